@@ -74,5 +74,5 @@ def _read_page(reply: list[Any]) -> WorkersPage:
 
 
 def _read_hours(reply: list[Any]) -> HoursReply:
-    now, *texts = reply
+    now, texts = reply
     return HoursReply(now, [read_counts(text) if text else None for text in texts])

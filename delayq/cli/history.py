@@ -12,7 +12,7 @@ from delayq.cli.options import json_option, queue_with
 from delayq.cli.output import UNLIMITED, console, print_json, print_note, print_rich, table
 from delayq.cli.session import Session
 from delayq.cli.zones import chosen_zone
-from delayq.queue.history import MAX_DAYS, History, HistoryBucket
+from delayq.queue.history import MAX_DAYS, HistoryBucket, QueueHistory
 from delayq.text import format_duration, iso
 
 MAX_ROWS = 49
@@ -49,7 +49,7 @@ def history(session: Session, queue: str, *, days: int, buckets: Literal["hour",
         print_note(f"no consumer of {queue} has counted anything since {_label(found, found.buckets[0])}")
 
 
-def _table(found: History) -> Any:
+def _table(found: QueueHistory) -> Any:
     width = console().width
     room = MAX_BAR if width >= UNLIMITED else min(MAX_BAR, width - OTHER_COLUMNS)
     few = len(found.buckets) <= MAX_ROWS
@@ -69,7 +69,7 @@ def _table(found: History) -> Any:
     return table(titles, rows)
 
 
-def _label(found: History, bucket: HistoryBucket) -> str:
+def _label(found: QueueHistory, bucket: HistoryBucket) -> str:
     return f"{bucket.start:{_FORMATS[found.unit]}}"
 
 

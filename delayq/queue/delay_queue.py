@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from delayq.queue.forecast import Forecast
     from delayq.queue.forecast_periods import Unit
     from delayq.queue.handler_check import HandlerCheck
-    from delayq.queue.history import History
+    from delayq.queue.history import QueueHistory
     from delayq.queue.limits import Limits
     from delayq.queue.result_waits import BlockingResultWaits
     from delayq.queue.schedules import Schedules
@@ -245,7 +245,7 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
 
     def history(
         self, days: int = 10, buckets: Literal["hour", "day"] | None = None, *, tz: str | tzinfo | None = "UTC"
-    ) -> History:
+    ) -> QueueHistory:
         """Read what consumers have done in each hour or day of the last `days`, up to 90, with today.
 
         Each adds what it has counted every 10 s: one that is killed loses at most its last 10 s. What is pulled with

@@ -93,7 +93,7 @@ class HistoryBucket:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class QueueHistory:
     """What the consumers of a queue have done."""
 
     at: datetime
@@ -108,7 +108,9 @@ class History:
         return _bucket(self.buckets[0].start, self.buckets[-1].end, map(_counts, self.buckets))
 
 
-def read_history(context: QueueContext, days: int, buckets: str | None, tz: str | tzinfo | None) -> Operation[History]:
+def read_history(
+    context: QueueContext, days: int, buckets: str | None, tz: str | tzinfo | None
+) -> Operation[QueueHistory]:
     """Read the hours of the last days."""
     check_int(days, "days", 1, MAX_DAYS)
     if buckets not in (None, "hour", "day"):
@@ -127,7 +129,7 @@ def read_history(context: QueueContext, days: int, buckets: str | None, tz: str 
             parts[at].append(counts)
     times = pairwise(local_times(edges, zone))
     made = tuple(_bucket(*span, part) for span, part in zip(times, parts, strict=True))
-    return History(from_millis(now), unit, made)
+    return QueueHistory(from_millis(now), unit, made)
 
 
 def read_hours(context: QueueContext, number: int) -> Operation[tuple[int, list[tuple[int, HourCounts]]]]:

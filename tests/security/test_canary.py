@@ -117,7 +117,7 @@ def instances(url) -> dict[str, Any]:
         taken["Worker"] = Worker({queue: 1})
         wait_until(queue.workers)
         taken["WorkerInfo"] = queue.workers()[0]
-        taken["History"] = queue.history()
+        taken["QueueHistory"] = queue.history()
         taken["HistoryBucket"] = queue.history().total
         taken["LatenessCounts"] = queue.history().total.lateness
         taken["RunningMessage"] = RunningMessage("a", taken["WorkerInfo"].started)

@@ -29,7 +29,7 @@ end
 local now = math.floor(clock(override) / 1000)
 local hour = math.floor(now / 3600000)
 local stored = redis.call('HMGET', history, 'first', hour)
-local first, old = math.min(tonumber(stored[1] or hour) or hour, hour), {}
+local first, old = math.min(tonumber(stored[1]) or hour, hour), {}
 for at = first, math.min(first + 100, hour - hours) - 1 do old[#old + 1] = at end
 local over = redis.call('ZRANGEBYSCORE', beats, '-inf', now - kept, 'LIMIT', 0, 100)
 if lasts == '0' then over[#over + 1] = consumer end

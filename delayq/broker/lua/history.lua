@@ -1,7 +1,7 @@
 -- Reads what consumers have counted in some hours.
 -- KEYS: history hash
 -- ARGV: now (ms or ''), last (hours since 1970; '' for the current hour), limit (hours, at most a thousand)
--- Returns: now (ms), then the records of as many hours up to the last, the latest first ('' for none)
+-- Returns: now (ms), and the records of as many hours up to the last, the latest first (nil for none)
 -- Re-run: reads only.
 -- Uses: clock
 local history = KEYS[1]
@@ -10,6 +10,4 @@ local now = math.floor(clock(override) / 1000)
 if last == '' then last = math.floor(now / 3600000) end
 local hours = {}
 for back = 0, limit - 1 do hours[#hours + 1] = string.format('%.0f', last - back) end
-local records = redis.call('HMGET', history, unpack(hours))
-for i, record in ipairs(records) do records[i] = record or '' end
-return {now, unpack(records)}
+return {now, redis.call('HMGET', history, unpack(hours))}
