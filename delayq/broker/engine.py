@@ -79,6 +79,7 @@ _FEATURE_OF_OPTION = {
     "dedupe_window": Feature.DEDUPE,
     "dedupe_max": Feature.DEDUPE,
     "priority_step": Feature.PRIORITIES,
+    "lateness_slo": Feature.HISTORY,
     "breaker": Feature.LIMITS,
     "rate_limit": Feature.LIMITS,
     "burst": Feature.LIMITS,

@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from delayq.lateness import LATENESS_BOUNDS
 from delayq.times import LATEST
 
-LATENESS_BOUNDS = (1, 5, 10, 50, 100, 500, 1000, 5000, 10_000, 30_000, 60_000, 300_000, 3_600_000)
-"""The upper ends (ms) of the buckets in which lateness is counted, about logarithmic; the last bucket has none."""
 BUCKETS = len(LATENESS_BOUNDS) + 1
+"""Buckets in which lateness is counted."""
 HOUR = 3_600_000
 KEPT_HOURS = 90 * 24
 """Hours that are kept."""

@@ -66,6 +66,7 @@ META_SETTINGS = (
     "dead_max",
     "dead_ttl",
     "priority_step",
+    "lateness_slo",
     "schedules_at",
     "schedules_zones",
 )

@@ -13,6 +13,7 @@ from delayq.cli.output import UNLIMITED, console, print_json, print_note, print_
 from delayq.cli.session import Session
 from delayq.cli.zones import chosen_zone
 from delayq.queue.history import MAX_DAYS, HistoryBucket, QueueHistory
+from delayq.queue.lateness_report import LatenessCounts
 from delayq.text import format_duration, iso
 
 MAX_ROWS = 49
@@ -60,7 +61,7 @@ def _table(found: QueueHistory) -> Any:
             _label(found, bucket),
             *(bucket.delivered, bucket.acked + bucket.discarded, bucket.nacked + bucket.rejected),
             "" if bucket.mean_time is None else _duration(bucket.mean_time),
-            *(_percentile(bucket, share) for share in (0.5, 0.99)),
+            *(percentile_text(bucket.lateness, share) for share in (0.5, 0.99)),
             *(["█" * round(bucket.delivered * room / highest) or "▏" * (bucket.delivered > 0)] if room > 0 else []),
         ]
         for bucket in shown
@@ -78,8 +79,9 @@ def _duration(time: timedelta) -> str:
     return "<1ms" if 0 < seconds < 0.0005 else format_duration(seconds)  # noqa: PLR2004 - what is rounded to 0
 
 
-def _percentile(bucket: HistoryBucket, share: float) -> str:
-    late = bucket.lateness.percentile(share)
+def percentile_text(lateness: LatenessCounts, share: float) -> str:
+    """Return a percentile of the lateness: "≤ 10ms"; '' without messages."""
+    late = lateness.percentile(share)
     if late is None:
         return ""
     return "> 1h" if late == timedelta.max else f"≤ {_duration(late)}"
@@ -92,11 +94,14 @@ def _json(bucket: HistoryBucket) -> dict[str, Any]:
         "end": bucket.end.isoformat(),
         **{name: getattr(bucket, name) for name in numbers},
         "busy": bucket.busy.total_seconds(),
-        "lateness": {
-            **{f"p{share}": _seconds(bucket.lateness.percentile(share / 100)) for share in (50, 90, 99)},
-            "counts": list(bucket.lateness.numbers),
-        },
+        "lateness": lateness_json(bucket.lateness),
     }
+
+
+def lateness_json(lateness: LatenessCounts) -> dict[str, Any]:
+    """Return percentiles of the lateness in seconds, and the number of messages in each bucket, for JSON."""
+    percentiles = {f"p{share}": _seconds(lateness.percentile(share / 100)) for share in (50, 90, 99)}
+    return {**percentiles, "counts": list(lateness.numbers)}
 
 
 def _seconds(late: timedelta | None) -> float | None:

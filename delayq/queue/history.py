@@ -10,53 +10,18 @@ from itertools import pairwise
 from typing import Literal
 
 from delayq.broker.context import QueueContext
-from delayq.broker.history_records import BUCKETS, HOUR, KEPT_HOURS, LATENESS_BOUNDS, HourCounts, sum_of
+from delayq.broker.history_records import HOUR, KEPT_HOURS, HourCounts, sum_of
 from delayq.broker.transport.operation import Operation
 from delayq.checks import check_int
 from delayq.errors import ConfigurationError, short_repr
 from delayq.queue.forecast_periods import MILLIS, edges_of, local_times
+from delayq.queue.lateness_report import LatenessCounts, read_hours
 from delayq.schedules.local_times import check_zone
 from delayq.times import from_millis
 
 MAX_DAYS = KEPT_HOURS // 24
-MAX_READ = 1000
-"""Hours that one call reads."""
 HOURS_UP_TO = 2
 """Days that are shown by the hour by default: some fifty lines."""
-
-
-@dataclass(frozen=True, slots=True)
-class LatenessCounts:
-    """How late messages started, from the due time to the start of the first attempt, in buckets.
-
-    A message that was snoozed counts once, one whose attempt failed as well.
-    """
-
-    numbers: tuple[int, ...] = (0,) * BUCKETS
-    """How many were at most so late: 1, 5, 10, 50, 100, 500 ms, 1, 5, 10, 30 s, 1 min, 5 min, 1 h; and later."""
-
-    @property
-    def total(self) -> int:
-        """How many messages were counted."""
-        return sum(self.numbers)
-
-    def percentile(self, share: float) -> timedelta | None:
-        """Return how late that share of the messages was at most, 0.99 for 99 %: the end of its bucket.
-
-        None if there are no messages, and `timedelta.max` for more than an hour.
-        """
-        wanted, seen = share * self.total, 0
-        if not self.total:
-            return None
-        for number, bound in zip(self.numbers, LATENESS_BOUNDS, strict=False):
-            seen += number
-            if seen and seen >= wanted:
-                return timedelta(milliseconds=bound)
-        return timedelta.max
-
-    def within(self, millis: int) -> int:
-        """Return how many were at most as late as one of the ends of the buckets (ms)."""
-        return sum(self.numbers[: LATENESS_BOUNDS.index(millis) + 1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,20 +95,6 @@ def read_history(
     times = pairwise(local_times(edges, zone))
     made = tuple(_bucket(*span, part) for span, part in zip(times, parts, strict=True))
     return QueueHistory(from_millis(now), unit, made)
-
-
-def read_hours(context: QueueContext, number: int) -> Operation[tuple[int, list[tuple[int, HourCounts]]]]:
-    """Read so many hours up to now; returns the server's time (ms), and the start (ms) and the counts of each."""
-    found: list[tuple[int, HourCounts]] = []
-    now = last = None
-    while number > 0:
-        limit = min(number, MAX_READ)
-        (reply,) = yield [context.calls.history(limit=limit, last=last)]
-        now = reply.now if now is None else now
-        last = now // HOUR if last is None else last
-        found += [((last - back) * HOUR, counts) for back, counts in enumerate(reply.hours) if counts is not None]
-        last, number = last - limit, number - limit
-    return now or 0, found
 
 
 def _counts(bucket: HistoryBucket) -> HourCounts:

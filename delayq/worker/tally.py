@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from delayq.broker.attributes import Attributes
-from delayq.broker.history_records import BUCKETS, LATENESS_BOUNDS, HourCounts
+from delayq.broker.history_records import BUCKETS, HourCounts
+from delayq.lateness import LATENESS_BOUNDS
 from delayq.worker.disposition import Completion, Disposition
 
 if TYPE_CHECKING:

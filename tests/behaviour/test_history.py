@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from delayq import ConfigurationError, LatenessCounts
-from delayq.broker.history_records import HOUR, KEPT_HOURS
+from delayq.broker.history_records import HOUR, KEPT_HOURS, HourCounts, write_counts
 from delayq.broker.keys import Keys
 from delayq.worker import beats
 from tests.support.processes import Process
@@ -133,3 +133,49 @@ def test_a_percentile_is_the_end_of_its_bucket():
     assert some.percentile(1) == timedelta.max
     assert LatenessCounts().percentile(0.5) is None
     assert (some.within(1), some.within(5), some.within(3_600_000)) == (0, 90, 99)
+
+
+# The objective for lateness
+
+
+def test_stats_say_how_late_messages_started_and_how_the_objective_is_kept(open_queue, client):
+    queue = open_queue(lateness_slo="99% within 1s")
+    queue.open()
+    assert (queue.stats().slo.counted, queue.stats().slo.budget_left, queue.stats().lateness.total) == (0, 1, 0)
+    hour = int(queue.stats().at.timestamp() * 1000) // HOUR
+    late = [0] * 14
+    late[6], late[7] = 9950, 50
+    records = {hour: HourCounts(lateness=tuple(late)), hour - 30 * 24: HourCounts(lateness=(0,) * 13 + (1,))}
+    client.hset(KEYS.history, mapping={at: write_counts(counts) for at, counts in records.items()})
+    found = queue.stats()
+    assert (found.slo.objective, found.slo.counted, found.slo.late) == ("99% within 1s", 10_000, 50)
+    assert (found.slo.kept, found.slo.budget_left, found.slo.missed) == (pytest.approx(0.995), 0.5, False)
+    assert found.lateness.percentile(0.99) == timedelta(seconds=1)
+    assert found.lateness.percentile(0.999) == timedelta(seconds=5)
+
+
+def test_the_objective_is_that_of_all_processes_until_it_is_off(open_queue):
+    open_queue(lateness_slo="99.9% within 5s").open()
+    assert open_queue().stats().slo.objective == "99.9% within 5s"
+    open_queue(lateness_slo="90% within 1m").open()
+    assert open_queue().stats().slo.objective == "90% within 1m"
+    open_queue(lateness_slo="off").open()
+    assert open_queue().stats().slo is None
+
+
+def test_an_examination_finds_an_objective_that_was_missed(open_queue, client):
+    queue = open_queue(lateness_slo="99% within 1s")
+    queue.open()
+    hour = int(queue.stats().at.timestamp() * 1000) // HOUR
+    (kept,) = [one for one in queue.examine().findings if one.kind == "lateness objective"]
+    assert kept.count == 0
+    client.hset(KEYS.history, hour, write_counts(HourCounts(lateness=(90, *[0] * 12, 10))))
+    (missed,) = [one for one in queue.examine().findings if one.kind == "lateness objective"]
+    assert (missed.count, missed.mended, queue.repair().healthy) == (10, 0, False)
+    assert missed.text == "99% within 1s: 90% of 100 messages in 30 days; missed, 10 times the error budget is spent"
+
+
+def test_a_wrong_objective_is_an_error_and_stores_nothing(open_queue, client):
+    with pytest.raises(ConfigurationError, match="lateness_slo must be above 0% and below 100%, not '120% within 1s'"):
+        open_queue(lateness_slo="120% within 1s")
+    assert [*client.scan_iter()] == []

@@ -84,3 +84,28 @@ def test_bad_input_is_one_line(cli, queue):
     assert (streams.code, streams.err) == (2, "delayq: the streams engine has no history\n")
     away = cli("--url", "redis://127.0.0.1:1", "--timeout", "100ms", "history", "reminders")
     assert (away.code, away.out, away.err.count("\n")) == (69, "", 1)
+
+
+def test_stats_and_doctor_report_lateness_and_the_objective(cli, done, redis_client):
+    redis_client.hset("delayq:{reminders}:meta", "lateness_slo", "95% within 1s")
+    done({0: COUNTS})
+    out = cli("stats", "reminders").out
+    assert re.search(r"^lateness +p50 ≤ 10ms, p99 ≤ 10s$", out, re.MULTILINE)
+    text = "95% within 1s: 95% of 200 messages in 30 days; 0% of the error budget left"
+    assert text in out.splitlines()
+    found = cli("stats", "reminders", "--json").json
+    assert found["lateness"]["p99"] == 10.0
+    assert found["slo"] == {
+        "objective": "95% within 1s", "counted": 200, "late": 10, "kept": 0.95, "budget_left": 0.0,
+    }  # fmt: skip
+    assert text in cli("doctor", "reminders").out
+    redis_client.hset("delayq:{reminders}:meta", "lateness_slo", "99% within 1s")
+    spent = cli("doctor", "reminders")
+    assert (spent.code, "missed, 5 times the error budget is spent" in spent.out) == (4, True)
+
+
+def test_stats_without_an_objective(cli, queue):
+    queue.send_delay_msg(1, "1h")
+    assert "lateness" not in cli("stats", "reminders").out
+    found = cli("stats", "reminders", "--json").json
+    assert (found["slo"], found["lateness"]["p50"]) == (None, None)
