@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from delayq.broker.attributes import Attributes
 from delayq.broker.history_records import BUCKETS, HourCounts
 from delayq.lateness import LATENESS_BOUNDS
 from delayq.worker.disposition import Completion, Disposition
-
-if TYPE_CHECKING:
-    from delayq.worker.message import InFlightDelivery
 
 _ACK = Disposition.ACK
 _NOT_STARTED = (Disposition.RELEASE, Disposition.STOP, Disposition.LEAVE, Disposition.NOTHING)
@@ -47,21 +43,28 @@ class Tally:
 
     def complete(self, completions: Sequence[Completion]) -> None:
         """Count callbacks that have ended: how long they took, how late they started, and what they settled by hand."""
-        lateness = self.lateness
+        lateness, callbacks, busy = self.lateness, 0, 0.0
         for deliveries, disposition, _, _, took in completions:
             if took is not None:
-                self.callbacks += 1
-                self.busy += took
+                callbacks += 1
+                busy += took
             started = disposition is _ACK or disposition not in _NOT_STARTED
             for delivery in deliveries:
-                counted = started
+                claimed, batch = delivery.claimed, delivery.batch
                 if delivery.by_hand:
                     self.outcomes[_BY_HAND[delivery.by_hand]] += 1
-                    counted = delivery.by_hand != "release"
-                if counted and delivery.claimed.attempt == 1 and delivery.batch is not None:
-                    late = _lateness(delivery)
-                    if late is not None:
-                        lateness[bisect_left(LATENESS_BOUNDS, late)] += 1
+                    if delivery.by_hand == "release":
+                        continue
+                elif not started:
+                    continue
+                if batch is None or claimed.attempt != 1 or (claimed.attributes and _was_snoozed(claimed.attributes)):
+                    continue
+                late: float = delivery.server_now - claimed.due
+                if delivery.claimed_at:  # else the time of a test, in which it did not wait here
+                    late += (batch.started - delivery.claimed_at) * 1000
+                lateness[bisect_left(LATENESS_BOUNDS, late)] += 1
+        self.callbacks += callbacks
+        self.busy += busy
 
     def settle(self, disposition: Disposition, number: int) -> None:
         """Count what Redis has settled."""
@@ -78,10 +81,5 @@ class Tally:
         return counts
 
 
-def _lateness(delivery: InFlightDelivery) -> float | None:
-    """Return the milliseconds from the due time to the start; None for a message that was snoozed before."""
-    claimed, batch = delivery.claimed, delivery.batch
-    if batch is None or (claimed.attributes and Attributes.of(claimed.attributes).snoozes):
-        return None
-    waited = batch.started - delivery.claimed_at if delivery.claimed_at else 0.0
-    return delivery.server_now - claimed.due + waited * 1000
+def _was_snoozed(attributes: bytes) -> bool:
+    return Attributes.of(attributes).snoozes > 0
