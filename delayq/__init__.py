@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from delayq.queue.lease import AsyncLease as AsyncLease
     from delayq.queue.lease import Lease as Lease
     from delayq.queue.limits import AsyncLimits as AsyncLimits
+    from delayq.queue.limits import DeclaredLimit as DeclaredLimit
     from delayq.queue.limits import Limit as Limit
     from delayq.queue.limits import Limits as Limits
     from delayq.queue.message_info import MessageInfo as MessageInfo

@@ -105,6 +105,8 @@ class Keys:
     """hash: id → what was sent to follow its running message, packed; only of ids with some."""
     limits: str
     """hash: scope → its limit and its state, packed; only of queues with limits."""
+    declared: str
+    """hash: scope → the rate, the burst and the places of its limit that a program has declared last."""
     gates: str
     """zset: number of a limit → when the first of what it holds back may start (ms)."""
     throttled: str

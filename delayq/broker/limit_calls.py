@@ -30,10 +30,11 @@ class LimitChange(NamedTuple):
 
 
 class StoredLimit(NamedTuple):
-    """A limit as it is stored, how many messages it holds back, and how many run."""
+    """A limit and what is declared for its scope, as stored ('' for none), what it holds back, and how many run."""
 
     scope: str
     text: str
+    declared: str
     throttled: int
     running: int
 
@@ -71,6 +72,11 @@ class LimitCalls(ScriptCalls):
         args = [self._now, scope_of(name), *rate, "" if places is None else places, paused, reason, *others]
         return self._call("limit", args, _read_change)
 
+    def declare(self, name: str | None, *, pace: Pace | None, places: int | None) -> ScriptCall[bool]:
+        """Store the limit that a program declares; returns whether it differs from the last that was declared."""
+        rate, at_once = pace or Pace()
+        return self._call("declare", [self._now, scope_of(name), f"{rate:.3f}", at_once, places or 0], _read_declared)
+
     def hold(self, name: str | None, delay: int, *, pause: int | None = None) -> ScriptCall[str]:
         """Close a name or the queue for so many milliseconds, as a callback asks.
 
@@ -86,15 +92,23 @@ class LimitCalls(ScriptCalls):
 
 def _read_change(reply: bytes) -> LimitChange:
     change = LimitChange(*integers(reply))
-    if change.changed < -1:
-        raise ConfigurationError(f"a queue has limits for at most {MAX_LIMITS} names: remove some")
+    _check_room(change.changed)
     return change
+
+
+def _read_declared(reply: bytes) -> bool:
+    (declared,) = integers(reply)
+    _check_room(declared)
+    return declared == 1
+
+
+def _check_room(changed: int) -> None:
+    if changed < -1:
+        raise ConfigurationError(f"a queue has limits for at most {MAX_LIMITS} names: remove some")
 
 
 def _read_page(reply: list[Any]) -> LimitsPage:
     now, cursor, *cells = reply
-    rows = zip(*(cells[at::4] for at in range(4)), strict=True)
-    stored = [
-        StoredLimit(scope.decode(), text.decode(), throttled, running) for scope, text, throttled, running in rows
-    ]
+    rows = zip(*(cells[at::5] for at in range(5)), strict=True)
+    stored = [StoredLimit(*(text.decode() for text in row[:3]), *row[3:]) for row in rows]
     return LimitsPage(now, cursor.decode(), stored)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -34,7 +35,8 @@ def list_(session: Session, queue: str, *, as_json: bool) -> None:
     """List the limits of QUEUE and its names, and the names that are paused.
 
     JSON: {"limits": [{"name", "rate_limit", "burst", "running", "paused": {"until", "reason"}, "held_until",
-    "tripped_until", "spread_until", "throttled", "active"}, …]}; "name" is null for the limit of the whole queue.
+    "tripped_until", "spread_until", "throttled", "active", "declared": {"rate_limit", "burst", "running"}}, …]}; "name"
+    is null for the limit of the whole queue, "declared" if no program declares one.
     """
     found = session.existing_queue(queue).limits.list()
     if as_json:
@@ -67,7 +69,8 @@ def set_(
 ) -> None:
     """Limit QUEUE, or a name, for all processes at once, and also for what waits.
 
-    What is left out stays as it is. A process that starts stores the limits of its program again.
+    What is left out stays as it is. It counts until it is set or removed again, or a program declares another limit
+    than before.
 
     JSON: {"queue", "limit": as in list}.
     """
@@ -76,7 +79,7 @@ def set_(
     opened = session.existing_queue(queue)
     opened.limits.set(name, rate_limit=rate, burst=burst, running=running)
     made = next(limit for limit in opened.limits.list() if limit.name == name)
-    text = f"{label(queue, name)}  {made.rate_limit or 'any rate'}, {made.running or 'any number'} running"
+    text = f"{label(queue, name)}  {_what(made.rate_limit, made.running)}"
     print_result({"queue": queue, "limit": _json(made)}, text, as_json=as_json)
 
 
@@ -96,6 +99,17 @@ def remove(session: Session, queue: str, *, name: str | None, as_json: bool) -> 
 
 
 def _state(limit: Limit) -> str:
+    if limit.declared is not None and not limit.is_declared:
+        declared = _what(limit.declared.rate_limit, limit.declared.running)
+        return ", ".join(filter(None, (_closed(limit), f"declared {declared}")))
+    return _closed(limit)
+
+
+def _what(rate_limit: str | None, running: int | None) -> str:
+    return f"{rate_limit or 'any rate'}, {running or 'any number'} running"
+
+
+def _closed(limit: Limit) -> str:
     if limit.paused is not None:
         return pause_text(limit.paused)
     now = datetime.now(UTC)
@@ -127,4 +141,5 @@ def _json(limit: Limit) -> dict[str, Any]:
         "spread_until": iso(limit.spread_until),
         "throttled": limit.throttled,
         "active": limit.active,
+        "declared": None if limit.declared is None else asdict(limit.declared),
     }

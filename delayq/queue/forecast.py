@@ -156,7 +156,7 @@ def _backlog(counted: CountsReply, stored: str, buckets: tuple[ForecastBucket, .
 
     Within a bucket, messages are taken to fire evenly.
     """
-    limit = limit_of(StoredLimit(QUEUE, stored, 0, 0), counted.now) if stored else None
+    limit = limit_of(StoredLimit(QUEUE, stored, "", 0, 0), counted.now) if stored else None
     if limit is None or limit.rate_limit is None:
         return {"rate_limit": None, "clear_at": None, "left": None}
     pause = counts_of(counted).paused

@@ -153,7 +153,9 @@ class HandlerRegistry:
     def put_declared(self, context: QueueContext) -> Operation[dict[str, ScheduleOutcome]]:
         """Store declared limits and schedules; returns what became of the schedules. First, log schedules left over."""
         if self._limits:
-            yield [context.calls.limit(name, pace=pace, places=places) for name, (pace, places) in self._limits.items()]
+            yield [
+                context.calls.declare(name, pace=pace, places=places) for name, (pace, places) in self._limits.items()
+            ]
             self.stored = True
         if not self.declared:
             return {}

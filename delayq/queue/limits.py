@@ -28,6 +28,15 @@ PAGE = 500
 
 
 @dataclass(frozen=True, slots=True)
+class DeclaredLimit:
+    """The limit that a program has declared last, by the options of the queue or of a task."""
+
+    rate_limit: str | None
+    burst: int
+    running: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Limit:
     """The limit of the queue or of a name, as it is now."""
 
@@ -51,6 +60,13 @@ class Limit:
     """How many messages it holds back. What the limit of the whole queue holds back stays ready."""
     active: int
     """How many messages run, of a name only if `running` limits it."""
+    declared: DeclaredLimit | None = None
+    """What programs declare; None for nothing. What was set or removed since then counts until they declare another."""
+
+    @property
+    def is_declared(self) -> bool:
+        """Whether what counts is what programs declare."""
+        return self.declared == DeclaredLimit(self.rate_limit, self.burst, self.running)
 
 
 class _LimitOperations:
@@ -87,7 +103,10 @@ class Limits(_LimitOperations):
     _executor: Executor
 
     def list(self) -> list[Limit]:
-        """Read all limits, and the names that are paused: that of the queue first, then by name."""
+        """Read all limits, and the names that are paused: that of the queue first, then by name.
+
+        With them, the names for which programs declare a limit that was removed.
+        """
         return self._executor.perform(self._list())
 
     def set(
@@ -103,6 +122,8 @@ class Limits(_LimitOperations):
         `rate_limit` is how many may start in a time, such as `"200/s"`, `"5/m"` or `"3/10s"`: never more than this and
         `burst`. By default `burst` is what the rate allows in 100 ms, and one more. `running` is how many may run at a
         time. What is left out stays as it is. A message starts when a worker claims it.
+
+        It counts until it is set or removed again, or a program declares another one than before.
         """
         return self._executor.perform(self._set(name, rate_limit, burst, running), writes=True)
 
@@ -127,19 +148,30 @@ def _checked(name: str | None) -> str | None:
 
 def limit_of(stored: StoredLimit, now: int) -> Limit:
     """Return a limit as its script stores it; see `broker/lua/lib/limit.lua`."""
+    name = None if stored.scope == QUEUE else stored.scope.partition(":")[2]
+    declared = DeclaredLimit(*_numbers(*stored.declared.split(" "))) if stored.declared else None
+    if not stored.text:
+        return Limit(name, None, 1, None, None, None, None, None, stored.throttled, stored.running, declared)
     _, interval, burst, places, closed, paused, _, _, spread_until, reason = f"{stored.text} ".split(" ", 9)
     held, *breaker = closed.split("/")
     trial_at, _, trials = map(int, breaker or (0, 0, 0))
     pause = None if paused == "-" else pause_in_force(f"{paused} {reason.strip()}", now)
+    rate_limit, at_once, running = _numbers(interval, burst, places)
     return Limit(
-        name=None if stored.scope == QUEUE else stored.scope.partition(":")[2],
-        rate_limit=rate_text(float(interval)) if float(interval) else None,
-        burst=int(burst),
-        running=int(places) or None,
+        name,
+        rate_limit,
+        at_once,
+        running,
         paused=pause,
         held_until=from_millis(int(held)) if int(held) > now else None,
         tripped_until=from_millis(trial_at) if trials or trial_at > now else None,
         spread_until=from_millis(int(spread_until)) if int(spread_until) > now else None,
         throttled=stored.throttled,
         active=stored.running,
+        declared=declared,
     )
+
+
+def _numbers(interval: str, burst: str, places: str) -> tuple[str | None, int, int | None]:
+    """Return the rate, the burst and the places of a limit as it is stored."""
+    return rate_text(float(interval)) if float(interval) else None, int(burst), int(places) or None

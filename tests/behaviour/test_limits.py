@@ -8,7 +8,7 @@ from time import monotonic
 
 import pytest
 
-from delayq import ConfigurationError, FindingKind, NewMessage, RateLimited, Snooze, StopWorker
+from delayq import ConfigurationError, DeclaredLimit, FindingKind, NewMessage, RateLimited, Snooze, StopWorker
 from delayq.states import State
 from delayq.streams import StreamQueue
 from tests.behaviour.places import everywhere
@@ -225,6 +225,31 @@ def test_options_of_a_queue_leave_other_limits_and_replace_what_was_set(open_que
     admin.limits.set(running=2)
     open_queue(callback=lambda message: None).run(burst=True)  # without options, nothing changes
     assert admin.limits.list()[0].running == 2
+
+
+def test_what_was_set_since_stays_when_a_worker_starts_until_the_program_declares_another(open_queue):
+    def started(**limit):
+        queue = open_queue()
+
+        @queue.task(**limit)
+        def mail(user: int) -> None:
+            """Send nothing."""
+
+        queue.run(burst=True)
+        (found,) = queue.limits.list()
+        return found.rate_limit, found.running, found.is_declared
+
+    admin = open_queue()
+    assert started(rate_limit="5/m", running=3) == ("5/m", 3, True)
+    admin.limits.set("mail", rate_limit="1/h", running=9)
+    assert started(rate_limit="5/m", running=3) == ("1/h", 9, False)
+    assert started(rate_limit="7/m", running=3) == ("7/m", 9, False)
+    assert started(rate_limit="7/m") == ("7/m", None, True)
+    admin.limits.remove("mail")
+    assert started(rate_limit="7/m") == (None, None, False)
+    (removed,) = admin.limits.list()
+    assert (removed.name, removed.active, removed.declared) == ("mail", 0, DeclaredLimit("7/m", 1, None))
+    assert started(rate_limit="8/m") == ("8/m", None, True)
 
 
 def test_worker_of_several_queues_stores_the_limits_of_each(open_queue, face):

@@ -109,7 +109,8 @@ def test_wrong_use_is_one_line(cli, app, tmp_path, redis_url):
         f"from delayq.streams import StreamQueue\nqueue = StreamQueue('s', url={redis_url!r}, callback=print)\n"
     )
     (tmp_path / f"{app}_away.py").write_text(
-        "from delayq import DelayQueue\nqueue = DelayQueue('s', url='unix:///nowhere.sock', callback=print)\n"
+        "from delayq import DelayQueue\n"
+        "queue = DelayQueue('s', url='unix:///nowhere.sock', callback=print, deadline='1s')\n"
     )
     (tmp_path / f"{app}_idle.py").write_text("from delayq import DelayQueue\nqueue = DelayQueue('s')\n")
     for arguments, code, text in (

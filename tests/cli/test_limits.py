@@ -6,6 +6,8 @@ import re
 
 import pytest
 
+from delayq import DelayQueue
+
 
 def test_sets_lists_and_removes_limits(cli, queue):
     queue.send_delay_msg(1)
@@ -21,6 +23,7 @@ def test_sets_lists_and_removes_limits(cli, queue):
         "held_until": None,
         "tripped_until": None,
         "spread_until": None,
+        "declared": None,
     }
     listed = cli("limits", "list", "reminders").out
     assert "(the queue)" in listed
@@ -31,6 +34,20 @@ def test_sets_lists_and_removes_limits(cli, queue):
     removed = cli("limits", "remove", "reminders", "--json").json
     assert removed == {"queue": "reminders", "name": None, "removed": True}
     assert queue.limits.list() == []
+
+
+def test_shows_what_programs_declare_where_another_limit_counts(cli, redis_url):
+    with DelayQueue("reminders", url=redis_url, callback=print, rate_limit="5/m", running=3) as queue:
+        queue.run(burst=True)
+    assert "declared" not in cli("limits", "list", "reminders").out
+    cli("limits", "set", "reminders", "--running", "9")
+    listed = " ".join(cli("limits", "list", "reminders").out.split())
+    assert "5/m 1 9 0 0 declared 5/m, 3 running" in listed
+    cli("limits", "remove", "reminders")
+    assert "any any 0 0 declared 5/m, 3 running" in " ".join(cli("limits", "list", "reminders").out.split())
+    (removed,) = cli("limits", "list", "reminders", "--json").json["limits"]
+    assert removed["rate_limit"] is None
+    assert removed["declared"] == {"rate_limit": "5/m", "burst": 1, "running": 3}
 
 
 def test_pauses_and_resumes_a_name(cli, queue):

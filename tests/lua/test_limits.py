@@ -6,6 +6,7 @@ import pytest
 
 from delayq.broker.limit_calls import MAX_LIMITS
 from delayq.errors import ConfigurationError
+from delayq.rates import Pace
 from tests.support.scripts import World, calls, deliver, observe, plant
 
 FULL = World(
@@ -22,6 +23,16 @@ def test_limit_of_one_name_too_many_is_refused(real_executor):
     assert observe(real_executor) == FULL
 
 
+def test_declarations_are_refused_for_too_many_names(real_executor):
+    said = World(declared={f"name:n{number}": "1000.000 1 0" for number in range(MAX_LIMITS)})
+    for world in (FULL, said):
+        real_executor.client.flushall()
+        plant(real_executor, world)
+        with pytest.raises(ConfigurationError, match="limits for at most 8000 names: remove some"):
+            real_executor.call(calls.declare("one-more", pace=Pace(10, 1), places=None))
+        assert observe(real_executor) == world
+
+
 def test_limits_are_read_in_pages(real_executor):
     plant(real_executor, FULL)
     cursor, scopes = "0", set()
@@ -30,3 +41,18 @@ def test_limits_are_read_in_pages(real_executor):
         cursor, scopes = page.cursor, scopes | {stored.scope for stored in page.limits}
         assert len(page.limits) < 1500
     assert scopes == set(FULL.limits)
+
+
+def test_what_is_declared_is_read_with_the_limits_and_after_them(real_executor):
+    said = {f"name:n{number}": "1000.000 1 0" for number in range(2, 2000)} | {"queue": "0.000 1 3"}
+    limits = {"name:n1": "1 9 1 0 0 - 0 0 0", "name:n2": "2 9 1 0 0 - 0 0 0"}
+    plant(real_executor, World(limits=limits, declared=said))
+    cursor, found = "", []
+    while cursor != "0":
+        page = real_executor.call(calls.limits_page(cursor or "0", limit=500))
+        cursor = page.cursor
+        found += page.limits
+        assert len(page.limits) < 1500
+    assert {one.scope: (bool(one.text), one.declared) for one in found} == {
+        scope: (scope in limits, said.get(scope, "")) for scope in {**limits, **said}
+    }

@@ -545,6 +545,13 @@ class QueueMachine(Player):
         self._play(self.calls.limit(name, pace=pace, places=places), expected, reruns=reruns)
 
     @precondition(lambda self: self.is_limited)
+    @rule(name=scopes, pace=paces, places=places, reruns=reruns)
+    def declare(self, name, pace, places, reruns):
+        expected = self.model.declare(self.now, name, pace=pace, places=places)
+        self._reach("anew" if expected else "as before", "declare", True)
+        self._play(self.calls.declare(name, pace=pace, places=places), expected, reruns=reruns)
+
+    @precondition(lambda self: self.is_limited)
     @rule(name=scopes, delay=delays, reruns=reruns)
     def hold(self, name, delay, reruns):
         self._play(self.calls.hold(name, delay), self.model.hold(self.now, name, delay), reruns=reruns)

@@ -126,6 +126,7 @@ class Model:
         """When the last pause that was not resumed ends, 0 for no end, and its reason."""
 
         self.limits = Limits()
+        self.declared: dict[str, str] = {}
         self.latest = Index(lambda id: self.messages[id].due if id in self.messages else None)
         self.trials: tuple[tuple[str, str | None], ...] = ()
         """What the last claim has started as trials, and of which names."""
@@ -591,6 +592,20 @@ class Model:
         self._put_limit(now, scope)
         ends_at = one.paused if one.is_paused(now) and one.paused is not None else -1
         return LimitChange(int(was_paused or was_spread if paused else was_limited), ends_at)
+
+    def declare(self, now: int, name: str | None, *, pace: Pace | None, places: int | None) -> bool:
+        said = f"{(pace or Pace()).interval:.3f} {(pace or Pace()).burst} {places or 0}"
+        last = self.declared.get(scope_of(name), "0.000 1 0")
+        (rate, held), (last_rate, last_places) = said.rsplit(" ", 1), last.rsplit(" ", 1)
+        if said == last:
+            return False
+        changed = {
+            "pace": None if rate == last_rate else pace or Pace(),
+            "places": None if held == last_places else places or 0,
+        }
+        self.limit(now, name, **changed)
+        self.declared[scope_of(name)] = said
+        return True
 
     def hold(self, now: int, name: str | None, delay: int, *, pause: int | None = None) -> str:
         found = self.limits.of.get(scope_of(name)) or Limit(0)

@@ -17,7 +17,7 @@ from tests.model.model import Dead, Message, Model, Successor
 
 _HASHES = (
     *("messages", "retries", "deliveries", "headers", "attributes", "errors", "successors"),
-    *("dead_messages", "dead_ids", "results", "limits", "replies", "runs"),
+    *("dead_messages", "dead_ids", "results", "limits", "declared", "replies", "runs"),
 )
 _ZSETS = ("pending", "ranked", "throttled", "running", "unack", "dead", "completed", "waited")
 LINE, EPOCH = 1 << 40, 1_600_000_000_000
@@ -43,6 +43,7 @@ class Scan:
     dead_ids: dict[str, bytes]
     results: dict[str, bytes]
     limits: dict[str, bytes]
+    declared: dict[str, bytes]
     replies: dict[str, bytes]
     runs: dict[str, bytes]
     pending: dict[str, int]
@@ -120,6 +121,7 @@ def check(scan: Scan, model: Model, now: int) -> None:
     assert scan.running == model.limits.running, "places are taken by what does not run, or the reverse"
     assert scan.running.keys() <= {*model.ids("leased")}
     assert scan.limits == {scope: one.text() for scope, one in model.limits.of.items()}
+    assert scan.declared == {scope: said.encode() for scope, said in model.declared.items()}
     assert scan.gates == {str(number): at for number, at in model.limits.gates.items()}
     assert scan.counts.meta.get("limited", "") == model.limits.flag
     assert scan.unack == {m.id: m.until for m in messages if m.state in {"leased", "backoff"}}

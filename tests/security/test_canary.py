@@ -21,7 +21,17 @@ import redis.asyncio
 from click.testing import CliRunner
 
 import delayq
-from delayq import AsyncDelayQueue, AsyncWorker, DelayqError, DelayQueue, NewMessage, RunningMessage, Schedule, Worker
+from delayq import (
+    AsyncDelayQueue,
+    AsyncWorker,
+    DeclaredLimit,
+    DelayqError,
+    DelayQueue,
+    NewMessage,
+    RunningMessage,
+    Schedule,
+    Worker,
+)
 from delayq.cli import main
 from tests.support.faulty_proxy import FaultyProxy
 from tests.support.redis_server import RedisServer, empty
@@ -99,6 +109,7 @@ def instances(url) -> dict[str, Any]:
         taken |= {"MessageEvent": list(queue.events()), "DelayQueue": queue}
         queue.limits.set("remind", rate_limit="5/s")
         taken |= {"Limits": queue.limits, "Limit": queue.limits.list()[0]}
+        taken["DeclaredLimit"] = DeclaredLimit("5/s", 1, None)
         with redis.Redis.from_url(url) as client:
             client.hdel("delayq:{reminders}:retries", "a")
         taken["Checkup"] = checkup = queue.repair(deep=True)

@@ -121,6 +121,7 @@ class World:
     running: dict[str, int] = field(default_factory=dict)
     gates: dict[int, int | None] = field(default_factory=dict)
     limits: dict[str, str] = field(default_factory=dict)
+    declared: dict[str, str] = field(default_factory=dict)
     retry: list[str] = field(default_factory=list)
     garbage: set[str] = field(default_factory=set)
     retries: dict[str, int] = field(default_factory=dict)
@@ -227,6 +228,7 @@ def plant(executor: Executor, world: World) -> None:
             KEYS.dead_ids: {id: " ".join(map(_token_out, tokens.split())) for id, tokens in world.dead_ids.items()},
             KEYS.results: {id: _kept_out(kept) for id, kept in world.results.items()},
             KEYS.limits: {scope: _limit_out(text) for scope, text in world.limits.items()},
+            KEYS.declared: dict(world.declared),
             KEYS.runs: {run: _run_out(record) for run, record in world.runs.items()},
             KEYS.refusals: dict(world.refusals),
             KEYS.schedule_specs: {name: _bytes(spec) for name, spec in world.schedule_specs.items()},
@@ -546,6 +548,7 @@ _READ: dict[str, Any] = {
     "running": lambda held: {id.decode(): int(number) for id, number in held},
     "gates": _gates_in,
     "limits": lambda held: {scope.decode(): _limit_in(text) for scope, text in held.items()},
+    "declared": _texts,
     "retry": lambda ids: [id.decode() for id in ids],
     "garbage": lambda ids: {id.decode() for id in ids},
     "retries": lambda held: {id.decode(): int(left) for id, left in held.items()},

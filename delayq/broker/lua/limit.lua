@@ -9,7 +9,7 @@
 -- Returns: "changed paused": 1 if there was such a limit, or pause or spread, before, else 0, -1 if the pause would be over, -2 if the
 --   queue has too many limits; the end of the pause in force (ms, 0 for no end, -1 if there is none)
 -- Re-run: returns the same reply.
--- Uses: clock, once, record, limit, signal, scope, log
+-- Uses: clock, once, record, limit, signal, scope, seat, log
 local limits, gates, throttled, running, unack, deliveries, attributes, events, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, scope, interval, burst, places, paused, reason, spread, waiting = unpack(ARGV, 1, 11)
 -- The access rights of producers and consumers do not include this command: only an admin may set limits.
@@ -31,31 +31,9 @@ if not one or ends and ends ~= 0 and ends <= now then
 end
 local function is_paused() return one.paused and (one.paused == 0 or one.paused > now) end
 
--- What runs already takes its place, unless thousands do.
-local function seat()
-  local leased = redis.call('ZCARD', unack) <= 5000 and redis.call('ZRANGE', unack, 0, -1) or {}
-  for first = 1, #leased, 1000 do
-    local last = math.min(first + 999, #leased)
-    local records = redis.call('HMGET', deliveries, unpack(leased, first, last))
-    for n, text in ipairs(redis.call('HMGET', attributes, unpack(leased, first, last))) do
-      if text and string.match(' ' .. text, ' name=(%S+)') == name and read(records[n] or '') == 'leased' then
-        redis.call('ZADD', running, one.number, leased[first + n - 1])
-      end
-    end
-  end
-end
-
 local was_paused, was_spread, limited = is_paused(), one.spread_until > now, one.interval > 0 or one.places > 0
 begin(replies, slot)
-if places ~= '' and name then
-  if tonumber(places) == 0 then
-    redis.call('ZREMRANGEBYSCORE', running, one.number, one.number)
-  elseif one.places == 0 then
-    seat()
-  end
-end
-if interval ~= '' then one.interval, one.burst = tonumber(interval), tonumber(burst) end
-if places ~= '' then one.places = tonumber(places) end
+change_limit(running, unack, deliveries, attributes, one, name, interval, burst, places)
 if ends then one.paused, one.reason = ends, reason end
 if paused == '-' then one.paused, one.reason, one.spread, one.spread_until = false, '', 0, 0 end
 if spread ~= '' then
@@ -63,7 +41,6 @@ if spread ~= '' then
   local count = waiting ~= '' and tonumber(waiting) or redis.call('ZCOUNT', throttled, low, high)
   one.spread, one.spread_until, one.next_start = spread * 1000 / math.max(count, 1), now + spread, time
 end
-keep_starts(one)
 put_limit(limits, gates, throttled, meta, wake, scope, one, time)
 local changed = limited
 if ends then changed = was_paused elseif paused == '-' then changed = was_paused or was_spread end

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from delayq.broker.limit_calls import LimitChange
 from delayq.rates import Pace
-from tests.lua.cases.states import CROWD, LEASED, LIMITED, PLACED, THROTTLED, logged, with_meta
+from tests.lua.cases.states import BACKOFF, CROWD, LEASED, LIMITED, PLACED, THROTTLED, logged, with_meta
 from tests.support.scripts import NOW, Case, World, calls
 
 _META = {"limited": "starts", "schema": 2}
@@ -49,6 +49,13 @@ CASES = [
         with_meta(LEASED, CROWD, _limits("1 0 1 7 0 - 0 0 0", running={"a": 1}, meta=_RUNNING)),
     ),
     Case(
+        "places of a name: what waits for another attempt has none",
+        with_meta(BACKOFF, CROWD),
+        calls.limit("a", places=7),
+        LimitChange(0, -1),
+        with_meta(BACKOFF, CROWD, _limits("1 0 1 7 0 - 0 0 0", meta=_RUNNING)),
+    ),
+    Case(
         "more places: what runs and waits stays, and its gate opens",
         with_meta(LEASED, PLACED).but(throttled={"b": (1, -5)}),
         calls.limit("a", places=2),
@@ -66,10 +73,10 @@ CASES = [
     ),
     Case(
         "no start is given back that was made before",
-        _BOTH.but(limits={"name:a": "1 1000 3 2 0 - +2000/-9/-5/1500 0 0"}),
+        _BOTH.but(limits={"name:a": "1 1000 3 2 0 - +1400/-9/-5/1500 0 0"}),
         calls.limit("a", pace=Pace(500, 3)),
         LimitChange(1, -1),
-        _BOTH.but(limits={"name:a": "1 500 3 2 0 - +1500 0 0"}, wake=1),
+        _BOTH.but(limits={"name:a": "1 500 3 2 0 - +1400 0 0"}, wake=1),
     ),
     Case(
         "no places any more, the rate stays",

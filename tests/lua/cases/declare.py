@@ -1,0 +1,133 @@
+"""`declare`: of the limit that a program declares, what differs from the last that was declared is stored."""
+
+from __future__ import annotations
+
+from delayq.rates import Pace
+from tests.lua.cases.states import CROWD, LEASED, THROTTLED, with_meta
+from tests.support.scripts import NOW, Case, World, calls
+
+_META = {"limited": "starts", "schema": 2}
+_RUNNING = {"limited": "running", "schema": 2}
+_SAID = World(limits={"name:a": "1 1000 3 2 0 - 0 0 0"}, declared={"name:a": "1000.000 3 2"}, meta=_RUNNING)
+_CHANGED = _SAID.but(limits={"name:a": "1 500 9 1 0 - 0 0 0"})
+_RATE, _BOTH = Pace(1000, 3), {"pace": Pace(1000, 3), "places": 2}
+
+
+def _stored(text: str, declared: str, scope: str = "name:a", **others: object) -> World:
+    return World(limits={scope: text}, declared={scope: declared}, meta=_META, wake=1).but(**others)
+
+
+CASES = [
+    Case(
+        "a rate, for the first time",
+        CROWD,
+        calls.declare("a", pace=_RATE, places=None),
+        True,
+        _stored("1 1000 3 0 0 - 0 0 0", "1000.000 3 0") + CROWD,
+    ),
+    Case(
+        "places of the queue",
+        CROWD,
+        calls.declare(None, pace=None, places=7),
+        True,
+        _stored("0 0 1 7 0 - 0 0 0", "0.000 1 7", "queue", meta=_RUNNING) + CROWD,
+    ),
+    Case(
+        "places of a name: who runs has one",
+        LEASED + CROWD,
+        calls.declare("a", pace=None, places=7),
+        True,
+        with_meta(LEASED, CROWD, _stored("1 0 1 7 0 - 0 0 0", "0.000 1 7", running={"a": 1}, meta=_RUNNING)),
+    ),
+    Case("as before", _SAID, calls.declare("a", **_BOTH), False, _SAID),
+    Case("as before, and changed since then", _CHANGED, calls.declare("a", **_BOTH), False, _CHANGED),
+    Case(
+        "as before, and removed since then",
+        _SAID.but(limits={}, meta={"schema": 2}),
+        calls.declare("a", **_BOTH),
+        False,
+        _SAID.but(limits={}, meta={"schema": 2}),
+    ),
+    Case(
+        "another rate: changed places stay",
+        _CHANGED,
+        calls.declare("a", pace=Pace(250, 3), places=2),
+        True,
+        _CHANGED.but(limits={"name:a": "1 250 3 1 0 - 0 0 0"}, declared={"name:a": "250.000 3 2"}, wake=1),
+    ),
+    Case(
+        "another burst",
+        _CHANGED,
+        calls.declare("a", pace=Pace(1000, 4), places=2),
+        True,
+        _CHANGED.but(limits={"name:a": "1 1000 4 1 0 - 0 0 0"}, declared={"name:a": "1000.000 4 2"}, wake=1),
+    ),
+    Case(
+        "other places: a changed rate stays",
+        _CHANGED,
+        calls.declare("a", pace=_RATE, places=5),
+        True,
+        _CHANGED.but(limits={"name:a": "1 500 9 5 0 - 0 0 0"}, declared={"name:a": "1000.000 3 5"}, wake=1),
+    ),
+    Case(
+        "no places any more",
+        _SAID.but(running={"x": 1, "y": 2}),
+        calls.declare("a", pace=_RATE, places=None),
+        True,
+        _SAID.but(
+            running={"y": 2},
+            limits={"name:a": "1 1000 3 0 0 - 0 0 0"},
+            declared={"name:a": "1000.000 3 0"},
+            meta=_META,
+            wake=1,
+        ),
+    ),
+    Case(
+        "no rate any more",
+        _SAID,
+        calls.declare("a", pace=None, places=2),
+        True,
+        _SAID.but(limits={"name:a": "1 0 1 2 0 - 0 0 0"}, declared={"name:a": "0.000 1 2"}, wake=1),
+    ),
+    Case(
+        "beside another rate, which nobody declared: it stays",
+        THROTTLED,
+        calls.declare("a", pace=None, places=2),
+        True,
+        THROTTLED.but(
+            limits={"name:a": "1 1000 1 2 0 - +1000 0 0"},
+            declared={"name:a": "0.000 1 2"},
+            gates={1: -NOW},
+            meta=THROTTLED.meta | _RUNNING,
+            wake=1,
+        ),
+    ),
+]
+_KNOWN = World(declared={"name:a": "0.000 1 2"} | {f"name:n{number}": "0.000 1 3" for number in range(7999)})
+_FULL = World(limits={f"name:n{number}": f"{number} 1000 1 0 0 - 0 0 0" for number in range(1, 8001)}, meta=_META)
+CASES += [
+    Case(
+        "another one of a name, while as many have one as may",
+        _KNOWN,
+        calls.declare("a", pace=None, places=3),
+        True,
+        _KNOWN.but(
+            limits={"name:a": "1 0 1 3 0 - 0 0 0"},
+            declared=_KNOWN.declared | {"name:a": "0.000 1 3"},
+            meta=_RUNNING,
+            wake=1,
+        ),
+    ),
+    Case(
+        "of one of as many names as may have a limit",
+        _FULL,
+        calls.declare("n5", pace=None, places=1),
+        True,
+        _FULL.but(
+            limits=_FULL.limits | {"name:n5": "5 1000 1 1 0 - 0 0 0"},
+            declared={"name:n5": "0.000 1 1"},
+            meta=_RUNNING,
+            wake=1,
+        ),
+    ),
+]
