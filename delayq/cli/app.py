@@ -44,7 +44,8 @@ COMMANDS = {
     },
     "Manage": {
         "cancel": ("delayq.cli.cancel:cancel", "Cancel messages."),
-        "reschedule": ("delayq.cli.reschedule:reschedule", "Change the due time of a message."),
+        "reschedule": ("delayq.cli.reschedule:reschedule", "Change the due time of messages."),
+        "run-now": ("delayq.cli.reschedule:run_now", "Make messages due now."),
         "dead": ("delayq.cli.dead:dead", "List, redrive or purge the dead letter."),
         "schedules": ("delayq.cli.schedules:schedules", "List, add, pause or run schedules."),
         "pause": ("delayq.cli.pause:pause", "Hold back all messages of a queue or a name."),

@@ -1,4 +1,4 @@
-"""`delayq cancel`: withdraws messages by id."""
+"""`delayq cancel`: withdraws messages, by id or by a filter."""
 
 from __future__ import annotations
 
@@ -10,28 +10,38 @@ from delayq.broker.engine import Feature
 from delayq.cli.exit_codes import Exit
 from delayq.cli.options import ID, json_option, queue_with
 from delayq.cli.output import print_result
+from delayq.cli.select import Matching, matching_options
 from delayq.cli.session import Session
 from delayq.queue.cancellation import CancelOutcome, RescheduleOutcome
 
 
 @click.command()
 @queue_with(Feature.CANCEL)
-@click.argument("ids", metavar="ID...", type=ID, nargs=-1, required=True)
+@click.argument("ids", metavar="[ID...]", type=ID, nargs=-1)
+@matching_options
 @click.option("--running", is_flag=True, help="Ask those that are running to stop.")
 @json_option
 @click.pass_obj
-def cancel(session: Session, queue: str, ids: tuple[str, ...], *, running: bool, as_json: bool) -> Exit:
-    """Cancel the messages ID... of QUEUE; they are never delivered again.
+def cancel(
+    session: Session, queue: str, ids: tuple[str, ...], *, matching: Matching, running: bool, as_json: bool
+) -> Exit:
+    """Cancel messages of QUEUE: ID..., or all that wait and match a filter. They are never delivered again.
+
+    WHEN is a time (2027-01-31T09:00, in your time zone unless it has one), now, or a time from now: +2h, -1d.
 
     With --running, a callback that runs is asked to stop: a coroutine function is cancelled, and others see
     message.cancel_requested. The message is cancelled when it ends, unless it succeeds after all.
 
-    Exit code 1 if a message is running or dead, else 3 if one is gone.
+    Of ids, exit code 1 if a message is running or dead, else 3 if one is gone.
 
     JSON: {"queue", "results": [{"id", "outcome"}, …]}; the outcome is cancelled, running, stopping (with --running),
-    dead, successor (only what waited to follow it is cancelled) or gone.
+    dead, successor (only what waited to follow it is cancelled) or gone. With a filter: {"queue", "matched",
+    "outcomes": {outcome: how many}, "dry_run"}; matched is null with --yes.
     """
+    by_filter = matching.is_for(ids)
     opened = session.existing_queue(queue)
+    if by_filter:
+        return matching.apply(opened, "cancel", lambda selected: selected.cancel(running=running), as_json=as_json)
     outcomes = {id: opened.cancel(id, running=running) for id in ids}
     results = [{"id": id, "outcome": outcome} for id, outcome in outcomes.items()]
     lines = [f"{id}  {outcome}" for id, outcome in outcomes.items()]

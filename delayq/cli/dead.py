@@ -38,7 +38,7 @@ RETRIES_SPENT = "retries spent"
 """The reason of most deaths, which says less than their errors."""
 
 
-class Selection(NamedTuple):
+class DeadSelection(NamedTuple):
     """Which dead messages to redrive or purge: some ids or entries, those that match a filter, or all."""
 
     ids: tuple[str, ...]
@@ -114,7 +114,7 @@ def _selection_options(function: F) -> F:
     ids = click.argument("ids", metavar="[ID...]", nargs=-1)
     everything = click.option("--all", is_flag=True, help="Select all dead messages.")
     options = [ids, *_filter_options, everything, yes_option, dry_run_option]
-    return _dead_queue(options_as(Selection, "selection", options)(json_option(function)))
+    return _dead_queue(options_as(DeadSelection, "selection", options)(json_option(function)))
 
 
 @click.group(cls=SuggestingGroup, no_args_is_help=False)
@@ -191,7 +191,7 @@ def _matching_reader(queue: Any, wanted: DeadFilter) -> Callable[..., Page]:
 def redrive(
     session: Session,
     queue: str,
-    selection: Selection,
+    selection: DeadSelection,
     *,
     engine: str,
     retries: int | None,
@@ -222,7 +222,7 @@ def redrive(
 @dead.command(short_help="Delete dead messages.")
 @_selection_options
 @click.pass_obj
-def purge(session: Session, queue: str, selection: Selection, *, engine: str, as_json: bool) -> Exit:
+def purge(session: Session, queue: str, selection: DeadSelection, *, engine: str, as_json: bool) -> Exit:
     """Delete dead messages of QUEUE: by id (its last death) or entry, by a filter, or all.
 
     Exit code 3 if an id is not in the dead letter.

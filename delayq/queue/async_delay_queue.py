@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
@@ -17,6 +18,7 @@ from delayq.queue.event_log import EventReader, MessageEvent
 from delayq.queue.group_commit import AsyncGroupCommit
 from delayq.queue.handlers import MISSING
 from delayq.queue.inspector import Inspector
+from delayq.states import State
 from delayq.worker.message import AsyncMessage
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from delayq.queue.limits import AsyncLimits
     from delayq.queue.result_waits import AsyncResultWaits
     from delayq.queue.schedules import AsyncSchedules
+    from delayq.queue.selection import AsyncSelection
     from delayq.queue.task_options import TaskOptions
     from delayq.queue.tasks import AsyncTask
 
@@ -71,6 +74,20 @@ class AsyncDelayQueue(DelayBase[T, AsyncMessage[T]], AsyncBase[T]):
     send_many = awaited(DelayQueue[T].send_many)
     cancel = awaited(DelayQueue.cancel)
     reschedule = awaited(DelayQueue.reschedule)
+
+    @mirrors(DelayQueue.select)
+    def select(
+        self,
+        state: State | str | None = None,
+        *,
+        name: str | None = None,
+        id_prefix: str | None = None,
+        due_from: datetime | None = None,
+        due_to: datetime | None = None,
+    ) -> AsyncSelection:
+        from delayq.queue.selection import AsyncSelection, check_filter
+
+        return AsyncSelection(self._context, self._executor, check_filter(state, name, id_prefix, due_from, due_to))
 
     # Results
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
@@ -52,34 +52,57 @@ _RESCHEDULED = dict(zip("1230", RescheduleOutcome, strict=True))
 
 def cancel(context: QueueContext, id: str, *, running: bool = False) -> Operation[CancelOutcome]:
     """Cancel a message and what waits to follow it; one that is `running` is asked to stop, or left alone."""
-    call = partial(context.calls.cancel, [check_id(id)])
-    stop = partial(context.calls.cancel, [id], stop=True) if check_bool(running, "running") else None
-    return _CANCELLED[(yield from _status(context, call, id, stop))]
+    (outcome,) = yield from cancel_each(context, [check_id(id)], running=check_bool(running, "running"))
+    return outcome
 
 
 def reschedule(
     context: QueueContext, id: str, delay: Duration | None, at: datetime | None
 ) -> Operation[RescheduleOutcome]:
     """Set a new due time for a message unless it is being processed."""
-    call = partial(context.calls.reschedule, [(check_id(id), due_text(delay, at))])
-    return _RESCHEDULED[(yield from _status(context, call, id))]
+    (outcome,) = yield from reschedule_each(context, [check_id(id)], due_text(delay, at))
+    return outcome
 
 
-def _status(
+def cancel_each(context: QueueContext, ids: Sequence[str], *, running: bool) -> Operation[list[CancelOutcome]]:
+    """Do as `cancel` with up to `MAX_IDS` messages."""
+    stop = partial(context.calls.cancel, stop=True) if running else None
+    statuses = yield from _statuses(context, context.calls.cancel, ids, stop)
+    return [_CANCELLED[status] for status in statuses]
+
+
+def reschedule_each(context: QueueContext, ids: Sequence[str], due: str | int) -> Operation[list[RescheduleOutcome]]:
+    """Do as `reschedule` with up to `MAX_IDS` messages; see `due_text`."""
+    statuses = yield from _statuses(context, lambda some: context.calls.reschedule([(id, due) for id in some]), ids)
+    return [_RESCHEDULED[status] for status in statuses]
+
+
+def _statuses(
     context: QueueContext,
-    call: Callable[[], ScriptCall[str]],
-    id: str,
-    stop: Callable[[], ScriptCall[str]] | None = None,
-) -> Operation[str]:
+    call: Callable[[Sequence[str]], ScriptCall[str]],
+    ids: Sequence[str],
+    stop: Callable[[Sequence[str]], ScriptCall[str]] | None = None,
+) -> Operation[list[str]]:
+    """Call a script for messages, again for those that their consumers return, and `stop` for those they do not."""
     try:
-        status, *_ = yield [call(), *context.confirming]
-        if status in (_LEASED, _SUCCESSOR) and (yield from withdraw(context, [id])):
-            again, *_ = yield [call(), *context.confirming]
-            status = status if status == _SUCCESSOR and again != _CANCELLED_ALL else again
-        if stop is not None and status in (_LEASED, _SUCCESSOR):
-            again, *_ = yield [stop(), *context.confirming]
-            status = status if status == _SUCCESSOR and again not in (_CANCELLED_ALL, _STOPPING) else again
+        replies, *_ = yield [call(ids), *context.confirming]
+        statuses = dict(zip(ids, replies, strict=True))
+        held = [id for id in ids if statuses[id] in (_LEASED, _SUCCESSOR)]
+        free = (yield from withdraw(context, held)) if held else []
+        if free:
+            again, *_ = yield [call(free), *context.confirming]
+            statuses |= {id: one for id, one in zip(free, again, strict=True) if _tells_more(statuses[id], one)}
+        held = [id for id in held if statuses[id] in (_LEASED, _SUCCESSOR)] if stop is not None else []
+        if stop is not None and held:
+            again, *_ = yield [stop(held), *context.confirming]
+            told = (_CANCELLED_ALL, _STOPPING)
+            statuses |= {id: one for id, one in zip(held, again, strict=True) if _tells_more(statuses[id], one, told)}
     except NotReplicatedError as error:
-        error.ids = (id,)
+        error.ids = tuple(ids)
         raise
-    return str(status)
+    return [statuses[id] for id in ids]
+
+
+def _tells_more(before: str, status: str, told: Sequence[str] = (_CANCELLED_ALL,)) -> bool:
+    """Return whether a status replaces the one before: that a successor was cancelled is only told once."""
+    return before != _SUCCESSOR or status in told

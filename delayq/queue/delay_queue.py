@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from delayq.queue.limits import Limits
     from delayq.queue.result_waits import BlockingResultWaits
     from delayq.queue.schedules import Schedules
+    from delayq.queue.selection import Selection
     from delayq.queue.task_options import TaskOptions
     from delayq.queue.tasks import Task
 
@@ -201,6 +202,25 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
     def reschedule(self, id: str, delay: Duration | None = None, *, at: datetime | None = None) -> RescheduleOutcome:
         """Set a new due time for a message that is not being processed; its attempts and retries do not change."""
         return self._perform(reschedule(self._context, id, delay, at))
+
+    def select(
+        self,
+        state: State | str | None = None,
+        *,
+        name: str | None = None,
+        id_prefix: str | None = None,
+        due_from: datetime | None = None,
+        due_to: datetime | None = None,
+    ) -> Selection:
+        """Select waiting messages to count, cancel or reschedule all of them: `select(name="mail").cancel()`.
+
+        They must have the name, ids with the prefix, and due times from `due_from` on and before `due_to`; give one of
+        these at least, or a state. Without a state, all that wait are meant: pending, ready, throttled, backoff and
+        retry. Of `"active"`, a `cancel(running=True)` stops what runs. Nothing is read before a method is called.
+        """
+        from delayq.queue.selection import Selection, check_filter  # few programs change many messages at once
+
+        return Selection(self._context, self._executor, check_filter(state, name, id_prefix, due_from, due_to))
 
     # Results
 

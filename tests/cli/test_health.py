@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from datetime import timedelta
 
 import pytest
 
 from delayq import NewMessage
+from tests.support.processes import run
 
 PREFIX = "delayq:{reminders}:"
 
@@ -97,7 +97,7 @@ def test_it_imports_no_program_and_no_rich(queue, redis_url):
         "atexit.register(lambda: print(sorted({'rich', 'fakeredis', 'delayq.queue.delay_queue'} & set(sys.modules))));"
         "from delayq.cli import main; main()"
     )
-    ended = subprocess.run(
+    ended = run(
         [sys.executable, "-c", code], env=os.environ | {"DELAYQ_URL": redis_url}, capture_output=True, check=True
     )
     assert ended.stdout.decode().splitlines() == ["reminders: well, 0 workers, 0 overdue, 0 dead", "[]"]

@@ -1,10 +1,11 @@
-"""`delayq cancel`, `reschedule` and `purge`."""
+"""`delayq cancel`, `reschedule`, `run-now` and `purge`."""
 
 import os
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from delayq import NewMessage
 from tests.cli.conftest import Program, terminal
 
 
@@ -48,11 +49,61 @@ def test_cancels_and_prints_each_outcome(cli, messages, *, ids, outcomes, code, 
 
 
 def test_cancel_refuses_invalid_ids(cli, messages):
-    assert "Missing argument 'ID...'" in cli("cancel", "reminders").line
+    assert "select messages: give ids, or --name" in cli("cancel", "reminders").line
     ended = cli("cancel", "reminders", "waiting", "b\x1b[31mad")
     assert (ended.code, ended.out) == (2, "")
     assert "id must be 1 to 128" in ended.line
     assert messages.get("waiting") is not None
+
+
+# By a filter
+
+
+@pytest.fixture
+def named(queue):
+    """Three mails due in an hour, and another message."""
+    queue.send_many(NewMessage(n, id=f"user-7:{n}", name="mail", delay="1h") for n in range(3))
+    queue.send_delay_msg(1, "1h", id="other")
+    return queue
+
+
+def test_cancels_what_matches_after_a_dry_run(cli, named):
+    assert cli("cancel", "reminders", "--name", "mail", "--dry-run").out == "would cancel 3 messages\n"
+    dry = cli("cancel", "reminders", "--id-prefix", "user-7:", "--dry-run", "--json").json
+    assert dry == {"queue": "reminders", "matched": 3, "outcomes": {}, "dry_run": True}
+    refused = cli("cancel", "reminders", "--name", "mail")
+    assert (refused.code, "give --yes, or --dry-run" in refused.line) == (2, True)
+    assert named.counts().pending == 4
+    done = cli("cancel", "reminders", "--name", "mail", "--to", "+2h", "--yes", "--json").json
+    assert done == {"queue": "reminders", "matched": None, "outcomes": {"cancelled": 3}, "dry_run": False}
+    assert cli("cancel", "reminders", "--name", "mail", "--yes").out == "nothing to do\n"
+    assert [message.id for message in named.list("pending").messages] == ["other"]
+
+
+def test_reschedules_and_runs_what_matches(cli, named):
+    ended = cli("reschedule", "reminders", "--id-prefix", "user-7:", "--delay", "3h", "--yes")
+    assert (ended.code, ended.out) == (0, "3 rescheduled\n")
+    assert cli("run-now", "reminders", "--from", "+2h", "--yes").out == "3 rescheduled\n"
+    assert cli("run-now", "reminders", "other", "gone").out == "other  rescheduled\ngone  gone\n"
+    assert cli("run-now", "reminders", "gone", "--json").code == 3
+    assert named.stats().counts.overdue == 4
+
+
+@pytest.mark.parametrize("command", ["cancel", "reschedule", "run-now"])
+def test_a_filter_or_ids_and_nothing_wrong(cli, named, command):
+    due = ("--delay", "1h") if command == "reschedule" else ()
+    for words, text in (
+        ((), "select messages: give ids, or --name"),
+        (("other", "--name", "mail"), "select messages: give ids, or --name"),
+        (("other", "--dry-run"), "--dry-run works with a filter"),
+        (("--name", "a b", "--yes"), "name must be 1 to 128 of"),
+        (("--state", "dead", "--yes"), "--state"),
+        (("--from", "+2h", "--to", "+1h"), "is after --to"),
+        (("--id-prefix", "", "--yes"), "id_prefix must be 1 to 128 of"),
+    ):
+        ended = cli(command, "reminders", *words, *due)
+        assert (ended.code, ended.out, text in ended.line) == (2, "", True), (words, ended)
+    assert named.counts().pending == 4
 
 
 # reschedule

@@ -109,7 +109,7 @@ def instances(url) -> dict[str, Any]:
         taken |= {"DeadLetter": queue.dead, "Redriven": queue.dead.redrive(all=True), "NewMessage": private}
         taken |= {"MessageEvent": list(queue.events()), "DelayQueue": queue}
         queue.limits.set("remind", rate_limit="5/s")
-        taken |= {"Limits": queue.limits, "Limit": queue.limits.list()[0]}
+        taken |= {"Limits": queue.limits, "Selection": queue.select("pending"), "Limit": queue.limits.list()[0]}
         taken["DeclaredLimit"] = DeclaredLimit("5/s", 1, None)
         with redis.Redis.from_url(url) as client:
             client.hdel("delayq:{reminders}:retries", "a")
@@ -142,7 +142,7 @@ def instances(url) -> dict[str, Any]:
             taken["AsyncLease"] = lease = await there.lease()
             taken["AsyncMessage"] = next(iter(lease))
             taken.update({"AsyncDeadLetter": there.dead, "AsyncDelayQueue": there, "AsyncSchedules": there.schedules})
-            taken["AsyncLimits"] = there.limits
+            taken.update({"AsyncLimits": there.limits, "AsyncSelection": there.select("pending")})
             there.callback(lambda message: None)
             taken["AsyncConsuming"] = await there.start_consume()
             taken["AsyncTask"] = there.task(name="remind")(lambda user: None)

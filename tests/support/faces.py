@@ -25,6 +25,7 @@ from delayq import (
     AsyncLimits,
     AsyncMessage,
     AsyncSchedules,
+    AsyncSelection,
     AsyncTask,
     AsyncWorker,
     DelayQueue,
@@ -274,6 +275,7 @@ _ASYNC = (
     AsyncConsuming,
     AsyncDeadLetter,
     AsyncLimits,
+    AsyncSelection,
     AsyncSchedules,
     AsyncTask,
 )

@@ -256,7 +256,7 @@ def test_commands_and_their_options_exist(page):
         command: click.Command = cli
         ours = words[1 : words.index("--")] if "--" in words else words[1:]
         for word in ours:
-            if isinstance(command, click.Group) and re.fullmatch("[a-z]+", word):
+            if isinstance(command, click.Group) and re.fullmatch("[a-z][a-z-]*", word):
                 found = command.get_command(click.Context(command), word)
                 assert found is not None, line
                 command = found
