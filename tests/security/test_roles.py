@@ -329,7 +329,7 @@ OPERATIONS = {
     "repair": Operation(lambda q: {finding.kind for finding in q.repair(deep=True).findings} <= {"server"}),
     "open": Operation(lambda q: q.open() is None),
     "open with events, dedupe_window, dead_max, dead_ttl, priority_step or lateness_slo": Operation(
-        lambda q: q.open() is None, {"events": False, "dedupe_window": "1h"}
+        lambda q: q.open() is None, {"events": False, "dedupe_window": "1h", "lateness_slo": "off"}
     ),
     "preload": Operation(lambda q: q.preload() == len(names())),
 }
