@@ -124,7 +124,7 @@ def slo_text(report: SloReport) -> str:
     of = f"{_percent(report.kept)} of {pluralize(report.counted, 'message')} in 30 days"
     if report.missed:
         return f"{report.objective}: {of}; missed, {-report.budget_left + 1:.3g} times the error budget is spent"
-    return f"{report.objective}: {of}; {_percent(report.budget_left)} of the error budget left"
+    return f"{report.objective}: {of}; {100 * report.budget_left:.3g}% of the error budget left"
 
 
 def _percent(share: float) -> str:
