@@ -16,7 +16,9 @@ from functools import cache
 
 MAX_IDS = 1000
 """Ids per call: a few milliseconds of server time, and well below the limit of Lua's `unpack`."""
-MAX_MOVED = 500
+MAX_SETTLED = 500
+"""Ids per call that settles messages, or reads how they have ended: it uses several structures for each id."""
+MAX_MOVED = 250
 """Ids per call that moves or reads whole messages: twice the work for each id."""
 COLLECT_LIMIT = 100
 """Messages that one call moves to the dead letter: the payloads move too."""

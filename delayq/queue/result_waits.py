@@ -18,7 +18,7 @@ from typing import Any
 from delayq.broker.context import QueueContext
 from delayq.broker.keys import check_id
 from delayq.broker.results import EndReply
-from delayq.broker.scripts import MAX_IDS
+from delayq.broker.scripts import MAX_IDS, MAX_SETTLED
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ResultTimeoutError
 from delayq.queue.results import has_ended, value_of
@@ -183,7 +183,7 @@ class ResultWaits:
         """Read how messages have ended, and wake those who wait for them; returns those that have not."""
         alive, done = list[str](), 0
         while done < len(ids):
-            (replies,) = yield [self._context.calls.outcomes(ids[done : done + MAX_IDS])]
+            (replies,) = yield [self._context.calls.outcomes(ids[done : done + MAX_SETTLED])]
             for id, reply in zip(ids[done:], replies, strict=False):
                 if not has_ended(reply):
                     alive.append(id)

@@ -21,10 +21,12 @@ from delayq.worker.fair_order import StrictOrder, WeightedOrder
 from delayq.worker.message import Batch, InFlightDelivery
 from delayq.worker.outlook import COLLECT_EVERY
 from delayq.worker.pool_queue import PoolQueue
-from delayq.worker.prefetch import MAX_CLAIMED
+from delayq.worker.prefetch import MAX_CLAIMED, MAX_TIMES
 
 QUEUES_A_COLLECTION = 100
 """Queues without spent messages that are collected within `COLLECT_EVERY` together: with more, each waits longer."""
+QUEUES_A_CLAIM = 5
+"""Queues that share as much as one claims; more claim more together, or each would claim few messages at a time."""
 QUEUES_A_BEAT = 20
 """Queues that are told within `BEAT_EVERY` who works: with more, each waits longer. A beat takes about ten commands."""
 GOLDEN = (math.sqrt(5) - 1) / 2
@@ -207,11 +209,15 @@ class Pool:
         stalled = 0.0 if free else now - self._last_start
         stops: set[int] = set()
         here = 0
+        waits = {queue: queue.waiting_starts(now) for queue in queues}
+        times = max(1, min(MAX_TIMES, sum(map(bool, waits.values())) // QUEUES_A_CLAIM))
+        for queue in queues:
+            queue.in_flight.prefetch.shares = times
         limits = {queue: queue.in_flight.prefetch.limit(stalled) // queue.callback.batch for queue in queues}
-        ahead = max((limits[queue] for queue in queues if queue.waiting_starts(now)), default=0)
+        ahead = max((limits[queue] for queue in queues if waits[queue]), default=0)
         for queue in queues:
             queue.in_flight.allotted = 0
-            if waiting := queue.waiting_starts(now):
+            if waiting := waits[queue]:
                 # One at least if others have some ahead: all of those would start before the first of this queue.
                 own = limits[queue] or int(ahead > 0 and queue.in_flight.prefetch.may_guess)
                 places = queue.places
@@ -221,7 +227,7 @@ class Pool:
                 here += queue.buffer.backlog // queue.callback.batch
         if not most:
             return
-        starts = min(free + ahead, max(free, MAX_CLAIMED))
+        starts = min(free + ahead, max(free, MAX_CLAIMED * times))
         with self._lock:
             shares = self._order.share(starts, most, stops)
         fresh = [number for number, share in shares.items() if share and not self.queues[number].buffer.waiting]

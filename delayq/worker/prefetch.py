@@ -37,12 +37,14 @@ class Prefetch:
         self._took: float | None = None
         self._paused = False
         self._near = 2 if settings.concurrency >= MANY else 1
+        self.shares = 1
+        """How many times as much to claim because many queues share it: each gets a part of a claim."""
         self.latency = Latency(MESSAGE_TIME)
 
     @property
     def times(self) -> int:
         """How many times as much as few workers do from a near server to claim at once, and to prefetch: 1 to 4."""
-        return min(MAX_TIMES, max(self._near, int(self.latency.seconds / FAR)))
+        return min(MAX_TIMES, max(self._near, self.shares, int(self.latency.seconds / FAR)))
 
     @property
     def max_claimed(self) -> int:

@@ -11,7 +11,7 @@ from delayq.broker.attributes import left_unhandled, snoozed
 from delayq.broker.engine import EngineCalls, Feature
 from delayq.broker.requests import Failure, Rejection, Release
 from delayq.broker.results import Completed, Ending, completed
-from delayq.broker.scripts import MAX_IDS, MAX_MOVED
+from delayq.broker.scripts import MAX_MOVED, MAX_SETTLED
 from delayq.options import Settings, nack_wait
 from delayq.worker.disposition import DONE, Completion, Disposition
 from delayq.worker.error_texts import truncate
@@ -39,7 +39,7 @@ _UNSTARTED = (Disposition.RELEASE, Disposition.LEAVE)
 
 
 class PendingSettlements:
-    """Settlements to send, grouped by disposition, in batches of at most a thousand."""
+    """Settlements to send, grouped by disposition, in batches of at most five hundred."""
 
     def __init__(self, calls: EngineCalls, settings: Settings, in_flight: InFlight | None = None) -> None:
         """Start empty; a lease has nothing `in_flight` that could start."""
@@ -85,7 +85,7 @@ class PendingSettlements:
     def next(self) -> int:
         """How many settlements the next calls make at least: of large messages, one call may move a single one."""
         if len(self._acked) == self._count:
-            return min(self._count, MAX_IDS)
+            return min(self._count, MAX_SETTLED)
         return sum(
             self._fitting(queue) if disposition is _COMPLETE else min(len(queue), _min_per_call(disposition))
             for disposition, queue in self._queues.items()
@@ -208,4 +208,4 @@ def _min_per_call(disposition: Disposition) -> int:
 
 
 def _max_per_call(disposition: Disposition) -> int:
-    return MAX_MOVED if disposition is Disposition.REJECT or disposition in _RELEASES else MAX_IDS
+    return MAX_MOVED if disposition is Disposition.REJECT or disposition in _RELEASES else MAX_SETTLED

@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from delayq import CancelOutcome, DelayQueue, State
+from delayq.broker.batches import batched
 from delayq.broker.calls import Calls
 from delayq.broker.requests import Failure, Receipt, Rejection, ScriptCall
-from delayq.broker.scripts import COLLECT_LIMIT, MAX_IDS, MAX_MOVED, names, script
+from delayq.broker.scripts import COLLECT_LIMIT, MAX_IDS, MAX_MOVED, MAX_SETTLED, names, script
 from delayq.queue.dead_letter import BATCH as DEAD_AT_ONCE
 from delayq.queue.repair import DEEP
 from measure.bench_server import QUEUE, TEXT, BenchServer
@@ -109,17 +110,19 @@ def _largest(server: BenchServer, calls: Calls) -> Iterator[ScriptCall[Any]]:
     yield sending(calls, [AHEAD] * BATCH)
     held = claimed()
     yield calls.extend(held, lease=30_000)
-    for some in (held[:MAX_MOVED], held[MAX_MOVED:]):
+    for some in batched(held, MAX_MOVED):
         yield calls.release(some)
-    yield calls.ack(claimed())
+    for some in batched(claimed(), MAX_SETTLED):
+        yield calls.ack(some)
     held = claimed()
-    for some in (held[:MAX_MOVED], held[MAX_MOVED:]):
+    for some in batched(held, MAX_MOVED):
         yield calls.reject([Rejection(*receipt, "no use", "no use at all") for receipt in some])
     yield calls.redrive(_dead(server), retries=None)
     yield calls.dead_purge(_dead(server))
     held = claimed()
     server.client.hset(calls.keys.retries, mapping=dict.fromkeys((id for id, _ in held[:COLLECT_LIMIT]), 0))
-    yield calls.nack([Failure(*receipt, 0, "did not work") for receipt in held])
+    for some in batched(held, MAX_SETTLED):
+        yield calls.nack([Failure(*receipt, 0, "did not work") for receipt in some])
     yield calls.collect_garbage(COLLECT_LIMIT, dead_max=10_000, dead_ttl=AHEAD, slot_ttl=AHEAD)
     time.sleep(0.1)  # until they expire
     yield calls.unack_to_retry()

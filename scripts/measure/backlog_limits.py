@@ -16,7 +16,7 @@ from delayq.broker.replies import ClaimedMessage
 from delayq.broker.requests import Failure, Outgoing, OutgoingTable, Receipt, Rejection, Release, ScriptCall
 from delayq.broker.results import Completed
 from delayq.broker.same_id import Debounce
-from delayq.broker.scripts import COLLECT_LIMIT, MAX_IDS, MAX_MOVED
+from delayq.broker.scripts import COLLECT_LIMIT, MAX_IDS, MAX_MOVED, MAX_SETTLED
 from delayq.queue.inspector import MAX_READ
 from delayq.queue.limits import PAGE
 from delayq.rates import Pace, read_rate
@@ -122,15 +122,15 @@ class _Control:
                 Outgoing(ids[BATCH], "+1000", 3, PAYLOAD, b"", b"name=job1"), Debounce(1000, None), max_length=None
             )
         )
-        run(calls.outcomes(ids))
+        run(calls.outcomes(ids[:MAX_SETTLED]))
         for _ in range(2):
             run(calls.complete([Completed(*one, HOUR, "returned", b"", "", PAYLOAD) for one in self._take(MAX_MOVED)]))
-        run(calls.outcomes(ids))
-        run(calls.ack(self._take(MAX_IDS)))
-        run(calls.nack([Failure(*one, 0, "did not work") for one in self._take(MAX_IDS)]))
+        run(calls.outcomes(ids[:MAX_SETTLED]))
+        run(calls.ack(self._take(MAX_SETTLED)))
+        run(calls.nack([Failure(*one, 0, "did not work") for one in self._take(MAX_SETTLED)]))
         run(calls.release([Release(*one, 1000, b"name=job2") for one in self._take(MAX_MOVED)]))
         run(calls.reject([Rejection(*one, "no use", "") for one in self._take(MAX_MOVED)]))
-        run(calls.drop(self._take(MAX_IDS)))
+        run(calls.drop(self._take(MAX_SETTLED)))
         run(calls.unack_to_retry())
         run(calls.collect_garbage(COLLECT_LIMIT, dead_max=100, dead_ttl=AHEAD, slot_ttl=AHEAD))
 

@@ -56,3 +56,27 @@ def test_what_is_declared_is_read_with_the_limits_and_after_them(real_executor):
     assert {one.scope: (bool(one.text), one.declared) for one in found} == {
         scope: (scope in limits, said.get(scope, "")) for scope in {**limits, **said}
     }
+
+
+@pytest.mark.parametrize(("names", "takes"), [(300, [150, 150, 100]), (10, [250, 150])])
+def test_a_claim_takes_few_enough_messages_and_limits_to_be_short(executor, names, takes):
+    ids = [f"m{number:03}" for number in range(400)]
+    plant(
+        executor,
+        World(
+            ready=ids,
+            deliveries=dict.fromkeys(ids, "ready -5 0 0 0 -"),
+            retries=dict.fromkeys(ids, 3),
+            messages=dict.fromkeys(ids, "x"),
+            attributes={id: f"name=n{number % names}" for number, id in enumerate(ids)},
+            limits={f"name:n{number}": f"{number + 1} 0 1 1000 0 - 0 0 0" for number in range(names)},
+            meta={"limited": "running", "schema": 2},
+        ),
+    )
+    claims = []
+    while sum(map(len, claims)) < len(ids):
+        claim = executor.call(calls.ready_to_unack(1000, lease=30_000, consumer_id="me"))
+        claims.append([message.id for message in claim.messages])
+        assert claim.left == len(ids) - sum(map(len, claims))
+    assert [len(claimed) for claimed in claims] == takes
+    assert [id for claimed in claims for id in claimed] == ids

@@ -6,8 +6,12 @@ import math
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from delayq.worker.disposition import Completion, Disposition
 from delayq.worker.pool import Pool
 from delayq.worker.pool_driver import PoolDriver
+from delayq.worker.prefetch import Prefetch
 
 
 def test_nothing_hangs_while_there_are_no_queues_or_they_have_no_loops_yet():
@@ -27,3 +31,33 @@ def test_nothing_hangs_while_there_are_no_queues_or_they_have_no_loops_yet():
     pool.remove(coming)
     seen.append(driver.hung_since)
     assert seen == [math.inf, math.inf, 5.0, math.inf]
+
+
+class _Waiting:
+    """A queue with plenty to claim, whose callbacks take no time."""
+
+    def __init__(self) -> None:
+        settings: Any = SimpleNamespace(concurrency=10, prefetch=None, fetch_limit=None)
+        prefetch = Prefetch(settings, 1)
+        prefetch.measure([Completion([], Disposition.ACK, "", None, 0.00001)])
+        self.weight, self.places = 1, math.inf
+        self.callback = SimpleNamespace(batch=1)
+        self.buffer = SimpleNamespace(backlog=0, waiting=False)
+        self.context = SimpleNamespace(settings=settings)
+        self.in_flight = SimpleNamespace(prefetch=prefetch, allotted=0)
+
+    def start(self) -> None:
+        """Start nothing."""
+
+    def waiting_starts(self, now: float) -> int:
+        """Return that there is plenty."""
+        return 10_000
+
+
+@pytest.mark.parametrize(("count", "allotted"), [(1, 250), (3, 83), (10, 50), (20, 50), (50, 20)])
+def test_many_queues_claim_up_to_four_times_as_much_together(count, allotted):
+    pool = Pool(10, strict=False)
+    queues: Any = [_Waiting() for _ in range(count)]
+    pool.add(queues)
+    pool.allot(queues, 1.0)
+    assert min(queue.in_flight.allotted for queue in queues) == allotted

@@ -8,7 +8,7 @@
 --   something throttled may start (ms or -1) and, in the same text, " ;id scope" for each trial of a breaker, an
 --   array of retries left, then per message: id, token, payload, due (ms), attempt, headers, attributes (nil for none)
 -- Re-run: returns what is still leased under the remembered tokens, with its lease renewed.
--- Uses: bytes, clock, once, record, stale, started, lease, sources, limit, throttle, lines, pause, log
+-- Uses: bytes, clock, once, record, stale, started, lease, sources, limit, known_limits, throttle, lines, pause, log
 local ready, ranked, retry, unack, retries, messages, deliveries, headers, attributes, limits, gates,
   throttled, running, events, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, wanted, lease, consumer = unpack(ARGV, 1, 6)
@@ -25,9 +25,9 @@ local token, delivered, reports = math.max((counters[1] or 0) + 1, time), counte
 local paused = pause_end(counters[4], now)
 if paused then wanted = 0 end
 local limited = not paused and look_at_limits(limits, gates, throttled, running, counters[6], time, token)
-if limited and not past then wanted = room(limits, gates, running, unack, meta, wanted) end
+if limited and not past then wanted = room(limits, running, unack, meta, math.min(wanted, 250)) end
 local without_payload, claimed_pairs = {}, {}
-scan_limit = wanted + 1000
+scan_limit = wanted + (limited and 500 or 1000)
 
 -- Claims up to `count` entries of a source, or of two by rank. Skips stale ones, whose ids have moved elsewhere since.
 local function take(source, other, count)
@@ -43,8 +43,8 @@ local function take(source, other, count)
       else
         local new_token, mark = string.format('%.0f', token), reports and mark_of(holder)
         local suspect = mark and (mark == '!' or from == in_retry)
-        if bytes_left <= 0 or alone or suspect and #ids > 0 then return end
-        local one = limited and (from.limit or limit_of_text(limits, gates, running, from.texts[n]))
+        if bytes_left <= 0 or limits_left <= 0 or alone or suspect and #ids > 0 then return end
+        local one = limited and (from.limit or limit_of_message(limits, gates, running, from.texts, n))
         local waits = one and not from.limit and (one.line or not may_start(one))
         local payload = not waits and read_payload(messages, id)
         if waits then

@@ -5,7 +5,7 @@
 local function line_source(limits, gates, throttled, running, deliveries, attributes, number, most)
   local low, high = line_of(number)
   local first = redis.call('ZRANGEBYSCORE', throttled, low, high, 'LIMIT', 0, 1)[1]
-  local one = limit_of_text(limits, gates, running, redis.call('HGET', attributes, first))
+  local one = limit_of_message(limits, gates, running, {redis.call('HGET', attributes, first)}, 1)
   if not one or one.number ~= number then -- its limit is gone: nothing holds it back
     one = read_limit(string.format('%d 0 1 0 0 - 0 0 0', number))
     one.lined, limiting.known[number] = true, one
@@ -36,7 +36,7 @@ local function take_lines(limits, gates, throttled, running, deliveries, attribu
         limiting.emptied[tonumber(number)] = true
       else
         local source = line_source(limits, gates, throttled, running, deliveries, attributes, tonumber(number),
-          wanted - #ids)
+          math.min(wanted - #ids, waiting))
         take(source, nil, source.length)
         for n = 1, source.scanned do limiting.gone[#limiting.gone + 1] = source.found[n] end
         source.limit.line = waiting > source.scanned
@@ -50,7 +50,7 @@ end
 local function count_starts(limits, gates, running, past)
   if not limiting then return false, false end
   if past then return redis.call('ZSCORE', gates, 0), false end
-  local queue, more = limit_of(limits, gates, running, 'queue'), limiting.more
+  local queue, more = limit_of_queue(limits, running), limiting.more
   for n = 1, queue and #ids or 0 do start_under(queue, ids[n]) end
   if queue and not may_start(queue) then return true, false end
   for _, one in pairs(limiting.known) do more = more or one and one.line and may_start(one) end
@@ -65,18 +65,20 @@ local function settle_limits(limits, gates, throttled, running, deliveries, meta
     redis.call('HINCRBY', meta, 'throttled', #limiting.ids)
   end
   if #limiting.places > 0 then redis.call('ZADD', running, unpack(limiting.places)) end
-  for number in pairs(limiting.emptied) do redis.call('ZREM', gates, number) end
+  local changed, closed, opened = {}, {}, {}
+  for number in pairs(limiting.emptied) do opened[#opened + 1] = number end
   for scope, one in pairs(limiting.known) do
-    if one then
-      if one.changed then redis.call('HSET', limits, scope, limit_text(one)) end
-      if one.line or one.number == 0 and not may_start(one) then
-        redis.call('ZADD', gates, gate_time(opens_at(one, limiting.time)), one.number)
-      elseif one.lined or one.number == 0 then
-        redis.call('ZREM', gates, one.number)
-        if one.lined and is_over(one, limiting.time) then limiting.over[#limiting.over + 1] = scope end
-      end
+    if one and one.changed then changed[#changed + 1], changed[#changed + 2] = scope, limit_text(one) end
+    if one and (one.line or one.number == 0 and not may_start(one)) then
+      closed[#closed + 1], closed[#closed + 2] = gate_time(opens_at(one, limiting.time)), one.number
+    elseif one and (one.lined or one.number == 0) then
+      opened[#opened + 1] = one.number
+      if one.lined and is_over(one, limiting.time) then limiting.over[#limiting.over + 1] = scope end
     end
   end
+  if #opened > 0 then redis.call('ZREM', gates, unpack(opened)) end
+  if #closed > 0 then redis.call('ZADD', gates, unpack(closed)) end
+  if #changed > 0 then redis.call('HSET', limits, unpack(changed)) end
   if #limiting.over > 0 then
     redis.call('HDEL', limits, unpack(limiting.over))
     if limiting.known.queue == false then redis.call('ZREM', gates, 0) end

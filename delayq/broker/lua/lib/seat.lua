@@ -4,13 +4,17 @@
 local function seat(running, unack, deliveries, attributes, one, name)
   local leased = redis.call('ZCARD', unack) <= 5000 and redis.call('ZRANGE', unack, 0, -1) or {}
   for first = 1, #leased, 1000 do
-    local last = math.min(first + 999, #leased)
-    local records = redis.call('HMGET', deliveries, unpack(leased, first, last))
-    for n, text in ipairs(redis.call('HMGET', attributes, unpack(leased, first, last))) do
-      if text and string.match(' ' .. text, ' name=(%S+)') == name and read(records[n] or '') == 'leased' then
-        redis.call('ZADD', running, one.number, leased[first + n - 1])
+    local named, places = {}, {}
+    for n, text in ipairs(redis.call('HMGET', attributes, unpack(leased, first, math.min(first + 999, #leased)))) do
+      local is = text and (string.match(text, '^name=(%S+)') or string.match(text, ' name=(%S+)'))
+      if is == name then named[#named + 1] = leased[first + n - 1] end
+    end
+    for n, record in ipairs(#named > 0 and redis.call('HMGET', deliveries, unpack(named)) or {}) do
+      if string.match(record or '', '^%a+') == 'leased' then
+        places[#places + 1], places[#places + 2] = one.number, named[n]
       end
     end
+    if #places > 0 then redis.call('ZADD', running, unpack(places)) end
   end
 end
 

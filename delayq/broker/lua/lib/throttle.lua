@@ -8,35 +8,9 @@ local function look_at_limits(limits, gates, throttled, running, flag, time, tok
   redis.call('ZCARD', gates)
   redis.call('ZCARD', throttled)
   redis.call('ZCARD', running)
-  limiting = {time = time, token = token, known = {}, over = {}, ids = {}, scores = {}, records = {}, gone = {}, places = {},
-    emptied = {}, trials = {}}
+  limiting = {time = time, token = token, stored = {}, gates = {}, known = {}, over = {}, ids = {}, scores = {}, records = {},
+    gone = {}, places = {}, emptied = {}, trials = {}}
   return true
-end
-
--- Returns the limit of a scope; false if it has none.
-local function limit_of(limits, gates, running, scope)
-  local one = limiting.known[scope]
-  if one == nil then
-    one = read_limit(redis.call('HGET', limits, scope)) or false
-    if one then
-      one.scope = scope
-      one.line = one.number > 0 and not limiting.emptied[one.number] and redis.call('ZSCORE', gates, one.number)
-      one.lined, one.changed = one.line, bring_near(one, limiting.time)
-      if is_over(one, limiting.time) and not one.line then
-        limiting.over[#limiting.over + 1], one = scope, false
-      elseif one.places > 0 and one.number > 0 then
-        one.used = redis.call('ZCOUNT', running, one.number, one.number)
-      end
-    end
-    limiting.known[scope] = one
-  end
-  return one
-end
-
--- Returns the limit of a message with these attributes (a text); false or nil if it has none.
-local function limit_of_text(limits, gates, running, text)
-  local name = text and string.match(' ' .. text, ' name=(%S+)')
-  return name and limit_of(limits, gates, running, 'name:' .. name)
 end
 
 local function may_start(one)
@@ -83,8 +57,8 @@ end
 
 -- Returns how many may start under the limit of the queue, if as many are wanted. Its places are counted from what is
 -- leased: it needs no line, since what it holds back holds up only what it holds back as well.
-local function room(limits, gates, running, unack, meta, wanted)
-  local one = limit_of(limits, gates, running, 'queue')
+local function room(limits, running, unack, meta, wanted)
+  local one = limit_of_queue(limits, running)
   if not one then return wanted end
   if one.places > 0 then one.used = redis.call('ZCARD', unack) - (redis.call('HGET', meta, 'backoffs') or 0) end
   return starts_of(one, wanted)
