@@ -59,6 +59,10 @@ if TYPE_CHECKING:
     from delayq.queue.forecast import ForecastBucket as ForecastBucket
     from delayq.queue.handler_check import HandlerCheck as HandlerCheck
     from delayq.queue.handler_check import HandlerProblem as HandlerProblem
+    from delayq.queue.history import HistoryBucket as HistoryBucket
+    from delayq.queue.history import QueueHistory as QueueHistory
+    from delayq.queue.lateness_report import LatenessCounts as LatenessCounts
+    from delayq.queue.lateness_report import SloReport as SloReport
     from delayq.queue.lease import AsyncLease as AsyncLease
     from delayq.queue.lease import Lease as Lease
     from delayq.queue.limits import AsyncLimits as AsyncLimits

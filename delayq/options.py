@@ -12,6 +12,7 @@ from delayq.breaker import Breaker, check_breaker
 from delayq.checks import check_bool, check_concurrency, check_int, check_optional_int, check_retries
 from delayq.codec import Codec
 from delayq.errors import ConfigurationError, did_you_mean, short_repr
+from delayq.lateness import check_slo
 from delayq.rates import Pace, check_limits
 from delayq.times import HORIZON, Duration, to_millis
 
@@ -89,6 +90,9 @@ class QueueOptions(TypedDict, total=False):
         How long the dead letter keeps an entry, for all processes; left out, it stays as it is, 30 days at first.
     priority_step: Duration | None
         The head start of a message for each 1 of its `priority`, for all processes; None leaves it, 1 min at first.
+    lateness_slo: str | None
+        How many messages are to start how late at most, for all processes, such as `"99% within 1s"`; None leaves it,
+        `"off"` at first.
     events: bool | None
         Switch the queue's event log on or off, for all processes; None leaves it as it is, which is off at first.
     events_max_len: int
@@ -172,6 +176,9 @@ class QueueOptions(TypedDict, total=False):
     """How long the dead letter keeps an entry, for all processes; left out, it stays as it is, 30 days at first."""
     priority_step: Duration | None
     """The head start of a message for each 1 of its `priority`, for all processes; None leaves it, 1 min at first."""
+    lateness_slo: str | None
+    """How many messages are to start how late at most, for all processes, such as `"99% within 1s"`; None leaves it,
+    `"off"` at first."""
     events: bool | None
     """Switch the queue's event log on or off, for all processes; None leaves it as it is, which is off at first."""
     events_max_len: int
@@ -220,6 +227,7 @@ class Settings:
     dead_max: int
     dead_ttl: int
     priority_step: int | None
+    lateness_slo: str | None
     events: int | None
     """Entries the event log keeps; 0 for off, None to leave it as it is."""
     dedupe_window: int | None
@@ -293,6 +301,7 @@ def read_settings(options: QueueOptions) -> Settings:
         dead_max=check_int(options.get("dead_max", 10_000), "dead_max", 0, 1 << 40),
         dead_ttl=to_millis(options.get("dead_ttl", "30d"), "dead_ttl", max=HORIZON),
         priority_step=None if step is None else to_millis(step, "priority_step", min=1, max=MAX_STEP),
+        lateness_slo=check_slo(options.get("lateness_slo")),
         events=None if events is None else max_len * check_bool(events, "events"),
         dedupe_window=None if window is None else to_millis(window, "dedupe_window", max=HORIZON),
         dedupe_max=check_int(options.get("dedupe_max", DEDUPE_MAX), "dedupe_max", 1, 1 << 40),

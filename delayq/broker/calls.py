@@ -258,14 +258,14 @@ class Calls(ScheduleCalls, ResultCalls, LeaseCalls, LimitCalls, ForecastCalls, W
         dedupe_max: int | None,
         dead: Sequence[int | None] = (None, None),
         priority_step: int | None = None,
+        lateness_slo: str | None = None,
     ) -> ScriptCall[bool]:
-        """Set event log (entries; 0 off), dedupe window (ms; 0 off), its ids, the dead letter, the step of priorities.
+        """Set event log (entries; 0 off), dedupe window (ms; 0 off), its ids, dead letter, priority step, objective.
 
         None leaves each as it is.
         """
-        wanted = (events, dedupe_window, dedupe_max, DEDUPE_MAX, *dead, priority_step)
-        given = ["" if one is None else one for one in wanted]
-        return self._call("configure", given, bool)
+        wanted = (events, dedupe_window, dedupe_max, DEDUPE_MAX, *dead, priority_step, lateness_slo)
+        return self._call("configure", ["" if one is None else one for one in wanted], bool)
 
     def default_dedupe_window(self, window: int, max_ids: int) -> RedisCommand[bool]:
         """Switch the dedupe window on (ms, ids) where it is off; a queue that has one keeps its own."""

@@ -54,6 +54,7 @@ class Feature(StrEnum):
     BATCHES = "batch callbacks"
     COUNTS = "counts"
     WORKERS = "list of workers"
+    HISTORY = "history"
     GET = "reading a message by id"
     LIST = "listing messages"
     PURGE = "purging"
@@ -78,6 +79,7 @@ _FEATURE_OF_OPTION = {
     "dedupe_window": Feature.DEDUPE,
     "dedupe_max": Feature.DEDUPE,
     "priority_step": Feature.PRIORITIES,
+    "lateness_slo": Feature.HISTORY,
     "breaker": Feature.LIMITS,
     "rate_limit": Feature.LIMITS,
     "burst": Feature.LIMITS,
@@ -152,6 +154,7 @@ _DELAY_ONLY = frozenset(
         Feature.RESULTS,
         Feature.TIMEOUTS,
         Feature.WORKERS,
+        Feature.HISTORY,
         Feature.PURGE,
         Feature.PAUSE,
         Feature.LIMITS,

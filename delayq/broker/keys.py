@@ -66,6 +66,7 @@ META_SETTINGS = (
     "dead_max",
     "dead_ttl",
     "priority_step",
+    "lateness_slo",
     "schedules_at",
     "schedules_zones",
 )
@@ -154,6 +155,9 @@ class Keys:
     """hash: consumer → what it tells of itself, one line of JSON (see `broker.worker_entries`)."""
     beats: str
     """zset: consumer → time until which that counts (ms); one that has not told more by then is silent."""
+    history: str
+    """hash: hour since 1970 → what consumers have counted in it (see `broker.history_records`); first → the first hour
+    that may be there."""
     wake: str
     """list: at most one element, on which idle consumers block."""
     meta: str

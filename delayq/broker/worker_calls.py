@@ -1,10 +1,11 @@
-"""The calls of a delay queue about who consumes it."""
+"""The calls of a delay queue about who consumes it, and what they have done."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from delayq.broker.history_records import KEPT_HOURS, HourCounts, read_counts, write_counts
 from delayq.broker.replies import integers
 from delayq.broker.requests import ScriptCall
 from delayq.broker.script_calls import ScriptCalls
@@ -31,14 +32,30 @@ class WorkersPage(NamedTuple):
     workers: list[StoredWorker]
 
 
+class HoursReply(NamedTuple):
+    """What was counted in some hours, the latest first, None for nothing, and the server's time (ms)."""
+
+    now: int
+    hours: list[HourCounts | None]
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerCalls(ScriptCalls):
     """One function per script, as `Calls`."""
 
-    def beat(self, consumer_id: str, entry: WorkerEntry | None) -> ScriptCall[int]:
-        """Store what a consumer tells of itself, None when it stops; returns how many entries were removed."""
+    def beat(self, consumer_id: str, entry: WorkerEntry | None, counted: HourCounts | None = None) -> ScriptCall[int]:
+        """Store what a consumer tells of itself, None when it stops; returns how many entries were removed.
+
+        What it has counted is added to the record of the hour.
+        """
         told = (0, SILENT_KEPT, "") if entry is None else (BEATS * entry.every, SILENT_KEPT, write_entry(entry))
-        return self._call("beat", [self._now, consumer_id, *told], lambda reply: integers(reply)[0])
+        counts = "" if counted is None else write_counts(counted)
+        args = [self._now, consumer_id, *told, KEPT_HOURS, counts]
+        return self._call("beat", args, lambda reply: integers(reply)[0])
+
+    def history(self, *, limit: int, last: int | None = None) -> ScriptCall[HoursReply]:
+        """Read what was counted in up to a thousand hours up to `last` (hours since 1970), None for the current one."""
+        return self._call("history", [self._now, "" if last is None else last, limit], _read_hours)
 
     def workers_page(self, cursor: str, *, limit: int) -> ScriptCall[WorkersPage]:
         """Read a page of the consumers."""
@@ -54,3 +71,8 @@ def _read_page(reply: list[Any]) -> WorkersPage:
         if entry is not None and 0 <= ends <= LATEST
     ]
     return WorkersPage(now, cursor.decode(), found)
+
+
+def _read_hours(reply: list[Any]) -> HoursReply:
+    now, texts = reply
+    return HoursReply(now, [read_counts(text) if text else None for text in texts])

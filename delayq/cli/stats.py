@@ -11,13 +11,15 @@ import click
 
 from delayq.broker.engine import Feature
 from delayq.cli.engines import ENGINES, StateCounts
+from delayq.cli.history import lateness_json, percentile_text
 from delayq.cli.options import DURATION, group_option, json_option, queue_with
-from delayq.cli.output import console, print_json, print_rich, table
+from delayq.cli.output import console, json_fields, print_json, print_rich, table
 from delayq.cli.pause import pause_text
 from delayq.cli.queues import MAIN_STATES, counts_json, unconsumed
 from delayq.cli.session import Session
 from delayq.cli.zones import exact_time
 from delayq.queue.counts import Stats
+from delayq.queue.lateness_report import slo_text
 from delayq.states import State
 from delayq.text import clean, iso, relative_time
 
@@ -39,10 +41,13 @@ def stats(
 
     JSON, with --watch one line each time: {"queue", "at", "pending", "ready", "active", "backoff", "retry",
     "throttled", "garbage", "dead", "completed", "living", "successors", "next_due", "oldest_due", "next_deadline",
-    "overdue", "lag", "nobody_consumes", "paused", "workers", "totals": {…}}.
+    "overdue", "lag", "nobody_consumes", "paused", "workers", "lateness": {"p50", "p90", "p99",
+    "counts"}, "slo": {"objective", "counted", "late", "kept", "budget_left"}, "totals": {…}}.
     overdue is the number of messages that are due and wait for a consumer, lag how long the first has waited, in
-    seconds, workers the number of consumers that run: delayq workers lists them. A stream has {"queue", "group",
-    "group_exists", "ready", "active", "backoff", "dead"}, a work queue {"queue", "queued", "processing"}.
+    seconds, workers the number of consumers that run: delayq workers lists them. lateness is that of the messages that
+    started in this hour and the last, at most, in seconds; slo how the objective lateness_slo was kept over 30 days, or
+    null. A stream has {"queue", "group", "group_exists", "ready", "active", "backoff", "dead"}, a work queue {"queue",
+    "queued", "processing"}.
     """
     read = ENGINES[engine].commands(session, group=group).counting(queue)
     if watch:
@@ -96,11 +101,21 @@ def _tables(found: Stats | StateCounts) -> RenderableType:
     if found.counts.successors:
         rows.append(["waiting successors", found.counts.successors, ""])
     rows.append(["workers", found.workers, ""])
+    if late := _lateness_text(found):
+        rows.append(["lateness", "", late])
     counts = table(["state", "messages", ""], rows, fill=True, wrap=True)
     parts = [counts, "", unconsumed(found)] if found.nobody_consumes else [counts]
+    if found.slo:
+        parts += ["", slo_text(found.slo)]
     if found.counts.paused:
         parts += ["", pause_text(found.counts.paused, found.at)]
     return Group(*parts, "", table(["totals", ""], list(found.totals.items()))) if found.totals else Group(*parts)
+
+
+def _lateness_text(found: Stats) -> str:
+    shares = {"p50": 0.5, "p99": 0.99}
+    texts = {name: percentile_text(found.lateness, share) for name, share in shares.items()}
+    return ", ".join(f"{name} {text}" for name, text in texts.items() if text)
 
 
 def _fields(queue: str, found: Stats | StateCounts) -> dict[str, Any]:
@@ -114,5 +129,7 @@ def _fields(queue: str, found: Stats | StateCounts) -> dict[str, Any]:
         "successors": found.counts.successors,
         "next_deadline": iso(found.next_deadline),
         "workers": found.workers,
+        "lateness": lateness_json(found.lateness),
+        "slo": None if found.slo is None else json_fields(found.slo),
         "totals": dict(found.totals),
     }

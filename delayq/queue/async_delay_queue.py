@@ -105,6 +105,7 @@ class AsyncDelayQueue(DelayBase[T, AsyncMessage[T]], AsyncBase[T]):
     counts = awaited(DelayQueue.counts)
     stats = awaited(DelayQueue.stats)
     workers = awaited(DelayQueue.workers)
+    history = awaited(DelayQueue.history)
     list = awaited(DelayQueue.list)
     forecast = awaited(DelayQueue.forecast)
     check = awaited(DelayQueue.check)

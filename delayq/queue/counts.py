@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from delayq.broker.keys import META_SETTINGS
 from delayq.broker.replies import CountsReply
+from delayq.queue.lateness_report import LatenessCounts, SloReport
 from delayq.queue.pausing import Pause, pause_in_force
 from delayq.text import format_duration, pluralize
 from delayq.times import from_millis
@@ -68,6 +69,10 @@ class Stats:
     """Those of them that have done so within 30 s: all but workers of more than 20 queues, which tell less often."""
     totals: Mapping[str, int]
     """How many messages were ever sent, delivered, acked, nacked, expired, dead, cancelled and so on, by name."""
+    lateness: LatenessCounts = field(default_factory=LatenessCounts)
+    """How late messages have started in this hour and the last, as consumers count it: `lateness.percentile(0.99)`."""
+    slo: SloReport | None = None
+    """How the objective `lateness_slo` was kept over 30 days; None if the queue has none."""
 
     @property
     def lag(self) -> timedelta:
@@ -86,8 +91,8 @@ class Stats:
         return nobody and self.lag > UNCONSUMED_AFTER and not self.counts.paused
 
 
-def stats_of(counted: CountsReply) -> Stats:
-    """Return counts, times and totals."""
+def stats_of(counted: CountsReply, lateness: LatenessCounts | None = None, slo: SloReport | None = None) -> Stats:
+    """Return counts, times and totals, with the lateness of the last two hours and the report of the objective."""
     numbers = {name: int(value) for name, value in sorted(counted.meta.items()) if value.isdecimal()}
     claimed = numbers.get("token", -1) // 1000  # a claim takes the time (µs) for its token
     return Stats(
@@ -101,6 +106,8 @@ def stats_of(counted: CountsReply) -> Stats:
         workers=counted.workers,
         heard=counted.heard,
         totals={name: number for name, number in numbers.items() if name not in META_SETTINGS},
+        lateness=lateness or LatenessCounts(),
+        slo=slo,
     )
 
 

@@ -41,10 +41,11 @@ class DelayBase(QueueBase[T, M]):
         max_ids = settings.dedupe_max if "dedupe_max" in self._options else None
         limits = {"dead_max": settings.dead_max, "dead_ttl": settings.dead_ttl}
         dead = [value if name in self._options else None for name, value in limits.items()]
-        step = settings.priority_step
-        if any(value is not None for value in (events, window, *dead, step)):
+        step, slo = settings.priority_step, settings.lateness_slo
+        if any(value is not None for value in (events, window, *dead, step, slo)):
             window_options: Any = {"dedupe_window": window, "dedupe_max": max_ids}
-            requests.append(calls.configure(events=events, **window_options, dead=dead, priority_step=step))
+            others: Any = {"dead": dead, "priority_step": step, "lateness_slo": slo}
+            requests.append(calls.configure(events=events, **window_options, **others))
         return requests
 
     def _put_declared(self) -> Operation[Any]:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from delayq.queue.forecast import Forecast
     from delayq.queue.forecast_periods import Unit
     from delayq.queue.handler_check import HandlerCheck
+    from delayq.queue.history import QueueHistory
     from delayq.queue.limits import Limits
     from delayq.queue.result_waits import BlockingResultWaits
     from delayq.queue.schedules import Schedules
@@ -261,6 +262,20 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         who only pulls messages with `lease`. Changes nothing.
         """
         return self._perform(list_workers(self._context))
+
+    def history(
+        self, days: int = 10, buckets: Literal["hour", "day"] | None = None, *, tz: str | tzinfo | None = "UTC"
+    ) -> QueueHistory:
+        """Read what consumers have done in each hour or day of the last `days`, up to 90, with today.
+
+        Each adds what it has counted every 10 s: one that is killed loses at most its last 10 s. What is pulled with
+        `lease` is not counted. `buckets` is `"hour"` or `"day"`: by default hours up to two days, else days. Days are
+        those of the time zone `tz`, or with None of this machine; an hour belongs to the day in which it begins.
+        Changes nothing. Raises `ConfigurationError` for other days or buckets.
+        """
+        from delayq.queue.history import read_history  # few programs ask
+
+        return self._perform(read_history(self._context, days, buckets, tz))
 
     def list(
         self,

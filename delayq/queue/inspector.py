@@ -21,10 +21,13 @@ from delayq.checks import check_int
 from delayq.errors import ConfigurationError, short_repr
 from delayq.queue.counts import Counts, Stats, counts_of, stats_of
 from delayq.queue.deaths import read_death
+from delayq.queue.lateness_report import lateness_of, read_slo_report
 from delayq.queue.message_info import MessageInfo, Page
 from delayq.states import State
 from delayq.times import from_millis, timestamp
 
+RECENT = 2
+"""Hours of which `stats` tells how late messages started: this one has just begun, perhaps."""
 MAX_ROWS = 1000
 """Entries that one page reads, at most."""
 MAX_READ = 500
@@ -65,9 +68,10 @@ class Inspector:
         return counts_of(counted)
 
     def stats(self) -> Operation[Stats]:
-        """Read counts, times and totals."""
-        (counted,) = yield [self._context.calls.counts()]
-        return stats_of(counted)
+        """Read counts, times and totals, how late messages started, and how the objective for that is kept."""
+        counted, recent = yield [self._context.calls.counts(), self._context.calls.history(limit=RECENT)]
+        slo = yield from read_slo_report(self._context, counted)
+        return stats_of(counted, lateness_of(recent.hours), slo)
 
     def get(self, id: str) -> Operation[MessageInfo | None]:
         """Read one message, also one in the dead letter."""

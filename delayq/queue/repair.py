@@ -15,6 +15,7 @@ from delayq.broker.scripts import MAX_IDS, MAX_MOVED
 from delayq.broker.transport.operation import Operation
 from delayq.checks import check_bool
 from delayq.queue.counts import stats_of, waiting_text
+from delayq.queue.lateness_report import read_slo_report, slo_text
 from delayq.queue.log_check import LOST, examine_log
 from delayq.queue.repair_report import (
     DEAD_DEFECTS,
@@ -149,6 +150,8 @@ class _Examination:
         if paused := stats.counts.paused:
             end = "until it is resumed" if paused.until is None else f"until {paused.until.isoformat()}"
             self._collector.add(FindingKind.PAUSED, f"{end}{paused.reason and f': {paused.reason}'}", count=0)
+        if slo := (yield from read_slo_report(self._context, counted)):
+            self._collector.add(FindingKind.SLO, slo_text(slo), count=slo.late if slo.missed else 0)
         if stats.nobody_consumes:
             self._collector.add(FindingKind.UNCONSUMED, waiting_text(stats), count=stats.counts.overdue)
 

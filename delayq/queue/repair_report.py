@@ -56,6 +56,8 @@ class FindingKind(StrEnum):
     """Declared by a function that the program does not have any more. Not repaired: remove it."""
     PAUSED = "paused"
     """The queue is paused, which is no defect: its count is 0."""
+    SLO = "lateness objective"
+    """How `lateness_slo` was kept over 30 days; its count is 0 unless it was missed. Not repaired."""
     UNCONSUMED = "due, and nobody consumes"
     """Messages have waited for over 10 s, and no consumer is at work: start one. Not repaired."""
 

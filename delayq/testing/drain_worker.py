@@ -78,9 +78,8 @@ class DrainWorker:
     def process_due(self) -> Steps[PromoteReply | None]:
         """Process all that is due now; returns the last promotion's reply, None if the worker crashed."""
         buffer = WorkBuffer(self._callback, self._make_message, self._context, self._executor)
-        loop = ConsumerLoop(
-            self._context, "drain", batch=self._callback.batch, reports_starts=False, promotes=True
-        ).run()
+        consumer = ConsumerLoop(self._context, "drain", batch=self._callback.batch, reports_starts=False, promotes=True)
+        loop = consumer.run()
         step = next(loop)
         before = promoted = None
         while True:
@@ -89,6 +88,7 @@ class DrainWorker:
                 if self._raised is not None:  # settle before raising, but claim nothing more
                     calls = [call for call in step.calls if call.script.name != "ready_to_unack"]
                     yield from perform(self._executor.run, calls)
+                    yield from self._count(consumer)
                     raise self._raised
                 result.replies = yield from perform(self._executor.run, step.calls)
                 for found in _promotions(result.replies):
@@ -104,10 +104,17 @@ class DrainWorker:
                 # Done after two equal replies: if Redis had to load a script first, a promotion may have run before the
                 # calls whose effect it should see.
                 if promoted is not None and promoted == before:
+                    yield from self._count(consumer)
                     return promoted
                 result.woken = True  # so that it looks once more
             result.now = monotonic()
             step = loop.send(result)
+
+    def _count(self, consumer: ConsumerLoop) -> Steps[None]:
+        """Add what was counted to the history of the queue, as the beat of a consumer does."""
+        tally = consumer.in_flight.tally
+        if tally is not None and (counted := tally.take()):
+            yield from perform(self._executor.run, [self._context.calls.beat("drain", None, counted)])
 
     def _make_message(
         self, delivery: InFlightDelivery, context: EngineContext, executor: Any, _: float

@@ -15,9 +15,11 @@ from typing import Any
 from delayq import __version__
 from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
+from delayq.broker.history_records import HourCounts
 from delayq.broker.worker_entries import MAX_NAMED, WorkerEntry
 from delayq.errors import DelayqError, UnavailableError
 from delayq.worker.message import InFlightDelivery
+from delayq.worker.tally import Tally
 
 log = logging.getLogger("delayq.consumer")
 
@@ -51,6 +53,8 @@ class Beats:
         self._tick = context.settings.tick / 1000
         self._every = every
         self._started: float | None = None
+        self.tally: Tally | None = None
+        """What is counted for the history, if anything is."""
         self._stored = self._refused = False
         self.enabled = context.calls.capabilities.has(Feature.WORKERS)
         self.next_at = 0.0
@@ -68,7 +72,10 @@ class Beats:
                 return
         self._stored = True
         entry = self._entry(now, deliveries, started=self._started, every=every)
-        yield self._calls.beat(self._consumer_id, entry), self.read
+        yield self._calls.beat(self._consumer_id, entry, self._counted()), self.read
+
+    def _counted(self) -> HourCounts | None:
+        return None if self.tally is None else self.tally.take()
 
     def _entry(
         self, now: float, deliveries: Collection[InFlightDelivery], *, started: float, every: float
@@ -98,9 +105,12 @@ class Beats:
         self._refused = isinstance(reply, DelayqError)
 
     def end(self) -> list[Any]:
-        """Return the call that removes the entry, if there may be one."""
+        """Return the call that removes the entry, if there may be one, and adds what was counted last."""
         stored, self._stored = self._stored, False
-        return [self._calls.beat(self._consumer_id, None)] if stored else []
+        if not self.enabled or self._refused:
+            return []
+        counted = self._counted()
+        return [self._calls.beat(self._consumer_id, None, counted)] if stored or counted else []
 
 
 def _longest(deliveries: Iterable[InFlightDelivery]) -> list[tuple[float, str]]:

@@ -73,6 +73,8 @@ class ConsumerLoop(StoppingLoop):
         self.start_reports = StartReports(context.calls, self.in_flight, enabled=reports_starts)
         self.stop_requests = StopRequests(context.calls, self.in_flight)
         self.beats = beats
+        if beats is not None:
+            beats.tally = in_flight.tally
         as_consumer = self.start_reports.consumer_id(consumer_id)
         self._claim_options: dict[str, Any] = {"lease": context.settings.lease, "consumer_id": as_consumer}
         self._burst, self._promotes = burst, promotes

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from delayq.broker.attributes import Attributes
 from delayq.broker.batches import batched
-from delayq.broker.engine import EngineCalls
+from delayq.broker.engine import EngineCalls, Feature
 from delayq.broker.replies import ClaimReply
 from delayq.broker.scripts import MAX_IDS
 from delayq.options import Settings
@@ -17,6 +17,7 @@ from delayq.worker.disposition import Completion
 from delayq.worker.holding import HeldScopes
 from delayq.worker.message import Batch, InFlightDelivery
 from delayq.worker.prefetch import MAX_UNSTARTED, Prefetch
+from delayq.worker.tally import Tally
 from delayq.worker.time_limits import Overdue, TimeLimits
 
 log = logging.getLogger("delayq.consumer")
@@ -51,6 +52,7 @@ class InFlight:
         self.stop_asked = False
         """Whether to look which messages are asked to stop."""
         self.heartbeat_at = 0.0
+        self.tally = Tally() if calls.capabilities.has(Feature.HISTORY) else None
         self.prefetch = Prefetch(settings, batch)
         self._last_load: _Load | None = None
         self._calls = calls
@@ -79,6 +81,8 @@ class InFlight:
         server_now, deadline = claimed.now, sent_at + self._lease
         added = [InFlightDelivery(message, now, server_now, deadline) for message in claimed.messages]
         self.deliveries |= dict.fromkeys(added)
+        if self.tally is not None:
+            self.tally.delivered += len(added)
         for delivery in added:
             if delivery.claimed.attributes and (timeout := Attributes.of(delivery.claimed.attributes).timeout) > 0:
                 delivery.timeout, self.limits.limited = timeout, True
@@ -90,6 +94,8 @@ class InFlight:
         """Remove the deliveries of completions, and measure how long their callbacks took."""
         self.prefetch.measure(completions)
         self.refresh()
+        if self.tally is not None:
+            self.tally.complete(completions)
         pop = self.deliveries.pop
         for deliveries, _, _, _, _ in completions:
             for delivery in deliveries:

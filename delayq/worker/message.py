@@ -87,6 +87,8 @@ class InFlightDelivery(msgspec.Struct, eq=False, gc=False):
     """Whether a later message of its id prefix was due before it could start."""
     failed_by_hand: bool | None = None
     """Whether the callback has settled it by hand as failed; None if it has not settled it, or has released it."""
+    by_hand: str = ""
+    """The script with which the callback has settled it by hand, if Redis has accepted that."""
 
     @property
     def receipt(self) -> Receipt:
@@ -209,6 +211,7 @@ class _BaseMessage(Generic[T]):
         except BaseException:
             self._delivery.settled = False
             raise
+        self._delivery.by_hand = call.script.name if reply != "0" else ""
         if reply == "2":  # no retries left, or cancelled
             yield [self._context.calls.collect(self._context.settings, ids=(self.id,))]
         return bool(reply != "0")

@@ -18,6 +18,7 @@ from delayq.worker.error_texts import truncate
 from delayq.worker.holding import scope_held
 from delayq.worker.in_flight import InFlight
 from delayq.worker.message import InFlightDelivery
+from delayq.worker.tally import Tally
 
 log = logging.getLogger("delayq.consumer")
 
@@ -178,6 +179,8 @@ class PendingSettlements:
         queue = self._queues[disposition]
         self.cut_short |= len(reply) < sent
         settled = queue[: len(reply)]
+        if self._in_flight is not None and self._in_flight.tally is not None:
+            self._tally(self._in_flight.tally, disposition, settled, reply)
         del queue[: len(reply)]
         self._count -= len(settled)
         if self._details:
@@ -189,6 +192,15 @@ class PendingSettlements:
             late = [delivery.claimed.id for delivery, status in zip(settled, reply, strict=True) if status == "0"]
             text = "%d messages were settled elsewhere before this %s: %s"
             log.warning(text, len(late), disposition.name.lower(), ", ".join(late[:5]), extra={"ids": late})
+
+    def _tally(self, tally: Tally, disposition: Disposition, settled: Sequence[InFlightDelivery], reply: str) -> None:
+        if disposition is not _COMPLETE:
+            tally.settle(disposition, len(reply) - reply.count("0"))
+            return
+        done = [self._details[one] for one, status in zip(settled, reply, strict=True) if status != "0"]
+        discarded = sum(isinstance(one, Completed) and one.ending == Ending.DISCARDED for one in done)
+        tally.settle(Disposition.DISCARD, discarded)
+        tally.settle(_ACK, len(done) - discarded)
 
 
 def _min_per_call(disposition: Disposition) -> int:

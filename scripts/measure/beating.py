@@ -1,4 +1,4 @@
-"""Beats: consuming with them compared with without, and how long it takes to read 1,000 workers.
+"""Beats: consuming with them and what they count, compared with without, and reading 1,000 workers and 90 days.
 
 A beat is due every 10 s: these come every second, so that a measurement of seconds has some. The
 workers that are read run ten messages each.
@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from unittest.mock import patch
 
 from delayq import DelayQueue
+from delayq.broker.history_records import BUCKETS, HOUR, KEPT_HOURS, HourCounts, write_counts
 from delayq.broker.worker_entries import WorkerEntry
-from delayq.worker import beats
+from delayq.worker import beats, in_flight
 from measure.backlog import slowlog
 from measure.bench_server import QUEUE, BenchServer, seconds_of
 from measure.consuming import in_threads
@@ -27,20 +28,24 @@ RUNNING = 10
 TURNS = 7
 
 
-def _consume(server: BenchServer, n: int, every: float) -> tuple[float, int]:
+def _consume_with(server: BenchServer, n: int) -> tuple[float, int]:
     """Return the messages per second, and how many beats there were."""
-    with patch.object(beats, "BEAT_EVERY", every), patch.object(beats, "WorkerEntry", wraps=WorkerEntry) as told:
+    with patch.object(beats, "BEAT_EVERY", OFTEN), patch.object(beats, "WorkerEntry", wraps=WorkerEntry) as told:
         return in_threads(server, n), told.call_count
 
 
+def _consume_without(server: BenchServer, n: int) -> float:
+    """Return the messages per second of a consumer that neither beats nor counts."""
+    with patch.object(beats, "BEAT_EVERY", math.inf), patch.object(in_flight, "Tally", return_value=None):
+        return in_threads(server, n)
+
+
 def beating(server: BenchServer) -> Iterator[Reading]:
-    """Messages per second with beats, compared with none."""
+    """Messages per second with beats and what they count, compared with none."""
     n = server.many(MESSAGES)
-    (rate, told), (without, none) = server.compare(
-        lambda: _consume(server, n, OFTEN), lambda: _consume(server, n, math.inf)
-    )
-    if none or told < int(n / rate / OFTEN):
-        raise AssertionError(f"there were {told} beats, and {none} without")
+    (rate, told), without = server.compare(lambda: _consume_with(server, n), lambda: _consume_without(server, n))
+    if told < int(n / rate / OFTEN):
+        raise AssertionError(f"there were {told} beats")
     yield Reading("beats", rate, without)
 
 
@@ -58,6 +63,14 @@ def listing(server: BenchServer) -> Iterator[Reading]:
             took = [1000 * seconds_of(lambda: len(queue.workers())) for _ in range(TURNS)]
         if len(queue.workers()) != WORKERS:
             raise AssertionError("some workers were not listed")
+        counts = HourCounts(*[10**6] * 8, (10**6,) * BUCKETS)
+        hour = server.client.time()[0] * 1000 // HOUR
+        records = {hour - back: write_counts(counts) for back in range(KEPT_HOURS)}
+        server.client.hset(server.calls.keys.history, mapping=records)
+        days = [1000 * seconds_of(lambda: queue.history(90)) for _ in range(TURNS)]
+        if queue.history(90).total.delivered < 89 * 24 * 10**6:
+            raise AssertionError("some hours were not read")
+    yield Reading("history", statistics.median(days))
     yield Reading("workers", statistics.median(took))
     yield Reading("workers_script", longest["workers_page"])
 
@@ -68,6 +81,7 @@ def measurements() -> list[Measurement]:
     title = f"{WORKERS:,} workers"
     listed = [
         Figure("workers", f"read {title}", at_most(50, MILLISECONDS), MILLISECONDS),
+        Figure("history", "read the history of 90 days", at_most(50, MILLISECONDS), MILLISECONDS),
         Figure("workers_script", f"longest script that reads {title}", at_most(10, MILLISECONDS), MILLISECONDS),
     ]
     return [Measurement("beating", beating, [often]), Measurement("listing_workers", listing, listed, once=True)]

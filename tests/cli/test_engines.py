@@ -371,6 +371,7 @@ COMMANDS = {
     "delayq list": ("list", "tasks"),
     "delayq show": ("show", "tasks", "7"),
     "delayq workers": ("workers", "tasks"),
+    "delayq history": ("history", "tasks"),
     "delayq health": ("health", "tasks"),
     "delayq cancel": ("cancel", "tasks", "7"),
     "delayq reschedule": ("reschedule", "tasks", "7", "--delay", "1h"),

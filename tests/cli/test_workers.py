@@ -68,11 +68,10 @@ def test_a_silent_worker_of_another_version_does_not_mix_them(cli, tell):
     assert lines[3:] == ["silent: 1 worker, which held 0 messages when last heard of"]
 
 
-def test_a_row_of_usual_names_fits_80_columns(cli, tell, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
+def test_a_row_of_usual_names_fits_80_columns(cli, tell):
     message = "06DNmG4qR1Zb7cWkXv2p0A"
     tell("mailer-7f9c5d8b6-x2k4p", held=12, running=[[message, 90_000]])
-    lines = cli("workers", "reminders").out.splitlines()
+    lines = cli("workers", "reminders", env={"COLUMNS": "80"}).out.splitlines()
     assert lines[0].startswith("worker ")
     assert max(map(len, lines)) <= 80
     assert message in "".join(lines)

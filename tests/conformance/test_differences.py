@@ -420,6 +420,15 @@ def lists_workers(worker):
     assert worker.do(worker.queue.workers) == []
 
 
+def has_a_history(worker):
+    worker.send(b"payload", id="7")
+    worker.consume(lambda message: None)
+    wait_until(lambda: worker.do(worker.queue.stats).totals.get("acked") == 1)
+    assert worker.do(worker.queue.stop_consume)
+    total = worker.do(worker.queue.history).total
+    assert (total.delivered, total.acked) == (1, 1)
+
+
 def reads_one(worker):
     worker.send(b"payload", id="7")
     if hasattr(worker.queue, "get_item_data"):
@@ -583,6 +592,7 @@ CHECKS = {
     Feature.BATCHES: Check(consumes_batches, none_of("batch_callback")),
     Feature.COUNTS: Check(counts),
     Feature.WORKERS: Check(lists_workers, none_of("workers")),
+    Feature.HISTORY: Check(has_a_history, none_of("history")),
     Feature.GET: Check(reads_one),
     Feature.LIST: Check(lists),
     Feature.PURGE: Check(purges, none_of("purge")),

@@ -35,6 +35,7 @@ DEAD = World(
 ENTRIES = [f"{id}:{T - 9}" for id in FOUR]
 SMALL = {
     *("deliveries", "retries", "meta", "replies", "dead_ids", "runs", "schedule_states", "limits", "declared"),
+    "history",
     *("hash", "runs"),  # in `snapshot`: a column of records, retries or errors; in `run`: the ledger
 }
 """Hashes whose values are short, by the names they have in the scripts."""

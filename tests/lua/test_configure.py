@@ -188,3 +188,15 @@ def test_limits_of_the_dead_letter_are_set_separately_and_kept(executor):
     assert limit(0, 9) == [b"0", b"9"]
     assert limit(None, None) == [b"0", b"9"]
     assert configure(executor, window=0).meta["dead_ttl"] == 9
+
+
+def test_the_objective_for_lateness_is_set_left_and_removed(executor):
+    def configured(slo):
+        options = {"events": None, "dedupe_window": None, "dedupe_max": None}
+        executor.call(calls.configure(**options, lateness_slo=slo))
+        return executor.client.hget(KEYS.meta, "lateness_slo")
+
+    assert configured(None) is None
+    assert configured("99% within 1s") == configured(None) == b"99% within 1s"
+    assert configured("90% within 1m") == b"90% within 1m"
+    assert configured("off") is None

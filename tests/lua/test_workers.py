@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from delayq.broker.calls import Calls
+from delayq.broker.history_records import HOUR, HourCounts, write_counts
 from tests.lua.cases.beat import ENTRY, LASTS, TEXT, beat, told
 from tests.support.scripts import KEYS, NOW, World, calls, deliver, observe, plant
 
@@ -61,3 +62,34 @@ def test_a_page_is_not_of_a_later_time(real_executor):
         page = real_executor.call(Calls(KEYS).workers_page("0", limit=1))
         seconds, rest = real_executor.client.time()
         assert page.now * 1000 <= int(seconds) * 1_000_000 + int(rest)
+
+
+def test_hours_are_read_the_latest_first(executor):
+    hour, counts = NOW // HOUR, HourCounts(3, lateness=(*range(14),))
+    plant(
+        executor, World(history={"first": "0", f"{hour}": write_counts(counts), f"{hour - 2}": "4", f"{hour - 1}": "x"})
+    )
+    assert executor.call(calls.history(limit=3)) == (NOW, [counts, None, HourCounts(4)])
+    assert executor.call(calls.history(limit=2, last=hour - 1)) == (NOW, [None, HourCounts(4)])
+    assert executor.call(calls.history(limit=1000, last=hour - 2)).hours == [HourCounts(4), *[None] * 999]
+
+
+def test_an_hour_begins_with_its_first_millisecond(executor):
+    hour = NOW // HOUR + 1
+    for now in (hour * HOUR - 1, hour * HOUR):
+        at = Calls(KEYS, clock=lambda now=now: now)
+        deliver(executor, at.beat("w", None, HourCounts(now % HOUR + 1)), sequence=now)
+        assert executor.call(at.history(limit=1)) == (now, [HourCounts(now % HOUR + 1)])
+    assert executor.call(calls.history(limit=2, last=hour)).hours == [HourCounts(1), HourCounts(HOUR)]
+
+
+def test_hours_are_not_read_at_a_later_time(real_executor):
+    for _ in range(30):
+        found = real_executor.call(Calls(KEYS).history(limit=1))
+        seconds, rest = real_executor.client.time()
+        assert found.now * 1000 <= int(seconds) * 1_000_000 + int(rest)
+
+
+def test_a_record_is_short():
+    most = 10**13
+    assert len(write_counts(HourCounts(*[most] * 7, 10**15, (most,) * 14))) < 400

@@ -33,6 +33,7 @@ from delayq import (
     Worker,
 )
 from delayq.cli import main
+from delayq.queue.lateness_report import slo_report
 from tests.support.faulty_proxy import FaultyProxy
 from tests.support.redis_server import RedisServer, empty
 from tests.support.waiting import wait_until
@@ -128,6 +129,10 @@ def instances(url) -> dict[str, Any]:
         taken["Worker"] = Worker({queue: 1})
         wait_until(queue.workers)
         taken["WorkerInfo"] = queue.workers()[0]
+        taken["QueueHistory"] = queue.history()
+        taken["HistoryBucket"] = queue.history().total
+        taken["SloReport"] = slo_report("99% within 1s", queue.history().total.lateness)
+        taken["LatenessCounts"] = queue.history().total.lateness
         taken["RunningMessage"] = RunningMessage("a", taken["WorkerInfo"].started)
         queue.stop_consume()
 

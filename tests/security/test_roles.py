@@ -39,12 +39,12 @@ SCRIPTS = {
         *("pending_to_ready", "ready_to_unack", "pending_to_unack", "unack_to_retry", "collect_garbage", "wake"),
         *("ack", "complete", "nack", "extend", "release", "reject", "superseded", "withdraw", "report", "hold"),
         "declare",
-        *("counts", "get", "page", "limits_page", "beat", "workers_page", "forecast", "sample_names"),
+        *("counts", "get", "page", "limits_page", "beat", "workers_page", "history", "forecast", "sample_names"),
         *("fire", "schedules_due", "schedule_put", "schedule_remove", "schedules_page", "schedules_find"),
     },
     Role.INSPECTOR: {
         *("counts", "get", "page", "limits_page", "snapshot", "outcomes", "schedules_page", "schedules_find"),
-        *("workers_page", "forecast", "sample_names"),
+        *("workers_page", "history", "forecast", "sample_names"),
     },
     Role.ADMIN: set(names()),
 }
@@ -320,6 +320,7 @@ OPERATIONS = {
     "pause": Operation(lambda q: q.pause("1h", reason="deploy").reason == "deploy"),
     "resume": Operation(lambda q: q.resume() is False),
     "workers": Operation(lambda q: q.workers() == []),
+    "history": Operation(lambda q: q.history().total.delivered == 0),
     "limits.list": Operation(lambda q: q.limits.list() == []),
     "limits.set": Operation(lambda q: q.limits.set("mail", rate_limit="5/m") is None),
     "limits.remove": Operation(lambda q: not q.limits.remove("mail")),
@@ -327,8 +328,8 @@ OPERATIONS = {
     "examine": Operation(lambda q: {finding.kind for finding in q.examine(deep=True).findings} <= {"server"}),
     "repair": Operation(lambda q: {finding.kind for finding in q.repair(deep=True).findings} <= {"server"}),
     "open": Operation(lambda q: q.open() is None),
-    "open with events, dedupe_window, dead_max, dead_ttl or priority_step": Operation(
-        lambda q: q.open() is None, {"events": False, "dedupe_window": "1h"}
+    "open with events, dedupe_window, dead_max, dead_ttl, priority_step or lateness_slo": Operation(
+        lambda q: q.open() is None, {"events": False, "dedupe_window": "1h", "lateness_slo": "off"}
     ),
     "preload": Operation(lambda q: q.preload() == len(names())),
 }
@@ -573,8 +574,8 @@ def test_consumer_with_rights_of_before_it_told_of_itself_consumes_and_says_so_o
 ):
     monkeypatch.setattr(beats, "BEAT_EVERY", 0.05)
     seen = []
-    older = [rule for rule in rules([Role.CONSUMER]) if not rule.endswith((":workers", ":beats"))]
-    assert len(older) == len(rules([Role.CONSUMER])) - 2
+    older = [rule for rule in rules([Role.CONSUMER]) if not rule.endswith((":workers", ":beats", ":history"))]
+    assert len(older) == len(rules([Role.CONSUMER])) - 3
     admin.execute_command("ACL", "SETUSER", "older", "on", ">secret", *older)
     try:
         with (

@@ -150,6 +150,7 @@ class World:
     plans: dict[str, str] = field(default_factory=dict)
     workers: dict[str, str] = field(default_factory=dict)
     beats: dict[str, int] = field(default_factory=dict)
+    history: dict[str, str] = field(default_factory=dict)
     meta: dict[str, int | str] = field(default_factory=dict)
     wake: int = 0
 
@@ -234,6 +235,7 @@ def plant(executor: Executor, world: World) -> None:
             KEYS.schedule_states: {name: _state_out(state) for name, state in world.schedule_states.items()},
             KEYS.plans: {calendar: _bytes(plan) for calendar, plan in world.plans.items()},
             KEYS.workers: dict(world.workers),
+            KEYS.history: dict(world.history),
             KEYS.meta: {name: _meta_out(name, value) for name, value in world.meta.items()},
         }
         for key, mapping in hashes.items():
@@ -577,6 +579,7 @@ _READ: dict[str, Any] = {
     "plans": _texts,
     "workers": _texts,
     "beats": _times,
+    "history": _texts,
     "meta": _meta_in,
     "wake": len,
 }

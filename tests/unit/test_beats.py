@@ -110,7 +110,7 @@ def test_a_stop_removes_what_was_stored():
     told(some, 0.0)
     some.read(0)
     (call,) = some.end()
-    assert (call.script.name, call.args[1:]) == ("beat", ["me", 0, 3_600_000, ""])
+    assert (call.script.name, call.args[1:]) == ("beat", ["me", 0, 3_600_000, "", 2160, ""])
     assert some.end() == []
 
 

@@ -53,7 +53,19 @@ OPTIONAL = {"prefetch", "fetch_limit", "max_length", "running", "dedupe_window",
 SWITCHES = ["strict", "events"]
 SETTING = {"events_max_len": "events", "max_snoozes": "policy.max_snoozes"}
 """Settings whose names differ from their options."""
-ELSEWHERE = {"url", "redis", "prefix", "codec", "durability", "owner", "is_failure", "breaker", "rate_limit", "burst"}
+ELSEWHERE = {
+    "url",
+    "redis",
+    "prefix",
+    "codec",
+    "durability",
+    "owner",
+    "is_failure",
+    "breaker",
+    "rate_limit",
+    "burst",
+    "lateness_slo",
+}
 
 
 def test_every_option_is_covered_here():
@@ -99,6 +111,7 @@ def test_defaults_are_as_documented():
         dead_max=10_000,
         dead_ttl=30 * 86_400_000,
         priority_step=None,
+        lateness_slo=None,
         events=None,
         dedupe_window=None,
         dedupe_max=1_000_000,

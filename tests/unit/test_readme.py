@@ -397,7 +397,18 @@ def test_documented_default_of_an_option_is_correct(name):
     [
         name
         for name in SETTINGS
-        if name not in {"strict", "events", "durability", "owner", "is_failure", "breaker", "rate_limit", "burst"}
+        if name
+        not in {
+            "strict",
+            "events",
+            "durability",
+            "owner",
+            "is_failure",
+            "breaker",
+            "rate_limit",
+            "burst",
+            "lateness_slo",
+        }
     ],
 )
 def test_documented_range_of_an_option_is_correct(name):

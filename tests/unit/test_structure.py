@@ -45,6 +45,7 @@ LAYERS = [
         "times",
         "text",
         "rates",
+        "lateness",
     },
     {"broker"},
     {"schedules"},

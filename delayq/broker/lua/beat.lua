@@ -1,17 +1,36 @@
--- Stores what a consumer tells of itself, and until when this counts; or removes it, when the consumer stops. Removes some
--- of those that have been silent for long, so that what crashed consumers leave does not pile up.
--- KEYS: workers hash, beats zset, replies hash
+-- Stores what a consumer tells of itself, and until when this counts; or removes it, when the consumer stops. Adds what it
+-- has counted to the record of this hour. Removes some of those that have been silent for long, so that what crashed
+-- consumers leave does not pile up, and some of the hours that are too old.
+-- KEYS: workers hash, beats zset, history hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), consumer, lasts (ms for which it counts; 0 to remove it), kept (ms for which an
---   entry is kept after its end), entry (what it tells; see `broker.worker_entries`)
+--   entry is kept after its end), entry (what it tells; see `broker.worker_entries`), hours
+--   (for which records are kept), counts (numbers to add, separated by spaces; '' for none; see `broker.history_records`)
 -- Returns: "removed": entries, its own among them
 -- Re-run: returns the same reply.
 -- Uses: clock, once
-local workers, beats, replies = unpack(KEYS)
-local slot, sequence, override, consumer, lasts, kept, entry = unpack(ARGV)
+local workers, beats, history, replies = unpack(KEYS)
+local slot, sequence, override, consumer, lasts, kept, entry, hours, counts = unpack(ARGV)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
+-- Adds numbers to those of a record, which may have fewer or more of them.
+local function add(record, numbers)
+  local sums = {}
+  for number in string.gmatch(record, '%d+') do sums[#sums + 1] = tonumber(number) end
+  local at = 0
+  for number in string.gmatch(numbers, '%d+') do
+    at = at + 1
+    sums[at] = (sums[at] or 0) + tonumber(number)
+  end
+  for i, sum in ipairs(sums) do sums[i] = string.format('%.0f', sum) end
+  return table.concat(sums, ' ')
+end
+
 local now = math.floor(clock(override) / 1000)
+local hour = math.floor(now / 3600000)
+local stored = redis.call('HMGET', history, 'first', hour)
+local first, old = math.min(tonumber(stored[1]) or hour, hour), {}
+for at = first, math.min(first + 100, hour - hours) - 1 do old[#old + 1] = at end
 local over = redis.call('ZRANGEBYSCORE', beats, '-inf', now - kept, 'LIMIT', 0, 100)
 if lasts == '0' then over[#over + 1] = consumer end
 -- Entries without an end, which this never leaves: a sample of a hundred has them sooner or later.
@@ -30,4 +49,7 @@ if lasts ~= '0' then
   redis.call('ZADD', beats, now + lasts, consumer)
   redis.call('HSET', workers, consumer, entry)
 end
+if #old > 0 then redis.call('HDEL', history, unpack(old)) end
+if #old > 0 or counts ~= '' then redis.call('HSET', history, 'first', first + #old) end
+if counts ~= '' then redis.call('HSET', history, hour, add(stored[2] or '', counts)) end
 return remember(replies, slot, sequence, now, string.format('%d', removed))

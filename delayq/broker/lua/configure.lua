@@ -1,13 +1,14 @@
 -- Sets the options that all processes of a queue share: its event log, its dedupe window, the limits of its dead letter,
--- and the head start of a priority.
+-- the head start of a priority, and the objective for lateness.
 -- KEYS: events stream, done zset, meta hash
 -- ARGV: max_len (entries the log keeps; 0 for off, '' to leave it), window (ms to remember settled ids; 0 for off, ''
 --   to leave it), max_ids (to remember; '' to leave it), default_max_ids (if there is none to leave), dead_max (entries
---   of the dead letter; '' to leave it), dead_ttl (ms to keep one; '' to leave it), priority_step (ms; '' to leave it)
+--   of the dead letter; '' to leave it), dead_ttl (ms to keep one; '' to leave it), priority_step (ms; '' to leave it),
+--   lateness_slo ("99% within 1s"; 'off' for none, '' to leave it)
 -- Returns: 1
 -- Re-run: does the same again.
 local events, done, meta = unpack(KEYS)
-local max_len, window, max_ids, default_max_ids, dead_max, dead_ttl, priority_step = unpack(ARGV)
+local max_len, window, max_ids, default_max_ids, dead_max, dead_ttl, priority_step, lateness_slo = unpack(ARGV)
 
 -- Ids without gaps need Redis 7 and a log that began with them. A log that began with time ids keeps those.
 local function dense()
@@ -43,4 +44,9 @@ end
 if dead_max ~= '' then redis.call('HSET', meta, 'dead_max', dead_max) end
 if dead_ttl ~= '' then redis.call('HSET', meta, 'dead_ttl', dead_ttl) end
 if priority_step ~= '' then redis.call('HSET', meta, 'priority_step', priority_step) end
+if lateness_slo == 'off' then
+  redis.call('HDEL', meta, 'lateness_slo')
+elseif lateness_slo ~= '' then
+  redis.call('HSET', meta, 'lateness_slo', lateness_slo)
+end
 return 1

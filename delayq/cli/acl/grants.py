@@ -84,7 +84,7 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
                 *("collect_garbage", "wake"),
                 *("ack", "complete", "nack", "extend", "release", "reject", "superseded", "withdraw", "report"),
                 *("hold", "declare"),
-                *("counts", "get", "page", "limits_page", "beat", "workers_page", *_FORECAST),
+                *("counts", "get", "page", "limits_page", "beat", "workers_page", "history", *_FORECAST),
                 *("fire", "schedules_due", *_SCHEDULES),
             ],
             (*OPENING, "hsetnx", "sadd", "sscan", "blpop"),
@@ -92,7 +92,8 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
         # Reads payloads and headers, too. None of its commands can write.
         Role.INSPECTOR: Grant(
             [
-                *("counts", "get", "page", "limits_page", "workers_page", "snapshot", "outcomes", *_FORECAST),
+                *("counts", "get", "page", "limits_page", "workers_page", "history", "snapshot", "outcomes"),
+                *_FORECAST,
                 *("schedules_page", "schedules_find"),
             ],
             (*OPENING, "sismember", "exists", "xinfo|stream", "xrange", "xrevrange", "xread"),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from delayq.broker.history_records import HOUR, KEPT_HOURS, HourCounts, write_counts
 from delayq.broker.requests import ScriptCall
 from delayq.broker.worker_calls import SILENT_KEPT
 from delayq.broker.worker_entries import WorkerEntry, write_entry
 from tests.lua.cases.states import CROWD
-from tests.support.scripts import Case, World, calls
+from tests.support.scripts import NOW, Case, World, calls
 
 ENTRY = WorkerEntry("host", 7, "1.0", ["tables"], 1, 10, 10_000, 500, 2, [("a", 30)])
 TEXT = write_entry(ENTRY).decode()
@@ -32,6 +33,19 @@ _W = told({"w": LASTS}, TEXT)
 _MANY = {f"x{number:03}": LONG_AGO - 200 + number for number in range(150)}
 _REST = dict(list(_MANY.items())[100:])
 
+COUNTS = HourCounts(3, 2, 0, 1, busy=5_000_000_000_000_000)
+COUNTED = write_counts(COUNTS)
+HOUR_NOW = NOW // HOUR
+OLDEST = HOUR_NOW - KEPT_HOURS
+_TALLIED = calls.beat("w", ENTRY, COUNTS)
+
+
+def hours(first: int | str, records: Mapping[int, str]) -> World:
+    return World(history={"first": f"{first}", **{f"{hour}": text for hour, text in records.items()}})
+
+
+_OLD = {OLDEST - 150 + number: "1" for number in range(151)}
+
 CASES = [
     Case("the first", World(), beat(), 0, _W),
     Case("beside messages", CROWD, beat(), 0, CROWD + _W),
@@ -50,7 +64,73 @@ CASES = [
     Case("a stop of one that has not told, alone", World(), stop(), 0, World()),
     Case("a stop when another is silent for too long", _W + told({"v": LONG_AGO}), stop(), 2, World()),
     Case("a stop after a long silence", told({"w": LONG_AGO}), stop(), 1, World()),
+    # what it has counted
+    Case("counts of a new hour", World(), _TALLIED, 0, _W + hours(HOUR_NOW, {HOUR_NOW: COUNTED})),
+    Case(
+        "counts of a new hour beside another",
+        hours(OLDEST, {OLDEST: "7"}),
+        _TALLIED,
+        0,
+        _W + hours(OLDEST, {OLDEST: "7", HOUR_NOW: COUNTED}),
+    ),
+    Case(
+        "counts of the same hour",
+        hours(HOUR_NOW, {HOUR_NOW: COUNTED}),
+        _TALLIED,
+        0,
+        _W + hours(HOUR_NOW, {HOUR_NOW: write_counts(HourCounts(6, 4, 0, 2, busy=10_000_000_000_000_000))}),
+    ),
+    Case(
+        "counts beside fewer",
+        hours(HOUR_NOW, {HOUR_NOW: "10 20"}),
+        _TALLIED,
+        0,
+        _W + hours(HOUR_NOW, {HOUR_NOW: write_counts(COUNTS._replace(delivered=13, acked=22))}),
+    ),
+    Case(
+        "counts beside those of a later version",
+        hours(HOUR_NOW, {HOUR_NOW: f"{COUNTED} 17"}),
+        calls.beat("w", ENTRY, HourCounts(1)),
+        0,
+        _W + hours(HOUR_NOW, {HOUR_NOW: f"{write_counts(COUNTS._replace(delivered=4))} 17"}),
+    ),
+    Case(
+        "counts at a stop",
+        _W,
+        calls.beat("w", None, COUNTS),
+        1,
+        hours(HOUR_NOW, {HOUR_NOW: COUNTED}),
+    ),
+    Case(
+        "counts after the clock went back",
+        hours(HOUR_NOW + 5, {HOUR_NOW + 5: "1"}),
+        _TALLIED,
+        0,
+        _W + hours(HOUR_NOW, {HOUR_NOW: COUNTED, HOUR_NOW + 5: "1"}),
+    ),
+    Case("no counts", hours(OLDEST, {OLDEST: "7"}), beat(), 0, _W + hours(OLDEST, {OLDEST: "7"})),
+    Case(
+        "an hour that is too old",
+        hours(OLDEST - 1, {OLDEST - 1: "7", OLDEST: "8"}),
+        beat(),
+        0,
+        _W + hours(OLDEST, {OLDEST: "8"}),
+    ),
+    Case(
+        "a hundred of the hours that are too old",
+        hours(OLDEST - 150, _OLD),
+        _TALLIED,
+        0,
+        _W + hours(OLDEST - 50, dict(list(_OLD.items())[100:]) | {HOUR_NOW: COUNTED}),
+    ),
     # what another program has left
+    Case(
+        "a first hour that is none",
+        hours("x", {HOUR_NOW: "many"}),
+        _TALLIED,
+        0,
+        _W + hours(HOUR_NOW, {HOUR_NOW: COUNTED}),
+    ),
     Case("an entry without an end", World(workers={"v": "{}"}), beat(), 1, _W),
     Case(
         "an entry without an end, beside others",

@@ -1,0 +1,85 @@
+"""What a consumer has counted since its last beat, which adds it to the record of the hour: `DelayQueue.history`."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from delayq.broker.attributes import Attributes
+from delayq.broker.history_records import BUCKETS, HourCounts
+from delayq.lateness import LATENESS_BOUNDS
+from delayq.worker.disposition import Completion, Disposition
+
+_ACK = Disposition.ACK
+_NOT_STARTED = (Disposition.RELEASE, Disposition.STOP, Disposition.LEAVE, Disposition.NOTHING)
+"""What was not started, or is delivered anew as the same attempt, or was settled by hand, which is looked at apart."""
+_COUNTED_AS = {
+    Disposition.ACK: "acked",
+    Disposition.DISCARD: "discarded",
+    Disposition.DROP: "discarded",
+    Disposition.NACK: "nacked",
+    Disposition.REJECT: "rejected",
+    Disposition.RELEASE: "released",
+    Disposition.STOP: "released",
+    Disposition.SNOOZE: "released",
+    Disposition.LEAVE: "released",
+}
+_BY_HAND = {"ack": "acked", "complete": "acked", "nack": "nacked", "reject": "rejected", "release": "released"}
+"""What the scripts count that settle a message by hand."""
+
+
+class Tally:
+    """Plain numbers, of the consumer's loop alone."""
+
+    def __init__(self) -> None:
+        """Start with nothing counted."""
+        self._reset()
+
+    def _reset(self) -> None:
+        self.delivered = self.callbacks = 0
+        self.busy = 0.0
+        self.outcomes = dict.fromkeys(HourCounts._fields[1:6], 0)
+        self.lateness = [0] * BUCKETS
+
+    def complete(self, completions: Sequence[Completion]) -> None:
+        """Count callbacks that have ended: how long they took, how late they started, and what they settled by hand."""
+        lateness, callbacks, busy = self.lateness, 0, 0.0
+        for deliveries, disposition, _, _, took in completions:
+            if took is not None:
+                callbacks += 1
+                busy += took
+            started = disposition is _ACK or disposition not in _NOT_STARTED
+            for delivery in deliveries:
+                claimed, batch = delivery.claimed, delivery.batch
+                if delivery.by_hand:
+                    self.outcomes[_BY_HAND[delivery.by_hand]] += 1
+                    if delivery.by_hand == "release":
+                        continue
+                elif not started:
+                    continue
+                if batch is None or claimed.attempt != 1 or (claimed.attributes and _was_snoozed(claimed.attributes)):
+                    continue
+                late: float = delivery.server_now - claimed.due
+                if delivery.claimed_at:  # else the time of a test, in which it did not wait here
+                    late += (batch.started - delivery.claimed_at) * 1000
+                lateness[bisect_left(LATENESS_BOUNDS, late)] += 1
+        self.callbacks += callbacks
+        self.busy += busy
+
+    def settle(self, disposition: Disposition, number: int) -> None:
+        """Count what Redis has settled."""
+        self.outcomes[_COUNTED_AS[disposition]] += number
+
+    def take(self) -> HourCounts | None:
+        """Return what was counted, and begin anew; None for nothing."""
+        busy = round(self.busy * 1_000_000)
+        numbers = [self.delivered, *self.outcomes.values(), self.callbacks, busy]
+        if not (any(numbers) or any(self.lateness)):
+            return None
+        counts = HourCounts._make([*numbers, tuple(self.lateness)])
+        self._reset()
+        return counts
+
+
+def _was_snoozed(attributes: bytes) -> bool:
+    return Attributes.of(attributes).snoozes > 0
