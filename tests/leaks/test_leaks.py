@@ -23,7 +23,7 @@ ROUNDS = 20
 WARMING = 6
 """Rounds after which all that is kept once has been made."""
 PAGE = os.sysconf("SC_PAGESIZE")
-STAYING = {b"delayq:queues", b"delayq:{leaks}:meta", b"delayq:{leaks}:replies"}
+STAYING = {b"delayq:queues", *(b"delayq:{leaks}:" + part for part in (b"meta", b"replies", b"history"))}
 
 
 class Sample(NamedTuple):

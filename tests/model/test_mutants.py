@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import pytest
+from redis import ResponseError
 
 from delayq.errors import ServerError
 from tests.model.running import connected, run
@@ -67,6 +68,6 @@ def test_mutant_is_detected(mutant, redis_url):
     with (
         in_place(mutant.file, source.replace(mutant.text, mutant.instead)),
         connected(redis_url) as executor,
-        pytest.raises((AssertionError, ServerError)),
+        pytest.raises((AssertionError, ServerError, ResponseError)),
     ):
         run(executor, STEPS, shrink=False)
