@@ -30,7 +30,7 @@ RECENT = 2
 """Hours of which `stats` tells how late messages started: this one has just begun, perhaps."""
 MAX_ROWS = 1000
 """Entries that one page reads, at most."""
-MAX_READ = 500
+MAX_READ = 250
 """Entries that one call reads, each from five hashes."""
 PREVIEW = 4096
 """Bytes of each payload that a page contains, by default."""
