@@ -35,7 +35,7 @@ from delayq.broker.result_calls import ResultCalls
 from delayq.broker.run_records import RunRecord, read_run, read_runs
 from delayq.broker.same_id import Debounce
 from delayq.broker.schedule_calls import ScheduleCalls
-from delayq.broker.scripts import COLLECT_LIMIT, MAX_IDS, MAX_PROMOTED, SLOT_TTL
+from delayq.broker.scripts import COLLECT_LIMIT, MAX_IDS, SLOT_TTL
 from delayq.broker.send_replies import Debounced, SendStatuses
 from delayq.broker.shared_calls import confirm
 from delayq.broker.worker_calls import WorkerCalls
@@ -87,7 +87,7 @@ class Calls(ScheduleCalls, ResultCalls, LeaseCalls, LimitCalls, ForecastCalls, W
         fields = (message.id, message.retries, message.payload, message.headers, message.attributes)
         return self._call("debounce", [*options, *fields], Debounced.read)
 
-    def pending_to_ready(self, limit: int = MAX_PROMOTED) -> ScriptCall[replies.PromoteReply]:
+    def pending_to_ready(self, limit: int = MAX_IDS) -> ScriptCall[replies.PromoteReply]:
         """Move due messages to ready."""
         return self._call("pending_to_ready", [self._now, limit], lambda reply: replies.PromoteReply(*integers(reply)))
 

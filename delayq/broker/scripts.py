@@ -16,8 +16,6 @@ from functools import cache
 
 MAX_IDS = 1000
 """Ids per call: a few milliseconds of server time, and well below the limit of Lua's `unpack`."""
-MAX_PROMOTED = 500
-"""Messages that one call moves to ready: those with names and priorities are looked at one by one."""
 MAX_SETTLED = 500
 """Ids per call that settles messages, or reads how they have ended: it uses several structures for each id."""
 MAX_MOVED = 250

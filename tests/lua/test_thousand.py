@@ -107,14 +107,14 @@ CASES = [
     Case(
         "fresh",
         PENDING,
-        calls.pending_to_ready(1000),
+        calls.pending_to_ready(),
         PromoteReply(MAX_IDS, -1, -1, MAX_IDS, 0, NOW),
         sent(ready=IDS, deliveries=each("ready -5 0 0 0 -")),
     ),
     Case(
         "fresh, with priorities",
         PENDING.but(attributes=each("priority=1"), meta=RANKS),
-        calls.pending_to_ready(1000),
+        calls.pending_to_ready(),
         PromoteReply(MAX_IDS, -1, -1, MAX_IDS, 0, NOW, ranks=1),
         PRIOR.but(deliveries=each("ranked -5 0 0 0 -"), errors={}),
     ),
