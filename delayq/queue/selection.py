@@ -161,7 +161,7 @@ _CHANGED = (CancelOutcome.CANCELLED, RescheduleOutcome.RESCHEDULED)
 class Selection(_SelectionOperations):
     """Some messages of a `DelayQueue`, from `select`: each call reads anew which match.
 
-    The queue is read in pages and changed in slices of 500 messages. A call that was cut off can be made again: it does
+    The queue is read in pages and changed in slices of 250 messages. A call that was cut off can be made again: it does
     the rest.
     """
 
