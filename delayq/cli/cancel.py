@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import click
 
@@ -42,7 +42,11 @@ def cancel(
     opened = session.existing_queue(queue)
     if by_filter:
         return matching.apply(opened, "cancel", lambda selected: selected.cancel(running=running), as_json=as_json)
-    outcomes = {id: opened.cancel(id, running=running) for id in ids}
+    return print_outcomes(queue, {id: opened.cancel(id, running=running) for id in ids}, as_json=as_json)
+
+
+def print_outcomes(queue: str, outcomes: Mapping[str, CancelOutcome | RescheduleOutcome], *, as_json: bool) -> Exit:
+    """Print what became of each id; return the exit code."""
     results = [{"id": id, "outcome": outcome} for id, outcome in outcomes.items()]
     lines = [f"{id}  {outcome}" for id, outcome in outcomes.items()]
     print_result({"queue": queue, "results": results}, *lines, as_json=as_json)

@@ -8,9 +8,7 @@ from datetime import timedelta
 import click
 
 from delayq.broker.engine import Feature
-from delayq.broker.keys import registry
-from delayq.broker.requests import RedisCommand
-from delayq.cli.exit_codes import Exit, NotFoundError
+from delayq.cli.exit_codes import Exit
 from delayq.cli.options import DURATION, json_option, queue_with
 from delayq.cli.output import print_result
 from delayq.cli.session import Session
@@ -64,8 +62,7 @@ def health(
 
 def _read(session: Session, queue: str) -> Stats:
     """Read the counts; raise `NotFoundError` for a queue that was never used."""
-    if not session.exists(RedisCommand(("SISMEMBER", registry(session.prefix), queue), bool)):
-        raise NotFoundError("queue", queue, session.queue_names())
+    session.check_queue_exists(queue)
     (found,) = session.stats([queue])
     if isinstance(found, ServerError):
         raise found

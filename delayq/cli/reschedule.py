@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import click
 
 from delayq.broker.engine import Feature
-from delayq.cli.cancel import exit_code_of
+from delayq.cli.cancel import exit_code_of, print_outcomes
 from delayq.cli.exit_codes import Exit
 from delayq.cli.options import ID, due_options, json_option, queue_with
 from delayq.cli.output import print_result
@@ -72,8 +72,4 @@ def run_now(session: Session, queue: str, ids: tuple[str, ...], *, matching: Mat
     opened = session.existing_queue(queue)
     if by_filter:
         return matching.apply(opened, "run", lambda selected: selected.run_now(), as_json=as_json)
-    outcomes = {id: opened.reschedule(id, 0) for id in ids}
-    results = [{"id": id, "outcome": outcome} for id, outcome in outcomes.items()]
-    lines = [f"{id}  {outcome}" for id, outcome in outcomes.items()]
-    print_result({"queue": queue, "results": results}, *lines, as_json=as_json)
-    return exit_code_of(outcomes.values())
+    return print_outcomes(queue, {id: opened.reschedule(id, 0) for id in ids}, as_json=as_json)

@@ -74,9 +74,13 @@ class Session:
 
     def existing_queue(self, name: str) -> DelayQueue[Any]:
         """Return an existing queue, with payloads as bytes; raise `NotFoundError` if it was never used."""
+        self.check_queue_exists(name)
+        return self.queue(name, codec="bytes")
+
+    def check_queue_exists(self, name: str) -> None:
+        """Raise `NotFoundError` if a queue was never used."""
         if not self.exists(RedisCommand(("SISMEMBER", registry(self.prefix), name), bool)):
             raise NotFoundError("queue", name, self.queue_names())
-        return self.queue(name, codec="bytes")
 
     def exists(self, request: RedisCommand[bool]) -> bool:
         """Return the reply to an existence check; also read the server's time into `now`."""
