@@ -246,6 +246,11 @@ def _period(state: State, due_from: datetime | None, due_to: datetime | None) ->
     """Return the bounds of due times in milliseconds, infinite for none."""
     if state is not State.PENDING and not due_from is due_to is None:
         raise ConfigurationError(f"due_from and due_to work with pending messages, not with {state} ones")
+    return check_period(due_from, due_to)
+
+
+def check_period(due_from: datetime | None, due_to: datetime | None) -> Period:
+    """Return the bounds of due times in milliseconds, infinite for none; raise `ConfigurationError` for wrong ones."""
     low = ALWAYS[0] if due_from is None else timestamp(due_from, "due_from")
     high = ALWAYS[1] if due_to is None else timestamp(due_to, "due_to")
     if due_from is not None and due_to is not None and due_from > due_to:

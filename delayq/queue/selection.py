@@ -18,11 +18,11 @@ from delayq.broker.transport.operation import Operation
 from delayq.checks import check_bool
 from delayq.errors import ConfigurationError, short_repr
 from delayq.queue.cancellation import CancelOutcome, RescheduleOutcome, cancel_each, reschedule_each
-from delayq.queue.inspector import MAX_ROWS, Inspector
+from delayq.queue.inspector import MAX_ROWS, Inspector, check_period
 from delayq.queue.message_info import MessageInfo
 from delayq.queue.producer import due_text
 from delayq.states import State
-from delayq.times import Duration, from_millis, timestamp
+from delayq.times import Duration, from_millis
 
 if TYPE_CHECKING:
     from delayq.broker.transport.executor import AsyncExecutor, Executor
@@ -72,11 +72,7 @@ def check_filter(
         check_message_name(name)
     if id_prefix is not None:
         check_id(id_prefix, "id_prefix")
-    for what, at in (("due_from", due_from), ("due_to", due_to)):
-        if at is not None:
-            timestamp(at, what)
-    if due_from is not None and due_to is not None and due_from > due_to:
-        raise ConfigurationError(f"due_from {due_from.isoformat()} is after due_to {due_to.isoformat()}")
+    check_period(due_from, due_to)
     return MessageFilter(None if state is None else State(state), name, id_prefix, due_from, due_to)
 
 
