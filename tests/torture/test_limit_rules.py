@@ -66,6 +66,10 @@ ALLOWED = {
     "the burst again after a time without starts": started(1, 1, 9, 30, 1),
     "a claim whose reply was lost and read much later": started(1, 1, 9).claim("d", 200, lasting=30, name="mail"),
     "the burst again after the server forgot it": go_on(started(1, 1).fault("power", lasting=1, lost=1), 1, 1),
+    "another in place of one that was returned unstarted": go_on(started(1, 1).settle("release", "b", 101), 1),
+    "another in place of one whose return has no reply": go_on(
+        started(1, 1).settle("release", "b", 101, outcome="unanswered"), 1
+    ),
     "the burst again after the clock was set": go_on(started(1, 1).fault("clock", lasting=1, shift=9), 1, 1),
 }
 
@@ -102,6 +106,14 @@ FORBIDDEN = {
     "one more at once than the burst": (started(1, 1, 1), "3 of mail start within 4 ms"),
     "too fast for its pace": (started(*[6] * 8), "5 of mail start"),
     "too fast after the burst": (started(1, 1, 9, 10, 10, 4), "6 of mail start"),
+    "another in place of one that was returned after it had started": (
+        go_on(started(1, 1).start("b", 101).settle("release", "b", 101), 1),
+        "3 of mail start",
+    ),
+    "another in place of one that was not returned": (
+        go_on(started(1, 1).settle("release", "b", 101, "0"), 1),
+        "3 of mail start",
+    ),
     "too fast after the server forgot": (
         go_on(started(1).fault("power", lost=1), 1, 1, 1),
         "3 of mail start",

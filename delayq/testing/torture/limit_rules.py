@@ -2,7 +2,7 @@
 
 A place is taken from the claim until the message is settled or its lease is over, so a killed or frozen worker holds
 its places for no longer. All that is uncertain counts in favour of the queue: a claim without a reply takes no place,
-and a settlement that was sent may have been executed at once.
+a settlement that was sent may have been executed at once, and what is returned unstarted gives its start back.
 """
 
 from __future__ import annotations
@@ -99,10 +99,17 @@ def _too_many_start(history: History, limit: LimitRecord, claims: list[Step]) ->
             claim
             for claim in claims
             if claim.ended < ends_at
+            and not _may_be_given_back(history.timeline(claim.id), claim)
             and not any(_may_be_lost(claim, one) or (one.shift and claim.began < one.until) for one in breaks[:number])
         ]
         since = breaks[number - 1].at if number else 0
         yield from _over_pace(limit, counted, since)
+
+
+def _may_be_given_back(timeline: Timeline, claim: Step) -> bool:
+    """Return whether a worker returned a message without having started it: then another may start in its place."""
+    started = any(step.token == claim.token for step in timeline.of("start"))
+    return not started and any(step.op == "release" and step.possible for step in timeline.settlements(claim))
 
 
 def _over_pace(limit: LimitRecord, claims: Iterable[Step], since: int) -> Iterator[Finding]:
