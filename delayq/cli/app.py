@@ -32,6 +32,7 @@ COMMANDS = {
     "Inspect": {
         "queues": ("delayq.cli.queues:queues", "List the queues in use."),
         "stats": ("delayq.cli.stats:stats", "Count the messages of a queue."),
+        "top": ("delayq.cli.top:top", "Watch queues and what runs in them, and act with keys."),
         "workers": ("delayq.cli.workers:workers", "List who consumes a queue, and what they hold."),
         "history": ("delayq.cli.history:history", "Show what was delivered in each hour or day, and how late."),
         "health": ("delayq.cli.health:health", "Tell in one line whether a queue is well."),
