@@ -57,6 +57,7 @@ class Feature(StrEnum):
     HISTORY = "history"
     GET = "reading a message by id"
     LIST = "listing messages"
+    SEARCH = "searching messages"
     PURGE = "purging"
     PAUSE = "pausing"
     LIMITS = "limits"
@@ -155,6 +156,7 @@ _DELAY_ONLY = frozenset(
         Feature.TIMEOUTS,
         Feature.WORKERS,
         Feature.HISTORY,
+        Feature.SEARCH,
         Feature.PURGE,
         Feature.PAUSE,
         Feature.LIMITS,

@@ -37,6 +37,7 @@ COMMANDS = {
         "health": ("delayq.cli.health:health", "Tell in one line whether a queue is well."),
         "forecast": ("delayq.cli.forecast:forecast", "Count what fires when, as bars."),
         "list": ("delayq.cli.list:list_", "List the messages in a state."),
+        "search": ("delayq.cli.search:search", "Find messages that contain a text."),
         "show": ("delayq.cli.show:show_", "Show one message."),
         "result": ("delayq.cli.result:result", "Print the result of a message, or wait for it."),
         "events": ("delayq.cli.events:events", "Print or follow the event log of a queue."),

@@ -288,6 +288,9 @@ OPERATIONS = {
     "counts": Operation(lambda q: q.counts().dead == 1),
     "stats": Operation(lambda q: q.stats().totals["sent"] == 5),
     "list": Operation(lambda q: [len(q.list(state).messages) for state in State] == [1, 1, 1, 1, 0, 0, 0, 1, 0]),
+    "search": Operation(
+        lambda q: [match.message.id for match in q.search("no such", where="error").matches] == ["rejected"]
+    ),
     "forecast": Operation(lambda q: sum(bucket.total for bucket in q.forecast("1d").buckets) == 2),
     "check": Operation(lambda q: q.callback(print) and q.check().checked == 4),
     "events": Operation(lambda q: next(iter(q.events())).kind == "sent" and next(iter(q.events(1, follow=True)))),
