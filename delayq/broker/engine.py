@@ -69,6 +69,7 @@ class Feature(StrEnum):
     REPAIR = "repair"
     REMINDERS = "reminders"
     SPARK = "bulk load"
+    EXPORT = "export and import"
     EMBEDDED = "embedded server"
     CLUSTER = "Redis Cluster"
 
@@ -167,6 +168,7 @@ _DELAY_ONLY = frozenset(
         Feature.REPAIR,
         Feature.REMINDERS,
         Feature.SPARK,
+        Feature.EXPORT,
     }
 )
 STREAMS = EngineCapabilities(

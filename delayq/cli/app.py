@@ -63,6 +63,8 @@ COMMANDS = {
     "Bulk data": {
         "plan": ("delayq.cli.plan:plan", "Plan reminders for the rows of a file."),
         "load": ("delayq.cli.load:load", "Load a file of messages, or a plan, into a queue."),
+        "export": ("delayq.cli.export:export", "Write the messages of a queue to a file."),
+        "import": ("delayq.cli.import_file:import_", "Send the messages of an exported file."),
         "migrate": ("delayq.cli.migrate:migrate", "Move a queue of the Go library to delayq."),
         "spark": ("delayq.cli.spark:spark", "Plan, load, archive, report and audit on Spark."),
     },

@@ -340,6 +340,8 @@ UNSUPPORTED = [
             (("relay", "tasks", "others"), "delays"),
             (("forecast", "tasks"), "delays"),
             (("search", "tasks", "ada"), "searching messages"),
+            (("export", "tasks"), "export and import"),
+            (("import", "tasks", "-"), "export and import"),
             (("doctor", "tasks"), "repair"),
             (("schedules", "list", "tasks"), "schedules"),
             (("schedules", "add", "tasks", "daily", "--every", "1d"), "schedules"),
@@ -381,6 +383,8 @@ COMMANDS = {
     "delayq resume": ("resume", "tasks"),
     "delayq limits": ("limits", "list", "tasks"),
     "delayq purge": ("purge", "tasks", "--yes"),
+    "delayq export": ("export", "tasks"),
+    "delayq import": ("import", "tasks", "-"),
 }
 
 

@@ -615,7 +615,7 @@ CHECKS = {
 }
 
 
-OF_COMMANDS = {Feature.REGISTRY, Feature.REMINDERS, Feature.SPARK}
+OF_COMMANDS = {Feature.REGISTRY, Feature.REMINDERS, Feature.SPARK, Feature.EXPORT}
 """Features of other objects than queues; the tests of the command line try them with every engine."""
 
 

@@ -440,9 +440,10 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     "preload": [[]],
     "docs": [[], ["security"]],
     "doctor": [[], ["--repair"]],
+    "import": [["q", "-"], ["broken", "-"], ["q", "-", "--on-error", "collect"], ["q", "gone.jsonl"]],
     "check": [["canary_app:queue"], ["canary_app:queue", "--json"]],
 }
-SHOWING = {"list", "show", "search", "dead list"}
+SHOWING = {"list", "show", "search", "export", "dead list"}
 """The verbs that are for looking at payloads: they hide passwords all the same."""
 VERBS = [" ".join(words) for words in commands(main) if words[0] not in ("spark", "demo", "torture")]
 
@@ -509,6 +510,7 @@ def test_inspecting_shows_payloads(url):
         ["show", "q", "m", "--json"],
         ["dead", "list", "q", "--json"],
         ["search", "q", CANARY],
+        ["export", "q"],
     ):
         assert CANARY in run(url, *line)
 

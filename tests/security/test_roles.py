@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import io
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
@@ -393,6 +394,22 @@ def scene(admin) -> None:
         admin.hset(keys.meta, "schedules_at", 4_102_444_800_000)
         with queue.lease() as message:
             message.release()
+
+
+@pytest.mark.usefixtures("scene")
+def test_inspector_exports_and_producer_imports(guarded):
+    from delayq.bulk import export_messages, import_messages
+
+    lines = io.BytesIO()
+    found = export_messages("reminders", lines, url=url_of(guarded, Role.INSPECTOR))
+    assert found == {"pending": 1, "ready": 1, "active": 1, "backoff": 1, "dead": 1}
+    done = import_messages(io.BytesIO(lines.getvalue()), "copy", url=url_of(guarded, Role.PRODUCER))
+    assert (done.new, done.dead) == (4, 1)
+    with pytest.raises(ServerError):
+        export_messages("reminders", io.BytesIO(), url=url_of(guarded, Role.PRODUCER))
+    for role in (Role.CONSUMER, Role.INSPECTOR):
+        with pytest.raises(ServerError):
+            import_messages(io.BytesIO(lines.getvalue()), "copy", url=url_of(guarded, role))
 
 
 def contents(client: redis.Redis) -> dict[bytes, Any]:
