@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+import sys
 import urllib.error
 import urllib.request
 
@@ -61,8 +62,19 @@ def test_bad_input_is_one_line(cli, queue):
     assert (away.code, away.out, "cannot be reached" in away.line, "secret" in away.err) == (69, "", True, False)
 
 
+def test_without_the_extra_it_names_it(cli, importing, monkeypatch):
+    (importing / "app.py").write_text(APP)
+    for name in [name for name in sys.modules if name.startswith("delayq.metrics.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    for words in (("metrics", "--once"), ("worker", "app", "--burst", "--http-port", "0")):
+        refused = cli(*words)
+        assert (refused.code, refused.line) == (2, "metrics need the extra: pip install 'delayq[prometheus]'")
+
+
 def test_a_port_that_is_taken_is_one_line(cli, importing, monkeypatch):
     monkeypatch.setattr("delayq.cli.metrics.configure_logging", lambda *_, **__: None)
+    monkeypatch.setattr("delayq.worker.meter._counting", False)  # what a worker sets for its process
     (importing / "app.py").write_text(APP)
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])

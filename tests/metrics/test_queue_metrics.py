@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+import redis
 from prometheus_client import CollectorRegistry, generate_latest
 
 from delayq import ConfigurationError, DelayQueue, State, UnavailableError
 from delayq.broker.keys import Keys
+from delayq.cli.acl.grants import Role
+from delayq.cli.acl.roles import rules
 from delayq.metrics import QueueCollector
 from delayq.metrics.queue_collector import TOTALS
 from tests.metrics.samples import samples_of
@@ -170,6 +173,20 @@ def test_it_works_in_a_registry_of_prometheus_client(redis_url, queue):
     registry = CollectorRegistry()
     registry.register(QueueCollector("orders", url=redis_url))
     assert b'delayq_messages{queue="orders",state="pending"} 1.0\n' in generate_latest(registry)
+
+
+def test_the_rights_of_an_inspector_are_enough(redis_url, redis_client, queue):
+    queue.send_delay_msg(1)
+    drain(queue)
+    queue.preload()
+    redis_client.execute_command("ACL", "SETUSER", "eye", "on", ">secret", *rules([Role.INSPECTOR]))
+    try:
+        with redis.Redis.from_url(redis_url, username="eye", password="secret") as client:
+            collector = QueueCollector(redis=client)
+            assert samples_of(collector)['delayq_message_lateness_seconds_count{queue="orders"}'] == 1
+            assert collector.unready() == ""
+    finally:
+        redis_client.execute_command("ACL", "DELUSER", "eye")
 
 
 @pytest.mark.parametrize("wrong", ["a b", "", 7])
