@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from delayq.metrics.endpoint import Address
     from delayq.metrics.worker_monitor import WorkerMonitor
 
-
 log = logging.getLogger("delayq.metrics")
 
 
@@ -62,9 +61,9 @@ def serving(address: Address, collector: Any, **probes: Callable[[], str]) -> It
 
     try:
         endpoint = Endpoint(address, collector, **probes)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # a host that no name can be is a ValueError
         where = address if isinstance(address, Path) else f"{address[0]}:{address[1]}"
-        raise CommandError(f"cannot listen on {where}: {error.strerror or error}") from error
+        raise CommandError(f"cannot listen on {where}: {getattr(error, 'strerror', None) or error}") from error
     endpoint.start()
     if not isinstance(address, Path):
         log.info("serving %s/metrics, /livez and /readyz", endpoint.url)
