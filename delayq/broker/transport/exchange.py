@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from hiredis import pack_command
@@ -11,14 +11,22 @@ from hiredis import pack_command
 from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.transport.call_slots import CallSlot
 
-pack: Callable[[Any], bytes] = pack_command
-
+_NUMBERS = (int, float)
 Address = tuple[str, int]
 """Host and port of a server."""
 Request = ScriptCall[Any] | RedisCommand[Any]
 Requests = Iterable[Request]
 Replies = list[Any] | Exception | None
 """The replies to an exchange, or the error of the connection."""
+
+
+def pack(words: Iterable[Any]) -> bytes:
+    """Return a command as it goes over the wire.
+
+    Numbers are made text here: hiredis 3.5 would crash the process if a signal handler raised, as Ctrl-C does, while
+    it does so.
+    """
+    return pack_command(tuple([str(word) if isinstance(word, _NUMBERS) else word for word in words]))  # type: ignore[no-any-return]
 
 
 class NotConnectedError(Exception):
