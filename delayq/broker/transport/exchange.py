@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from hiredis import pack_command
@@ -11,7 +11,8 @@ from hiredis import pack_command
 from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.transport.call_slots import CallSlot
 
-_NUMBERS = (int, float)
+_pack: Callable[[Any], bytes] = pack_command
+_NUMBERS = frozenset((int, float))
 Address = tuple[str, int]
 """Host and port of a server."""
 Request = ScriptCall[Any] | RedisCommand[Any]
@@ -26,7 +27,7 @@ def pack(words: Iterable[Any]) -> bytes:
     Numbers are made text here: hiredis 3.5 would crash the process if a signal handler raised, as Ctrl-C does, while
     it does so.
     """
-    return pack_command(tuple([str(word) if isinstance(word, _NUMBERS) else word for word in words]))  # type: ignore[no-any-return]
+    return _pack(tuple([str(word) if word.__class__ in _NUMBERS else word for word in words]))
 
 
 class NotConnectedError(Exception):
