@@ -39,7 +39,7 @@ class RunningNow(NamedTuple):
 
 
 @dataclass(slots=True)
-class QueueFigures:
+class TopRow:
     """What was read of a queue."""
 
     stats: Stats | None = None
@@ -78,7 +78,7 @@ class TopFigures:
         self._names_due = 0.0
         self._turn = 0
         self.names: list[str] = []
-        self.queues: dict[str, QueueFigures] = {}
+        self.queues: dict[str, TopRow] = {}
         self.workers: list[WorkerInfo] = []
         """Those of the queue that was selected when they were read."""
         self.error = ""
@@ -105,7 +105,7 @@ class TopFigures:
             return 0
         self.names, self.error = self._read_names(), ""
         self._names_due = time.monotonic() + NAMES_EVERY
-        self.queues = {name: self.queues.get(name, QueueFigures()) for name in self.names}
+        self.queues = {name: self.queues.get(name, TopRow()) for name in self.names}
         return 1
 
     def _read_selected(self, name: str) -> int:

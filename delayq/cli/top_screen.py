@@ -9,7 +9,7 @@ from delayq.cli.history import percentile_text
 from delayq.cli.pause import pause_text
 from delayq.cli.queues import unconsumed
 from delayq.cli.session import Session
-from delayq.cli.top_figures import QueueFigures, RunningNow, TopFigures
+from delayq.cli.top_figures import TopRow, RunningNow, TopFigures
 from delayq.errors import DelayqError
 from delayq.queue.lateness_report import slo_text
 from delayq.states import State
@@ -235,7 +235,7 @@ def _grid(*titles: str, widest: str) -> Table:
     return grid
 
 
-def _cells(found: QueueFigures) -> list[str]:
+def _cells(found: TopRow) -> list[str]:
     """Return the cells of a queue after its name."""
     stats, rates = found.stats, found.rates
     if stats is None:

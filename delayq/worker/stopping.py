@@ -52,7 +52,7 @@ class StoppingLoop:
         cancelled = False
         while True:
             self._update(result)
-            plan = self._housekeeping()
+            plan, unsent = self._housekeeping(), len(self.settlements)
             if plan:
                 plan += self._beat()
                 result = yield RoundTrip([call for call, _ in plan])
@@ -61,9 +61,11 @@ class StoppingLoop:
             if self._interrupted:
                 yield from self._run_claimed()
             late = self._stop_at is not None and self._now >= self._stop_at
-            if not (self._waited_for() or self.settlements) or (late and cancelled):
+            left = len(self.settlements)
+            ends = late and cancelled and (not left or 0 < unsent <= left)  # what is left is settled part by part
+            if ends or not (self._waited_for() or self.settlements):
                 break
-            if late:
+            if late and not cancelled:
                 overdue = self.in_flight.overdue
                 running = [one for one in self.in_flight.deliveries if not one.settled and one not in overdue]
                 for delivery in running:
