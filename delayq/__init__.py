@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from delayq.queue.async_delay_queue import AsyncDelayQueue as AsyncDelayQueue
     from delayq.queue.bulk_runs import RunInfo as RunInfo
     from delayq.queue.cancellation import CancelOutcome as CancelOutcome
+    from delayq.queue.cancellation import KillOutcome as KillOutcome
     from delayq.queue.cancellation import RescheduleOutcome as RescheduleOutcome
     from delayq.queue.consumer import AsyncConsuming as AsyncConsuming
     from delayq.queue.consumer import ConsumeOptions as ConsumeOptions

@@ -28,6 +28,7 @@ class Feature(StrEnum):
     DELAYS = "delays"
     SCHEDULES = "schedules"
     CANCEL = "cancelling and rescheduling"
+    KILL = "killing"
     REPLACE = "replacing"
     SUCCESSORS = "successors"
     EXPIRY = "expiry"
@@ -144,6 +145,7 @@ _DELAY_ONLY = frozenset(
         Feature.DELAYS,
         Feature.SCHEDULES,
         Feature.CANCEL,
+        Feature.KILL,
         Feature.REPLACE,
         Feature.SUCCESSORS,
         Feature.EXPIRY,

@@ -44,6 +44,7 @@ COMMANDS = {
     },
     "Manage": {
         "cancel": ("delayq.cli.cancel:cancel", "Cancel messages."),
+        "kill": ("delayq.cli.kill:kill", "Move messages to the dead letter."),
         "reschedule": ("delayq.cli.reschedule:reschedule", "Change the due time of messages."),
         "run-now": ("delayq.cli.reschedule:run_now", "Make messages due now."),
         "dead": ("delayq.cli.dead:dead", "List, redrive or purge the dead letter."),

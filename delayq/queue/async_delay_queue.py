@@ -73,6 +73,7 @@ class AsyncDelayQueue(DelayBase[T, AsyncMessage[T]], AsyncBase[T]):
     send_schedule_msg = awaited(DelayQueue[T].send_schedule_msg)
     send_many = awaited(DelayQueue[T].send_many)
     cancel = awaited(DelayQueue.cancel)
+    kill = awaited(DelayQueue.kill)
     reschedule = awaited(DelayQueue.reschedule)
 
     @mirrors(DelayQueue.select)

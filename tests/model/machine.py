@@ -211,6 +211,13 @@ class QueueMachine(Player):
         expected = self.model.cancel(self.now, ids, stop=stop)
         self._play(self.calls.cancel(ids, stop=stop), expected, situations, reruns)
 
+    @rule(which=several, reruns=reruns)
+    def kill(self, which, reruns):
+        ids = [self._id(one) for one in which]
+        situations = [self._place(id) for id in ids]
+        self._reach("followed", "kill", {*ids} & {id for id in self.model.successors if not self.held_id(id)})
+        self._play(self.calls.kill(ids), self.model.kill(self.now, ids), situations, reruns)
+
     @precondition(lambda self: self.model.ids("leased"))
     @rule(pick=st.sampled_from(range(6)), reruns=reruns)
     def stop(self, pick, reruns):

@@ -256,6 +256,25 @@ class Model:
         self._settle(now, cancelled)
         return replies
 
+    def kill(self, now: int, ids: Iterable[str]) -> str:
+        replies, killed = "", []
+        for id in ids:
+            fate = self._whether_idle(id) if id not in killed else "3"
+            if id in self.messages and self.messages[id].state == "garbage" and self.messages[id].stopping:
+                fate = "0"
+            replies += fate
+            if fate == "1":
+                message = self.messages[id]
+                if not message.token:
+                    self.token = max(self.token + 1, now * 1000)
+                    message.token = self.token
+                self._die(now, message, "killed", message.error)
+                killed.append(id)
+        self._tell(killed)
+        self._settle(now, killed)
+        self._succeed(killed)
+        return replies
+
     def reschedule(self, now: int, times: Iterable[tuple[str, str | int]]) -> str:
         replies, moved = "", set()
         for id, due in times:

@@ -174,6 +174,7 @@ NO_HOLDERS = {
     ),  # what the user wrote
     *(
         "CancelOutcome",
+        "KillOutcome",
         "EventKind",
         "FindingKind",
         "RescheduleOutcome",
@@ -420,6 +421,7 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     "events": [["q"], ["q", "--on"], ["broken"]],
     "runs": [["q"], ["q", "nightly"]],
     "cancel": [["q", "m"], ["q", "gone"], ["broken", "m"]],
+    "kill": [["q", "m"], ["q", "gone"], ["broken", "m"]],
     "reschedule": [["q", "m", "--delay", "1h"], ["q", "gone", "--delay", "1h"]],
     "dead redrive": [["q", "--all", "--dry-run"], ["q", "--all", "--yes"], ["q", "gone"], ["broken", "--all", "--yes"]],
     "dead purge": [["q", "--all", "--dry-run"], ["q", "--all", "--yes"], ["q", "gone"]],

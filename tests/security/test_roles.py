@@ -272,8 +272,10 @@ OPERATIONS = {
         lambda q: q.send_many([NewMessage(1, id="pending"), NewMessage(2, id="retry")], replace=True, run="nightly").ids
     ),
     "cancel": Operation(lambda q: q.cancel("ready") == "cancelled"),
+    "kill": Operation(lambda q: q.kill("ready") == "killed"),
     "select to count": Operation(lambda q: q.select("ready").count() == 1),
     "select to cancel or reschedule": Operation(lambda q: q.select("pending").cancel() == {"cancelled": 1}),
+    "select to kill": Operation(lambda q: q.select("pending").kill() == {"killed": 1}),
     "reschedule": Operation(lambda q: q.reschedule("ready", "1h") == "rescheduled"),
     "end_run": Operation(lambda q: q.end_run("nightly", refusals=[("x", "no such user")]).refused == 1),
     "forget_run": Operation(lambda q: q.forget_run("nightly")),
