@@ -151,6 +151,10 @@ class Calls(ScheduleCalls, ResultCalls, LeaseCalls, LimitCalls, ForecastCalls, W
         """Delete every message of the queue; returns how many."""
         return self._call("purge", [self._now], lambda reply: integers(reply)[0])
 
+    def remove(self) -> ScriptCall[replies.RemoveReply]:
+        """Delete every key of a queue that has nothing any more; returns what it has, all 0 if it was removed."""
+        return self._call("remove", [self._now], replies.RemoveReply._make)
+
     def pause(self, until: str, reason: str) -> ScriptCall[int]:
         """Pause the queue until a time (ms, +ms from now, 0 for no end); returns its end, -1 if it has passed."""
         return self._call("pause", [self._now, until, reason], lambda reply: integers(reply)[0])

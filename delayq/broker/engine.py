@@ -59,6 +59,7 @@ class Feature(StrEnum):
     GET = "reading a message by id"
     LIST = "listing messages"
     PURGE = "purging"
+    REMOVE = "removing queues"
     PAUSE = "pausing"
     LIMITS = "limits"
     EVENTS = "event log"
@@ -158,6 +159,7 @@ _DELAY_ONLY = frozenset(
         Feature.WORKERS,
         Feature.HISTORY,
         Feature.PURGE,
+        Feature.REMOVE,
         Feature.PAUSE,
         Feature.LIMITS,
         Feature.EVENTS,

@@ -53,6 +53,7 @@ COMMANDS = {
         "resume": ("delayq.cli.pause:resume", "End the pause of a queue or a name."),
         "limits": ("delayq.cli.limits:limits", "Limit what starts in a time, or runs at a time."),
         "purge": ("delayq.cli.purge:purge", "Delete every message of a queue."),
+        "remove": ("delayq.cli.remove:remove", "Remove an empty queue."),
     },
     "Administer": {
         "acl": ("delayq.cli.acl.command:acl", "Print the Redis permissions that a role needs."),

@@ -148,5 +148,6 @@ class AsyncDelayQueue(DelayBase[T, AsyncMessage[T]], AsyncBase[T]):
     pause = awaited(DelayQueue.pause)
     resume = awaited(DelayQueue.resume)
     purge = awaited(DelayQueue.purge)
+    remove = awaited(DelayQueue.remove)
     examine = awaited(DelayQueue.examine)
     repair = awaited(DelayQueue.repair)

@@ -427,6 +427,16 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         """
         return self._perform(single(self._context.calls.purge()))
 
+    def remove(self) -> bool:
+        """Remove an empty queue: its keys in Redis, and its name in `delayq queues`; returns whether it was listed.
+
+        Its settings, limits, totals, results, history, run ledger and event log go with it. Raises `QueueInUseError` if
+        it has messages, dead messages, schedules, or consumers that are running: check and deletion are one step. A
+        consumer that was killed counts as running for 30 s. First stop the programs that send to it: a later send makes
+        the queue anew, without its settings.
+        """
+        return self._perform(self._removing(self.open))
+
     def examine(self, *, deep: bool = False) -> Checkup:
         """Check this queue and its server for defects; changes nothing.
 

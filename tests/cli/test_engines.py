@@ -350,6 +350,7 @@ UNSUPPORTED = [
             (("pause", "tasks"), "pausing"),
             (("resume", "tasks"), "pausing"),
             (("purge", "tasks", "--yes"), "purging"),
+            (("remove", "tasks", "--yes"), "removing queues"),
         ]
     ],
 ]
@@ -381,6 +382,7 @@ COMMANDS = {
     "delayq resume": ("resume", "tasks"),
     "delayq limits": ("limits", "list", "tasks"),
     "delayq purge": ("purge", "tasks", "--yes"),
+    "delayq remove": ("remove", "tasks", "--yes"),
 }
 
 

@@ -95,6 +95,20 @@ def test_kills_ids_and_what_matches(cli, messages):
     }
 
 
+def test_removes_an_empty_queue(cli, messages):
+    assert "give --yes" in cli("remove", "reminders").line
+    refused = cli("remove", "reminders", "--yes")
+    assert (refused.code, refused.out) == (1, "")
+    assert (
+        refused.line == "reminders is not removed, it has 3 messages (purge it), 1 dead message (purge its dead letter)"
+    )
+    assert cli("purge", "reminders", "--yes").code == cli("dead", "purge", "reminders", "--all", "--yes").code == 0
+    ended = cli("remove", "reminders", "--yes", "--json")
+    assert (ended.code, ended.json) == (0, {"queue": "reminders", "removed": True})
+    assert cli("queues").out == ""
+    assert cli("remove", "reminders", "--yes").code == 3
+
+
 def test_reschedules_and_runs_what_matches(cli, named):
     ended = cli("reschedule", "reminders", "--id-prefix", "user-7:", "--delay", "3h", "--yes")
     assert (ended.code, ended.out) == (0, "3 rescheduled\n")

@@ -436,6 +436,7 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     ],
     "limits remove": [["q"], ["q", "--name", "mail"], ["broken"]],
     "purge": [["q", "--dry-run"], ["q", "--yes"], ["broken", "--yes"]],
+    "remove": [["q", "--yes"], ["q"], ["broken", "--yes"]],
     "acl": [["producer"], ["consumer", "admin", "--aclfile"]],
     "preload": [[]],
     "docs": [[], ["security"]],

@@ -247,6 +247,14 @@ def failed(queue: Any) -> bool:
     return True
 
 
+def in_use(queue: Any) -> bool:
+    """Remove the queue once it is empty."""
+    with pytest.raises(delayq.QueueInUseError, match="4 messages"):
+        queue.remove()
+    emptied = queue.purge(), queue.dead.purge(all=True), *map(queue.schedules.remove, ("nightly", "asleep"))
+    return all(emptied) and queue.remove() is True
+
+
 def started(queue: Any) -> bool:
     """Start in the background, wait for a wake-up, and stop; a consumer without the rights never gets there."""
     seen: list[Any] = []
@@ -327,6 +335,7 @@ OPERATIONS = {
     "limits.set": Operation(lambda q: q.limits.set("mail", rate_limit="5/m") is None),
     "limits.remove": Operation(lambda q: not q.limits.remove("mail")),
     "purge": Operation(lambda q: q.purge() == 4),
+    "remove": Operation(in_use),
     "examine": Operation(lambda q: {finding.kind for finding in q.examine(deep=True).findings} <= {"server"}),
     "repair": Operation(lambda q: {finding.kind for finding in q.repair(deep=True).findings} <= {"server"}),
     "open": Operation(lambda q: q.open() is None),

@@ -29,6 +29,7 @@ def test_every_script_that_moves_messages_is_in_the_table():
     elsewhere = {
         "extend",
         "purge",
+        "remove",
         "wake",
         "configure",
         "begin_run",

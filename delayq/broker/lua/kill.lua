@@ -15,9 +15,8 @@ if past then return past end
 
 local time = clock(override)
 local now = math.floor(time / 1000)
-for _, hash in ipairs({retries, headers, attributes, errors, dead_messages}) do redis.call('HLEN', hash) end
-redis.call('ZCARD', pending)
 redis.call('ZCARD', dead)
+redis.call('HLEN', dead_messages)
 local logged, window, schema = switched(meta, done)
 local waiting = waiting_in(successors, schema, pending, wake)
 local tells = is_waited_for(waited, ends, schema)
