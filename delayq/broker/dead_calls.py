@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from delayq.broker import replies
 from delayq.broker.replies import integers, statuses
-from delayq.broker.requests import ScriptCall
+from delayq.broker.requests import ScriptCall, flat
 from delayq.broker.script_calls import ScriptCalls
 from delayq.broker.scripts import COLLECT_LIMIT, SLOT_TTL
 from delayq.options import Settings
@@ -37,14 +37,22 @@ class DeadCalls(ScriptCalls):
         return self._call("collect_garbage", args, lambda reply: replies.CollectReply(*integers(reply)))
 
     def redrive(
-        self, entries: Iterable[str], *, retries: int | None, first: float = 0, interval: float = 0
+        self,
+        entries: Iterable[str],
+        *,
+        retries: int | None,
+        first: float = 0,
+        interval: float = 0,
+        payloads: Iterable[bytes] | None = None,
     ) -> ScriptCall[str]:
         """Send dead messages again; a status each: 1 redriven, 2 a message with this id exists, 0 gone.
 
-        The first is due after `first` ms, each other `interval` ms after the one before it.
+        The first is due after `first` ms, each other `interval` ms after the one before it. With `payloads`, each gets
+        the one in its place.
         """
-        args = [self._now, "" if retries is None else retries, f"{first:.3f}", f"{interval:.3f}"]
-        return self._call("redrive", [*args, *entries], statuses)
+        how = (self._now, "" if retries is None else retries, f"{first:.3f}", f"{interval:.3f}")
+        rows = entries if payloads is None else flat(zip(entries, payloads, strict=True))
+        return self._call("redrive", [*how, int(payloads is not None), *rows], statuses)
 
     def dead_purge(self, entries: Iterable[str]) -> ScriptCall[str]:
         """Delete entries of the dead letter; a status each: 1 deleted, 0 gone."""

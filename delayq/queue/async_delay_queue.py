@@ -53,7 +53,7 @@ class AsyncDelayQueue(DelayBase[T, AsyncMessage[T]], AsyncBase[T]):
         super().__init__(name, payload_type, callback, options)
         self._sends = AsyncGroupCommit(self._producer, self._perform, self._executor.check_loop)
         self._inspector = Inspector(self._context)
-        self._dead = AsyncDeadLetter(self._context, self._executor)
+        self._dead = AsyncDeadLetter(self._context, self._executor, self._codec.encode)
 
     # Tasks
 

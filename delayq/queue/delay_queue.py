@@ -69,7 +69,7 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         super().__init__(name, payload_type, callback, options)
         self._sends = GroupCommit(self._producer, self._perform)
         self._inspector = Inspector(self._context)
-        self._dead = DeadLetter(self._context, self._executor)
+        self._dead = DeadLetter(self._context, self._executor, self._codec.encode)
 
     # Tasks
 

@@ -132,7 +132,7 @@ def test_reject_moves_what_fits(executor):
     assert {dead.payload for dead in observe(executor).dead_messages.values()} == {BIG}
 
 
-@pytest.mark.parametrize("size", [600_000, 1 << 19])
+@pytest.mark.parametrize("size", [600_000, 1 << 19, (1 << 20) - 1])
 def test_kill_moves_what_fits(executor, size):
     plant(executor, pending("x" * size))
     assert deliver(executor, calls.kill(["none", *FOUR])) == "011"

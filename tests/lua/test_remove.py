@@ -17,6 +17,9 @@ HELD = {
     "schedules": (World(schedule_specs={"s": "{}", "t": "{}", "u": "{}"}), (0, 0, 3, 0)),
     "a consumer that counts until now": (World(workers={"w": "{}"}, beats={"w": 0}), (0, 0, 0, 1)),
     "consumers": (World(workers={"v": "{}", "w": "{}"}, beats={"v": 5, "w": 7, "x": -1}), (0, 0, 0, 2)),
+    "a message and a dead one": (DEAD + World(messages={"b": "B"}), (1, 1, 0, 0)),
+    "a schedule and a consumer": (World(schedule_specs={"s": "{}"}, beats={"w": 9}), (0, 0, 1, 1)),
+    "a message and a consumer": (World(messages={"a": "A"}, beats={"w": 9}), (1, 0, 0, 1)),
     "all of it": (
         BACKOFF + DEAD + World(schedule_specs={"s": "{}"}, beats={"w": 9}),
         (1, 1, 1, 1),

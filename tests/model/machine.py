@@ -502,11 +502,13 @@ class QueueMachine(Player):
         picks=dead_picks,
         retries=st.sampled_from((None, None, 0, 2)),
         pace=st.sampled_from(((0, 0), (0, 0), (0, 1.5), (3, 0.25))),
+        edited=st.booleans(),
         reruns=reruns,
     )
-    def redrive(self, picks, retries, pace, reruns):
+    def redrive(self, picks, retries, pace, edited, reruns):
         entries, situations = self._dead(picks)
-        how = {"retries": retries, "first": pace[0], "interval": pace[1]}
+        payloads = [b"new %d" % n for n in range(len(entries))] if edited else None
+        how = {"retries": retries, "first": pace[0], "interval": pace[1], "payloads": payloads}
         expected = self.model.redrive(self.now, entries, **how)
         self._play(self.calls.redrive(entries, **how), expected, situations, reruns)
 

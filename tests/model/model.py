@@ -531,13 +531,21 @@ class Model:
         return CollectReply(buried, len(trimmed), len(self.ids("garbage")) + left)
 
     def redrive(
-        self, now: int, entries: Iterable[str], *, retries: int | None, first: float = 0, interval: float = 0
+        self,
+        now: int,
+        entries: Iterable[str],
+        *,
+        retries: int | None,
+        first: float = 0,
+        interval: float = 0,
+        payloads: Sequence[bytes] | None = None,
     ) -> str:
         replies = ""
-        for entry in entries:
+        for n, entry in enumerate(entries):
             replies += "0" if entry not in self.dead else "2" if self.dead[entry].message.id in self.messages else "1"
             if replies[-1] == "1":
                 old = self.dead.pop(entry).message
+                old.payload = old.payload if payloads is None else payloads[n]
                 anew = (b"snoozes=", b"unhandled=", b"expires=", b"since=", b"progress=", b"latest=")
                 kept = [part for part in old.attributes.split() if not part.startswith(anew)]
                 old.attributes = b" ".join(kept)

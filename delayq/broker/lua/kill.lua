@@ -33,7 +33,7 @@ for i = 4, #ARGV do
     elseif state == 'garbage' then
       status = mark_of(consumer) == '*' and '0' or '3'
     else
-      if not state or state == 'pending' then due = redis.call('ZSCORE', pending, id) or due or now end
+      due = redis.call('ZSCORE', pending, id) or due or now
       if (last or '0') == '0' then
         last = string.format('%.0f', token)
         token, drawn = token + 1, last
