@@ -58,6 +58,7 @@ class Feature(StrEnum):
     HISTORY = "history"
     GET = "reading a message by id"
     LIST = "listing messages"
+    SEARCH = "searching messages"
     PURGE = "purging"
     REMOVE = "removing queues"
     PAUSE = "pausing"
@@ -70,6 +71,7 @@ class Feature(StrEnum):
     REPAIR = "repair"
     REMINDERS = "reminders"
     SPARK = "bulk load"
+    EXPORT = "export and import"
     EMBEDDED = "embedded server"
     CLUSTER = "Redis Cluster"
 
@@ -158,6 +160,7 @@ _DELAY_ONLY = frozenset(
         Feature.TIMEOUTS,
         Feature.WORKERS,
         Feature.HISTORY,
+        Feature.SEARCH,
         Feature.PURGE,
         Feature.REMOVE,
         Feature.PAUSE,
@@ -169,6 +172,7 @@ _DELAY_ONLY = frozenset(
         Feature.REPAIR,
         Feature.REMINDERS,
         Feature.SPARK,
+        Feature.EXPORT,
     }
 )
 STREAMS = EngineCapabilities(
