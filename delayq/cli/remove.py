@@ -24,6 +24,6 @@ def remove(session: Session, queue: str, *, yes: bool, as_json: bool) -> None:
     JSON: {"queue", "removed"}.
     """
     opened = session.existing_queue(queue)
-    confirm(f"Remove {queue}, with its settings, totals, results and events?", yes=yes)
+    confirm(f"Remove {queue}, with its settings, totals, results and events?", yes=yes, dry_run=False)
     removed = opened.remove()
     print_result({"queue": queue, "removed": removed}, f"removed {queue}", as_json=as_json)

@@ -11,7 +11,7 @@
 -- Re-run: deletes what is there, if it is empty still.
 -- Uses: clock
 local messages, dead_messages, schedule_specs, beats = unpack(KEYS, 1, 4)
-local now = string.format('%.0f', math.floor(clock(ARGV[1]) / 1000))
+local now = string.format('%.0f', clock(ARGV[1]) / 1000)
 local held = redis.call('HLEN', messages)
 local died = redis.call('HLEN', dead_messages)
 local declared = redis.call('HLEN', schedule_specs)
