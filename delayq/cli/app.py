@@ -35,6 +35,7 @@ COMMANDS = {
         "top": ("delayq.cli.top:top", "Watch queues and what runs in them, and act with keys."),
         "workers": ("delayq.cli.workers:workers", "List who consumes a queue, and what they hold."),
         "history": ("delayq.cli.history:history", "Show what was delivered in each hour or day, and how late."),
+        "metrics": ("delayq.cli.metrics:metrics", "Serve the metrics of queues to Prometheus."),
         "health": ("delayq.cli.health:health", "Tell in one line whether a queue is well."),
         "forecast": ("delayq.cli.forecast:forecast", "Count what fires when, as bars."),
         "list": ("delayq.cli.list:list_", "List the messages in a state."),

@@ -378,6 +378,7 @@ COMMANDS = {
     "delayq show": ("show", "tasks", "7"),
     "delayq workers": ("workers", "tasks"),
     "delayq history": ("history", "tasks"),
+    "delayq metrics": ("metrics", "tasks", "--once"),
     "delayq health": ("health", "tasks"),
     "delayq cancel": ("cancel", "tasks", "7"),
     "delayq kill": ("kill", "tasks", "7"),
