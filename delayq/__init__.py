@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from delayq.errors import PayloadError as PayloadError
     from delayq.errors import PayloadTooLargeError as PayloadTooLargeError
     from delayq.errors import QueueFullError as QueueFullError
+    from delayq.errors import QueueInUseError as QueueInUseError
     from delayq.errors import ResultTimeoutError as ResultTimeoutError
     from delayq.errors import ServerError as ServerError
     from delayq.errors import SignatureError as SignatureError
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from delayq.queue.async_delay_queue import AsyncDelayQueue as AsyncDelayQueue
     from delayq.queue.bulk_runs import RunInfo as RunInfo
     from delayq.queue.cancellation import CancelOutcome as CancelOutcome
+    from delayq.queue.cancellation import KillOutcome as KillOutcome
     from delayq.queue.cancellation import RescheduleOutcome as RescheduleOutcome
     from delayq.queue.consumer import AsyncConsuming as AsyncConsuming
     from delayq.queue.consumer import ConsumeOptions as ConsumeOptions

@@ -3,6 +3,7 @@
 * `ConfigurationError`: an argument or option is wrong; fix the program.
 * `PayloadError` and its subclasses: this payload cannot be a message; fix the payload.
 * `QueueFullError`: the queue or its Redis is full; send again later.
+* `QueueInUseError`: a queue is not removed while it has messages, schedules or consumers; the error says which.
 * `NoReplyError`: Redis did not reply; catch it for both of the next two.
 * `UnavailableError`: Redis did not reply and nothing was changed; retry.
 * `OutcomeUnknown`: Redis did not reply in time and the call may have been executed; retry with the same id.
@@ -55,6 +56,10 @@ class QueueFullError(DelayqError):
 
     ids: tuple[str, ...] = ()
     """The ids that may not be stored. Sent again with the same ids, no message is stored twice."""
+
+
+class QueueInUseError(DelayqError):
+    """A queue was not removed: it has messages, dead messages, schedules or live consumers. Nothing was changed."""
 
 
 class NoReplyError(DelayqError):

@@ -74,6 +74,7 @@ TRANSITIONS = (
     Transition("redrive", State.DEAD, State.PENDING, "redriven"),
     Transition("dead_purge", State.DEAD, None, "purged"),
     *(Transition("cancel", state, None, "cancelled") for state in _WAITING),
+    *(Transition("kill", state, State.DEAD, "killed by hand") for state in _WAITING),
     *(Transition("reschedule", state, State.PENDING, "rescheduled") for state in _WAITING),
     *(Transition("send", state, State.PENDING, "replaced") for state in _WAITING),
 )

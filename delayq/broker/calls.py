@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 from delayq.broker import log_entries, replies
+from delayq.broker.dead_calls import DeadCalls
 from delayq.broker.engine import DELAY, EngineCapabilities
 from delayq.broker.forecast_calls import ForecastCalls
 from delayq.broker.lease_calls import LeaseCalls
@@ -35,11 +36,11 @@ from delayq.broker.result_calls import ResultCalls
 from delayq.broker.run_records import RunRecord, read_run, read_runs
 from delayq.broker.same_id import Debounce
 from delayq.broker.schedule_calls import ScheduleCalls
-from delayq.broker.scripts import COLLECT_LIMIT, MAX_IDS, SLOT_TTL
+from delayq.broker.scripts import MAX_IDS
 from delayq.broker.send_replies import Debounced, SendStatuses
 from delayq.broker.shared_calls import confirm
 from delayq.broker.worker_calls import WorkerCalls
-from delayq.options import DEDUPE_MAX, Settings
+from delayq.options import DEDUPE_MAX
 
 MAX_DUE = (1 << 53) - 1
 """A time (ms) after every due time: the largest integer that a score holds exactly."""
@@ -52,7 +53,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Calls(ScheduleCalls, ResultCalls, LeaseCalls, LimitCalls, ForecastCalls, WorkerCalls):
+class Calls(ScheduleCalls, ResultCalls, LeaseCalls, LimitCalls, ForecastCalls, WorkerCalls, DeadCalls):
     """Builds the calls of one queue."""
 
     capabilities: ClassVar[EngineCapabilities] = DELAY
@@ -146,35 +147,13 @@ class Calls(ScheduleCalls, ResultCalls, LeaseCalls, LimitCalls, ForecastCalls, W
         """Discard messages that have expired; statuses as of `ack`."""
         return self.ack(receipts, outcome="missed")
 
-    def collect(self, settings: Settings, *, ids: Iterable[str] = ()) -> ScriptCall[replies.CollectReply]:
-        """Collect garbage (`ids`, or any). The limits of `settings` count unless the queue has its own."""
-        dead_max, dead_ttl = settings.dead_max, settings.dead_ttl
-        return self.collect_garbage(COLLECT_LIMIT, dead_max=dead_max, dead_ttl=dead_ttl, slot_ttl=SLOT_TTL, ids=ids)
-
-    def collect_garbage(
-        self, limit: int, *, dead_max: int, dead_ttl: int, slot_ttl: int, ids: Iterable[str] = ()
-    ) -> ScriptCall[replies.CollectReply]:
-        """Move spent messages (`ids`, or any) to the dead letter, trim it, delete unused slots (TTLs in ms)."""
-        args = [self._now, limit, dead_max, dead_ttl, slot_ttl, *ids]
-        return self._call("collect_garbage", args, lambda reply: replies.CollectReply(*integers(reply)))
-
-    def redrive(
-        self, entries: Iterable[str], *, retries: int | None, first: float = 0, interval: float = 0
-    ) -> ScriptCall[str]:
-        """Send dead messages again; a status each: 1 redriven, 2 a message with this id exists, 0 gone.
-
-        The first is due after `first` ms, each other `interval` ms after the one before it.
-        """
-        args = [self._now, "" if retries is None else retries, f"{first:.3f}", f"{interval:.3f}"]
-        return self._call("redrive", [*args, *entries], statuses)
-
-    def dead_purge(self, entries: Iterable[str]) -> ScriptCall[str]:
-        """Delete entries of the dead letter; a status each: 1 deleted, 0 gone."""
-        return self._call("dead_purge", [self._now, *entries], statuses)
-
     def purge(self) -> ScriptCall[int]:
         """Delete every message of the queue; returns how many."""
         return self._call("purge", [self._now], lambda reply: integers(reply)[0])
+
+    def remove(self) -> ScriptCall[replies.RemoveReply]:
+        """Delete every key of a queue that has nothing any more; returns what it has, all 0 if it was removed."""
+        return self._call("remove", [self._now], replies.RemoveReply._make)
 
     def pause(self, until: str, reason: str) -> ScriptCall[int]:
         """Pause the queue until a time (ms, +ms from now, 0 for no end); returns its end, -1 if it has passed."""

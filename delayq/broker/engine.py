@@ -28,6 +28,7 @@ class Feature(StrEnum):
     DELAYS = "delays"
     SCHEDULES = "schedules"
     CANCEL = "cancelling and rescheduling"
+    KILL = "killing"
     REPLACE = "replacing"
     SUCCESSORS = "successors"
     EXPIRY = "expiry"
@@ -59,6 +60,7 @@ class Feature(StrEnum):
     LIST = "listing messages"
     SEARCH = "searching messages"
     PURGE = "purging"
+    REMOVE = "removing queues"
     PAUSE = "pausing"
     LIMITS = "limits"
     EVENTS = "event log"
@@ -146,6 +148,7 @@ _DELAY_ONLY = frozenset(
         Feature.DELAYS,
         Feature.SCHEDULES,
         Feature.CANCEL,
+        Feature.KILL,
         Feature.REPLACE,
         Feature.SUCCESSORS,
         Feature.EXPIRY,
@@ -159,6 +162,7 @@ _DELAY_ONLY = frozenset(
         Feature.HISTORY,
         Feature.SEARCH,
         Feature.PURGE,
+        Feature.REMOVE,
         Feature.PAUSE,
         Feature.LIMITS,
         Feature.EVENTS,

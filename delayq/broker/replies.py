@@ -86,6 +86,15 @@ class CollectReply(NamedTuple):
     left: int
 
 
+class RemoveReply(NamedTuple):
+    """What keeps a queue from being removed."""
+
+    messages: int
+    dead: int
+    schedules: int
+    consumers: int
+
+
 class MessageRow(NamedTuple):
     """One message of a listing, as stored."""
 

@@ -47,6 +47,7 @@ COMMANDS = {
     },
     "Manage": {
         "cancel": ("delayq.cli.cancel:cancel", "Cancel messages."),
+        "kill": ("delayq.cli.kill:kill", "Move messages to the dead letter."),
         "reschedule": ("delayq.cli.reschedule:reschedule", "Change the due time of messages."),
         "run-now": ("delayq.cli.reschedule:run_now", "Make messages due now."),
         "dead": ("delayq.cli.dead:dead", "List, redrive or purge the dead letter."),
@@ -55,6 +56,7 @@ COMMANDS = {
         "resume": ("delayq.cli.pause:resume", "End the pause of a queue or a name."),
         "limits": ("delayq.cli.limits:limits", "Limit what starts in a time, or runs at a time."),
         "purge": ("delayq.cli.purge:purge", "Delete every message of a queue."),
+        "remove": ("delayq.cli.remove:remove", "Remove an empty queue."),
     },
     "Administer": {
         "acl": ("delayq.cli.acl.command:acl", "Print the Redis permissions that a role needs."),

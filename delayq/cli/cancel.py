@@ -12,7 +12,9 @@ from delayq.cli.options import ID, json_option, queue_with
 from delayq.cli.output import print_result
 from delayq.cli.select import Matching, matching_options
 from delayq.cli.session import Session
-from delayq.queue.cancellation import CancelOutcome, RescheduleOutcome
+from delayq.queue.cancellation import CancelOutcome, KillOutcome, RescheduleOutcome
+
+AnyOutcome = CancelOutcome | KillOutcome | RescheduleOutcome
 
 
 @click.command()
@@ -45,7 +47,7 @@ def cancel(
     return print_outcomes(queue, {id: opened.cancel(id, running=running) for id in ids}, as_json=as_json)
 
 
-def print_outcomes(queue: str, outcomes: Mapping[str, CancelOutcome | RescheduleOutcome], *, as_json: bool) -> Exit:
+def print_outcomes(queue: str, outcomes: Mapping[str, AnyOutcome], *, as_json: bool) -> Exit:
     """Print what became of each id; return the exit code."""
     results = [{"id": id, "outcome": outcome} for id, outcome in outcomes.items()]
     lines = [f"{id}  {outcome}" for id, outcome in outcomes.items()]
@@ -53,8 +55,8 @@ def print_outcomes(queue: str, outcomes: Mapping[str, CancelOutcome | Reschedule
     return exit_code_of(outcomes.values())
 
 
-def exit_code_of(outcomes: Iterable[CancelOutcome | RescheduleOutcome]) -> Exit:
-    """Return the exit code of `cancel` or `reschedule`."""
+def exit_code_of(outcomes: Iterable[AnyOutcome]) -> Exit:
+    """Return the exit code of `cancel`, `kill` or `reschedule`."""
     names = {str(outcome) for outcome in outcomes}
     if names & {"running", "successor", "dead"}:
         return Exit.FAILURE

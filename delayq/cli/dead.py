@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import click
 
 from delayq.broker.engine import Feature
+from delayq.cli.edited_dead import read_edited
 from delayq.cli.engines import ENGINES
 from delayq.cli.exit_codes import Exit
 from delayq.cli.list import ALL_PAGES, pages_from, print_pages
@@ -25,11 +26,11 @@ from delayq.cli.options import (
     retries_option,
     yes_option,
 )
-from delayq.cli.output import print_json, print_line, print_note, print_rich, table
+from delayq.cli.output import print_json, print_line, print_note, print_result, print_rich, table
 from delayq.cli.session import Session
 from delayq.cli.suggestions import SuggestingGroup
 from delayq.queue.dead_groups import DeadGroup, check_group, grouped
-from delayq.queue.dead_letter import DeadFilter
+from delayq.queue.dead_letter import DeadFilter, Redriven
 from delayq.queue.message_info import Page
 from delayq.states import State
 from delayq.text import iso, pluralize, relative_time
@@ -61,6 +62,12 @@ class DeadSelection(NamedTuple):
             raise click.UsageError(text)
         if self.ids and self.dry_run:
             raise click.UsageError("--dry-run works with --reason, --error, --group or --all, not with ids")
+
+    def check_edit(self) -> None:
+        """Raise a usage error if messages are selected beside those of `--edit`."""
+        if self.ids or self.all or any(one is not None for one in self.filter):
+            text = "--edit names its messages: give no ids, --reason, --error, --group or --all"
+            raise click.UsageError(text)
 
     def confirm(self, queue: Any, question: str) -> int | None:
         """Count what matches and ask for confirmation; ids need none. Returns None if nothing was counted."""
@@ -187,6 +194,9 @@ def _matching_reader(queue: Any, wanted: DeadFilter) -> Callable[..., Page]:
 @_selection_options
 @retries_option("the retries it was sent with")
 @click.option("--rate", metavar="N/UNIT", help="Let so many become due in a time: 50/s, 5/m.")
+@click.option(
+    "--edit", type=click.File("rb"), metavar="FILE", help="Send those of FILE, with its payloads; - is stdin."
+)
 @click.pass_obj
 def redrive(
     session: Session,
@@ -196,27 +206,57 @@ def redrive(
     engine: str,
     retries: int | None,
     rate: str | None,
+    edit: IO[bytes] | None,
     as_json: bool,
 ) -> Exit:
     """Send dead messages of QUEUE again, due now: by id (its last death) or entry, by a filter, or all.
 
     With --rate, they become due one after another, the first now.
 
+    With --edit, send the messages of FILE with the payloads that they have there: lines of JSON as those of
+    `dead list --json` or --jsonl, or {"id" or "entry", "payload"}. If a line is wrong, nothing is sent.
+
     A dead message stays if a message with its id is alive; if you gave the id, the exit code is 1. Exit code 3 if an
     id is not in the dead letter.
 
     JSON: {"queue", "matched", "redriven", "exists", "gone", "dry_run"}.
     """
+    paced = {} if rate is None else {"rate": rate}
+    if edit is not None:
+        selection.check_edit()
+        payloads = read_edited(edit)
+        opened = ENGINES[engine].commands(session).open_dead(queue)
+        how = {**paced, "retries": retries, "payloads": payloads}
+        result = Redriven(0, 0) if selection.dry_run else opened.dead.redrive(**how)
+        return _report_edited(queue, len(payloads), result, dry_run=selection.dry_run, as_json=as_json)
     selection.check()
     opened = ENGINES[engine].commands(session).open_dead(queue)
     matched = selection.confirm(opened, "Send {} of {} again?")
-    paced = {} if rate is None else {"rate": rate}
     done = [opened.dead.redrive(**one, retries=retries, **paced) for one in selection.arguments()]
     found = {"redriven": sum(one.redriven for one in done), "exists": sum(one.exists for one in done)}
     code = selection.report(queue, matched, found, "redrive", "redrove", as_json=as_json)
-    if found["exists"]:
-        print_note(f"{pluralize(found['exists'], 'message')} not redriven: a message with the same id is alive")
+    _note_exists(found["exists"])
     return Exit.FAILURE if selection.ids and found["exists"] else code
+
+
+def _note_exists(exists: int) -> None:
+    if exists:
+        print_note(f"{pluralize(exists, 'message')} not redriven: a message with the same id is alive")
+
+
+def _report_edited(queue: str, matched: int, done: Redriven, *, dry_run: bool, as_json: bool) -> Exit:
+    """Print what became of the messages of a file; return the exit code."""
+    counts = {"matched": matched, "redriven": done.redriven, "exists": done.exists, "gone": len(done.gone)}
+    text = (
+        f"would redrive {pluralize(matched, 'message')}"
+        if dry_run
+        else f"redrove {pluralize(done.redriven, 'message')}"
+    )
+    print_result({"queue": queue, **counts, "dry_run": dry_run}, text, as_json=as_json)
+    for which in done.gone:
+        print_note(f"{which} not found in the dead letter")
+    _note_exists(done.exists)
+    return Exit.FAILURE if done.exists else Exit.NOT_FOUND if done.gone else Exit.OK
 
 
 @dead.command(short_help="Delete dead messages.")

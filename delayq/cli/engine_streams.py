@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from delayq.broker.engine import STREAMS
@@ -98,8 +98,16 @@ class _DeadLetterById:
         return self._queue.list(State.DEAD, limit=limit, cursor=cursor)
 
     def redrive(
-        self, *, retries: int | None = None, all: bool = False, rate: str | None = None, **which: str | None
+        self,
+        *,
+        retries: int | None = None,
+        all: bool = False,
+        rate: str | None = None,
+        payloads: Mapping[str, Any] | None = None,
+        **which: str | None,
     ) -> Redriven:
+        if payloads is not None:
+            raise ConfigurationError("a dead message of a stream keeps its payload: redrive it, or send another")
         if rate is not None:
             raise ConfigurationError("a stream has no due times: a redrive has no rate")
         if all:

@@ -275,12 +275,14 @@ page_options = options_as(
 )
 
 
-def confirm(question: str, *, yes: bool) -> None:
-    """Ask before deleting something; without a terminal to ask on, `--yes` is required."""
+def confirm(question: str, *, yes: bool, dry_run: bool = True) -> None:
+    """Ask before deleting something; without a terminal to ask on, `--yes` is required.
+
+    `dry_run` says whether the command has this option.
+    """
     if yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError(
-            "cannot ask for confirmation without a terminal: give --yes, or --dry-run to count first"
-        )
+        hint = ", or --dry-run to count first" if dry_run else ""
+        raise click.UsageError(f"cannot ask for confirmation without a terminal: give --yes{hint}")
     click.confirm(clean(question), abort=True, err=True)

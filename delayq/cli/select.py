@@ -1,4 +1,4 @@
-"""Options that select many waiting messages, and what `cancel`, `reschedule` and `run-now` do with them."""
+"""Options that select many waiting messages, and what `cancel`, `kill`, `reschedule` and `run-now` do with them."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ import click
 
 from delayq.errors import did_you_mean
 
-DESTRUCTIVE = frozenset({"cancel", "purge", "remove"})
-"""Commands that delete messages or schedules: one who accepts a suggestion may not read it."""
+DESTRUCTIVE = frozenset({"cancel", "kill", "purge", "remove"})
+"""Commands that delete messages or schedules, or stop messages: one who accepts a suggestion may not read it."""
 
 
 class SuggestingGroup(click.Group):

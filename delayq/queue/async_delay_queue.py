@@ -53,7 +53,7 @@ class AsyncDelayQueue(DelayBase[T, AsyncMessage[T]], AsyncBase[T]):
         super().__init__(name, payload_type, callback, options)
         self._sends = AsyncGroupCommit(self._producer, self._perform, self._executor.check_loop)
         self._inspector = Inspector(self._context)
-        self._dead = AsyncDeadLetter(self._context, self._executor)
+        self._dead = AsyncDeadLetter(self._context, self._executor, self._codec.encode)
 
     # Tasks
 
@@ -73,6 +73,7 @@ class AsyncDelayQueue(DelayBase[T, AsyncMessage[T]], AsyncBase[T]):
     send_schedule_msg = awaited(DelayQueue[T].send_schedule_msg)
     send_many = awaited(DelayQueue[T].send_many)
     cancel = awaited(DelayQueue.cancel)
+    kill = awaited(DelayQueue.kill)
     reschedule = awaited(DelayQueue.reschedule)
 
     @mirrors(DelayQueue.select)
@@ -148,5 +149,6 @@ class AsyncDelayQueue(DelayBase[T, AsyncMessage[T]], AsyncBase[T]):
     pause = awaited(DelayQueue.pause)
     resume = awaited(DelayQueue.resume)
     purge = awaited(DelayQueue.purge)
+    remove = awaited(DelayQueue.remove)
     examine = awaited(DelayQueue.examine)
     repair = awaited(DelayQueue.repair)

@@ -1,4 +1,4 @@
-"""Cancelling and rescheduling messages, with an exact outcome."""
+"""Cancelling, killing and rescheduling messages, with an exact outcome."""
 
 from __future__ import annotations
 
@@ -31,6 +31,16 @@ class CancelOutcome(StrEnum):
     GONE = "gone"
 
 
+class KillOutcome(StrEnum):
+    """What `kill` did, or why it did nothing."""
+
+    KILLED = "killed"
+    RUNNING = "running"
+    DEAD = "dead"
+    """It is in the dead letter already, or about to be."""
+    GONE = "gone"
+
+
 class RescheduleOutcome(StrEnum):
     """What `reschedule` did, or why it did nothing."""
 
@@ -47,12 +57,19 @@ _STOPPING = "5"
 _SUCCESSOR = "4"
 """The status of a message that is leased, or about to be dead, and whose successor was cancelled."""
 _CANCELLED = dict(zip("125340", CancelOutcome, strict=True))
+_KILLED = dict(zip("1230", KillOutcome, strict=True))
 _RESCHEDULED = dict(zip("1230", RescheduleOutcome, strict=True))
 
 
 def cancel(context: QueueContext, id: str, *, running: bool = False) -> Operation[CancelOutcome]:
     """Cancel a message and what waits to follow it; one that is `running` is asked to stop, or left alone."""
     (outcome,) = yield from cancel_each(context, [check_id(id)], running=check_bool(running, "running"))
+    return outcome
+
+
+def kill(context: QueueContext, id: str) -> Operation[KillOutcome]:
+    """Move a message that waits to the dead letter."""
+    (outcome,) = yield from kill_each(context, [check_id(id)])
     return outcome
 
 
@@ -71,6 +88,12 @@ def cancel_each(context: QueueContext, ids: Sequence[str], *, running: bool) -> 
     return [_CANCELLED[status] for status in statuses]
 
 
+def kill_each(context: QueueContext, ids: Sequence[str]) -> Operation[list[KillOutcome]]:
+    """Do as `kill` with up to `MAX_IDS` messages."""
+    statuses = yield from _statuses(context, context.calls.kill, ids)
+    return [_KILLED[status] for status in statuses]
+
+
 def reschedule_each(context: QueueContext, ids: Sequence[str], due: str | int) -> Operation[list[RescheduleOutcome]]:
     """Do as `reschedule` with up to `MAX_IDS` messages; see `due_text`."""
     statuses = yield from _statuses(context, lambda some: context.calls.reschedule([(id, due) for id in some]), ids)
@@ -85,22 +108,32 @@ def _statuses(
 ) -> Operation[list[str]]:
     """Call a script for messages, again for those that their consumers return, and `stop` for those they do not."""
     try:
-        replies, *_ = yield [call(ids), *context.confirming]
-        statuses = dict(zip(ids, replies, strict=True))
+        statuses = dict(zip(ids, (yield from _each(context, call, ids)), strict=True))
         held = [id for id in ids if statuses[id] in (_LEASED, _SUCCESSOR)]
         free = (yield from withdraw(context, held)) if held else []
         if free:
-            again, *_ = yield [call(free), *context.confirming]
+            again = yield from _each(context, call, free)
             statuses |= {id: one for id, one in zip(free, again, strict=True) if _tells_more(statuses[id], one)}
         held = [id for id in held if statuses[id] in (_LEASED, _SUCCESSOR)] if stop is not None else []
         if stop is not None and held:
-            again, *_ = yield [stop(held), *context.confirming]
+            again = yield from _each(context, stop, held)
             told = (_CANCELLED_ALL, _STOPPING)
             statuses |= {id: one for id, one in zip(held, again, strict=True) if _tells_more(statuses[id], one, told)}
     except NotReplicatedError as error:
         error.ids = tuple(ids)
         raise
     return [statuses[id] for id in ids]
+
+
+def _each(
+    context: QueueContext, call: Callable[[Sequence[str]], ScriptCall[str]], ids: Sequence[str]
+) -> Operation[str]:
+    """Call a script for messages until it has answered for each: one call moves a limited number of bytes."""
+    statuses = ""
+    while len(statuses) < len(ids):
+        replies, *_ = yield [call(ids[len(statuses) :]), *context.confirming]
+        statuses += replies
+    return statuses
 
 
 def _tells_more(before: str, status: str, told: Sequence[str] = (_CANCELLED_ALL,)) -> bool:

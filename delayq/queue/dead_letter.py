@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import builtins
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from delayq._parity import awaited
 from delayq.broker.batches import batched
 from delayq.broker.context import QueueContext
-from delayq.broker.keys import check_id
 from delayq.broker.requests import ScriptCall
 from delayq.broker.transport.operation import Operation
 from delayq.checks import check_bool, check_retries
 from delayq.errors import ConfigurationError, short_repr
 from delayq.queue.dead_groups import DeadGroup, check_group, group_of, grouped
+from delayq.queue.deaths import BATCH, check_entry
 from delayq.queue.inspector import MAX_ROWS, Inspector
 from delayq.queue.message_info import MessageInfo, Page
 from delayq.rates import parse_rate
@@ -26,11 +25,6 @@ from delayq.times import from_millis
 if TYPE_CHECKING:
     from delayq.broker.transport.executor import AsyncExecutor, Executor
 
-BATCH = 100
-"""Entries redriven or purged in one call: they contain their payloads."""
-
-_ENTRY = re.compile(r"(.+):[0-9]{1,20}")
-
 
 @dataclass(frozen=True, slots=True)
 class Redriven:
@@ -39,6 +33,8 @@ class Redriven:
     redriven: int
     exists: int
     """Entries that stay, because the queue has a message with their id."""
+    gone: tuple[str, ...] = ()
+    """Which of the given `payloads` are of no dead message."""
 
 
 class DeadFilter(NamedTuple):
@@ -68,16 +64,15 @@ def _selection(
         check_group(group)
     if id is None:
         return DeadFilter(reason, error, group)
-    entry = _ENTRY.fullmatch(id) if isinstance(id, str) else None
-    check_id(entry[1] if entry else id)
-    return id
+    return check_entry(id)
 
 
 class _DeadLetterOperations:
     """The operations of a dead letter."""
 
-    def __init__(self, context: QueueContext, executor: Any) -> None:
+    def __init__(self, context: QueueContext, executor: Any, encode: Callable[[Any], bytes]) -> None:
         self._context = context
+        self._encode = encode
         self._inspector = Inspector(context)
         self._executor = executor
 
@@ -92,10 +87,7 @@ class _DeadLetterOperations:
                 return grouped(messages)
 
     def _redrive(self, selection: str | DeadFilter, retries: int | None, rate: str | None) -> Operation[Redriven]:
-        if retries is not None:
-            check_retries(retries)
-        count, period = (1, 0) if rate is None else parse_rate(rate, "rate")
-        interval = period / count
+        interval = _interval(retries, rate)
 
         def redrive(entries: list[str], before: str) -> ScriptCall[str]:
             first = before.count("1") * interval
@@ -103,6 +95,15 @@ class _DeadLetterOperations:
 
         statuses = yield from self._each(selection, redrive)
         return Redriven(statuses.count("1"), statuses.count("2"))
+
+    def _edit(self, payloads: Mapping[str, Any], retries: int | None, rate: str | None) -> Operation[Redriven]:
+        from delayq.queue.edited_redrive import encode_edited, redrive_edited  # few programs edit
+
+        encoded = encode_edited(payloads, self._encode, self._context.settings.max_payload)
+        found = yield from redrive_edited(self._context, encoded, retries, _interval(retries, rate))
+        statuses = "".join(found.values())
+        gone = tuple(which for which, status in found.items() if status == "0")
+        return Redriven(statuses.count("1"), statuses.count("2"), gone)
 
     def _purge(self, selection: str | DeadFilter) -> Operation[int]:
         statuses = yield from self._each(selection, lambda entries, _: self._context.calls.dead_purge(entries))
@@ -145,6 +146,14 @@ class _DeadLetterOperations:
         return str(statuses)
 
 
+def _interval(retries: int | None, rate: str | None) -> float:
+    """Check how messages are redriven; returns the milliseconds between two of them."""
+    if retries is not None:
+        check_retries(retries)
+    count, period = (1, 0) if rate is None else parse_rate(rate, "rate")
+    return period / count
+
+
 class DeadLetter(_DeadLetterOperations):
     """The dead letter of a `DelayQueue`, as `queue.dead`."""
 
@@ -170,6 +179,7 @@ class DeadLetter(_DeadLetterOperations):
         error: str | None = None,
         group: str | None = None,
         all: bool = False,
+        payloads: Mapping[str, Any] | None = None,
         retries: int | None = None,
         rate: str | None = None,
     ) -> Redriven:
@@ -178,7 +188,15 @@ class DeadLetter(_DeadLetterOperations):
         Select one message by its id (the last death) or entry, those whose reason and error contain a text, those of a
         group (see `groups`), or `all=True`. With a `rate` such as `"50/s"`, so many become due in a time, the first at
         once. Works in batches, each of which is atomic. An entry stays if the queue has a message with its id.
+
+        With `payloads`, ids or entries with what each is to have instead, these are sent again, as in
+        `redrive(payloads={"m7": {"to": "b@example.com"}})`. All payloads are checked before the first is sent, and each
+        takes the place of the old one in the step that redrives the message. The result names what is `gone`.
         """
+        if payloads is not None:
+            if (id, reason, error, group) != (None,) * 4 or check_bool(all, "all"):
+                raise ConfigurationError("payloads select their messages: give no id, reason, error, group or all")
+            return self._executor.perform(self._edit(payloads, retries, rate))
         return self._executor.perform(self._redrive(_selection(id, reason, error, group, all=all), retries, rate))
 
     def purge(

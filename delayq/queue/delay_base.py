@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -14,6 +15,7 @@ from delayq.codec import find_codec
 from delayq.errors import ConfigurationError, PayloadError
 from delayq.queue.base import M, QueueBase, R, T
 from delayq.queue.handlers import MISSING
+from delayq.queue.removing import remove
 from delayq.queue.server_check import opening
 from delayq.times import Duration
 
@@ -47,6 +49,12 @@ class DelayBase(QueueBase[T, M]):
             others: Any = {"dead": dead, "priority_step": step, "lateness_slo": slo}
             requests.append(calls.configure(events=events, **window_options, **others))
         return requests
+
+    def _removing(self, opening: Callable[[], Any]) -> Operation[bool]:
+        """Remove the queue; the next call that writes opens it again with `opening`."""
+        listed = yield from remove(self._context, self.prefix)
+        self._executor.opening, self._executor.check_at = opening, math.inf
+        return listed
 
     def _put_declared(self) -> Operation[Any]:
         return self._handlers.put_declared(self._context)

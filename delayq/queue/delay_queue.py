@@ -12,7 +12,7 @@ from delayq.broker.transport.operation import single
 from delayq.options import QueueOptions
 from delayq.queue.base import ANY_PAYLOAD, R, SyncBase, T
 from delayq.queue.bulk_runs import RunInfo, end_run, forget_run, list_runs, refusals_of
-from delayq.queue.cancellation import CancelOutcome, RescheduleOutcome, cancel, reschedule
+from delayq.queue.cancellation import CancelOutcome, KillOutcome, RescheduleOutcome, cancel, kill, reschedule
 from delayq.queue.counts import Counts, Stats
 from delayq.queue.dead_letter import DeadLetter
 from delayq.queue.debouncing import replacing
@@ -70,7 +70,7 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         super().__init__(name, payload_type, callback, options)
         self._sends = GroupCommit(self._producer, self._perform)
         self._inspector = Inspector(self._context)
-        self._dead = DeadLetter(self._context, self._executor)
+        self._dead = DeadLetter(self._context, self._executor, self._codec.encode)
 
     # Tasks
 
@@ -200,6 +200,15 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         """
         return self._perform(cancel(self._context, id, running=running))
 
+    def kill(self, id: str) -> KillOutcome:
+        """Move a message that is not being processed to the dead letter, with the reason `killed`.
+
+        It is never delivered unless it is redriven; `dead.redrive` sends it again. What waits to follow it takes its
+        place. A message that a consumer has claimed but not started is taken back from it, which takes up to two
+        seconds. A message that is being processed stays: `running`.
+        """
+        return self._perform(kill(self._context, id))
+
     def reschedule(self, id: str, delay: Duration | None = None, *, at: datetime | None = None) -> RescheduleOutcome:
         """Set a new due time for a message that is not being processed; its attempts and retries do not change."""
         return self._perform(reschedule(self._context, id, delay, at))
@@ -213,7 +222,7 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         due_from: datetime | None = None,
         due_to: datetime | None = None,
     ) -> Selection:
-        """Select waiting messages to count, cancel or reschedule all of them: `select(name="mail").cancel()`.
+        """Select waiting messages to count, cancel, kill or reschedule all of them: `select(name="mail").cancel()`.
 
         They must have the name, ids with the prefix, and due times from `due_from` on and before `due_to`; give one of
         these at least, or a state. Without a state, all that wait are meant: pending, ready, throttled, backoff and
@@ -442,6 +451,16 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         Keeps the dead letter, results and schedules.
         """
         return self._perform(single(self._context.calls.purge()))
+
+    def remove(self) -> bool:
+        """Remove an empty queue: its keys in Redis, and its name in `delayq queues`; returns whether it was listed.
+
+        Its settings, limits, totals, results, history, run ledger and event log go with it. Raises `QueueInUseError` if
+        it has messages, dead messages, schedules, or consumers that are running: check and deletion are one step. A
+        consumer that was killed counts as running for 30 s. First stop the programs that send to it: a later send makes
+        the queue anew, without its settings.
+        """
+        return self._perform(self._removing(self.open))
 
     def examine(self, *, deep: bool = False) -> Checkup:
         """Check this queue and its server for defects; changes nothing.

@@ -1,4 +1,4 @@
-"""`queue.select(...)`: many waiting messages at once, to count, cancel or reschedule them."""
+"""`queue.select(...)`: many waiting messages at once, to count, cancel, kill or reschedule them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,14 @@ from delayq.broker.scripts import MAX_MOVED
 from delayq.broker.transport.operation import Operation
 from delayq.checks import check_bool
 from delayq.errors import ConfigurationError, short_repr
-from delayq.queue.cancellation import CancelOutcome, RescheduleOutcome, cancel_each, reschedule_each
+from delayq.queue.cancellation import (
+    CancelOutcome,
+    KillOutcome,
+    RescheduleOutcome,
+    cancel_each,
+    kill_each,
+    reschedule_each,
+)
 from delayq.queue.inspector import MAX_ROWS, Inspector, check_period
 from delayq.queue.message_info import MessageInfo
 from delayq.queue.producer import due_text
@@ -100,6 +107,9 @@ class _SelectionOperations:
 
         return (yield from self._each(act, lambda _: False))
 
+    def _kill(self) -> Operation[Mapping[KillOutcome, int]]:
+        return (yield from self._each(lambda ids: kill_each(self._context, ids), lambda _: False))
+
     def _reschedule(self, delay: Duration | None, at: datetime | None) -> Operation[Mapping[RescheduleOutcome, int]]:
         due = due_text(delay, at)
         (counted,) = yield [self._context.calls.counts()]
@@ -151,7 +161,7 @@ class _SelectionOperations:
         return done + Counter(left.values())
 
 
-_CHANGED = (CancelOutcome.CANCELLED, RescheduleOutcome.RESCHEDULED)
+_CHANGED = (CancelOutcome.CANCELLED, KillOutcome.KILLED, RescheduleOutcome.RESCHEDULED)
 
 
 class Selection(_SelectionOperations):
@@ -170,6 +180,13 @@ class Selection(_SelectionOperations):
     def cancel(self, *, running: bool = False) -> Mapping[CancelOutcome, int]:
         """Cancel the messages, as `DelayQueue.cancel` does with one; returns how many ended with each outcome."""
         return self._executor.perform(self._cancel(running=check_bool(running, "running")), writes=True)
+
+    def kill(self) -> Mapping[KillOutcome, int]:
+        """Move the messages to the dead letter, as `DelayQueue.kill` does with one; returns how many of each outcome.
+
+        The dead letter keeps `dead_max` entries: those beyond it are deleted, the oldest first.
+        """
+        return self._executor.perform(self._kill(), writes=True)
 
     def reschedule(
         self, delay: Duration | None = None, *, at: datetime | None = None
@@ -192,5 +209,6 @@ class AsyncSelection(_SelectionOperations):
 
     count = awaited(Selection.count)
     cancel = awaited(Selection.cancel)
+    kill = awaited(Selection.kill)
     reschedule = awaited(Selection.reschedule)
     run_now = awaited(Selection.run_now)

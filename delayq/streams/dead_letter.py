@@ -13,7 +13,8 @@ from delayq.broker.context import EngineContext
 from delayq.broker.transport.operation import Operation, single
 from delayq.checks import check_int, check_retries
 from delayq.errors import ConfigurationError, DelayqError, short_repr
-from delayq.queue.dead_letter import BATCH, Redriven
+from delayq.queue.dead_letter import Redriven
+from delayq.queue.deaths import BATCH
 from delayq.queue.inspector import MAX_ROWS
 from delayq.states import State
 from delayq.streams.calls import StreamCalls

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from delayq import ConfigurationError, Reject
+from delayq import ConfigurationError, PayloadError, Reject
 from tests.behaviour.places import bring, everywhere
 
 pytestmark = everywhere
@@ -301,3 +301,52 @@ def test_wrong_groups_and_rates_are_refused(queue, options, error):
     with pytest.raises(ConfigurationError, match=error):
         queue.dead.redrive(**options)
     assert queue.counts().dead == 1
+
+
+def test_messages_are_redriven_with_other_payloads(queue):
+    kill(queue, *"abc", "a")
+    first, last = (message.entry for message in queue.dead.list().messages if message.id == "a")
+
+    done = queue.dead.redrive(payloads={last: "new a", "b": "new b", "gone": 1, "a:12345": 2}, retries=7)
+
+    assert (done.redriven, done.exists, done.gone) == (2, 0, ("gone", "a:12345"))
+    assert [queue.get(id).payload for id in "ab"] == ["new a", "new b"]
+    assert (queue.get("b").retries_left, queue.counts().pending) == (7, 2)
+    assert {message.entry for message in queue.dead.list().messages if message.id != "c"} == {first}
+    again = queue.dead.redrive(payloads={first: "lost"})
+    assert (again.redriven, again.exists, again.gone) == (0, 1, ())
+    assert queue.get("a").payload == "new a"
+
+
+def test_many_large_payloads_are_replaced_at_a_pace(queue):
+    large = "x" * 300_000
+    kill(queue, *(f"m{n}" for n in range(8)))
+    done = queue.dead.redrive(payloads={f"m{n}": f"{n}{large}" for n in range(8)}, rate="1/m")
+    assert done.redriven == 8
+    messages = queue.list("pending").messages
+    assert sorted(queue.get(message.id).payload[0] for message in messages) == [*"01234567"]
+    dues = sorted(message.due for message in messages)
+    assert {round((later - earlier).total_seconds()) for earlier, later in pairwise(dues)} == {60}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"payloads": {}}, "payloads must map ids or entries"),
+        ({"payloads": [("a", 1)]}, "payloads must map ids or entries"),
+        ({"payloads": {"a b": 1}}, "id must be 1 to 128"),
+        ({"payloads": {"a": 1, 5: 1}}, "id must be 1 to 128"),
+        ({"payloads": {"a": 1, "b": object()}}, "of b: payload cannot be encoded"),
+        ({"payloads": {"a": 1, "b": "x" * (1 << 21)}}, "of b: the payload is"),
+        ({"payloads": {"a": 1}, "id": "a"}, "payloads select their messages"),
+        ({"payloads": {"a": 1}, "all": True}, "payloads select their messages"),
+        ({"payloads": {"a": 1}, "retries": -1}, "retries"),
+        ({"payloads": {"a": 1}, "rate": "often"}, "rate"),
+    ],
+    ids=["none", "list", "space", "number", "object", "large", "id", "all", "retries", "rate"],
+)
+def test_wrong_payloads_are_refused_before_anything_is_sent(queue, wrong, text):
+    kill(queue, *"ab")
+    with pytest.raises((ConfigurationError, PayloadError), match=text):
+        queue.dead.redrive(**wrong)
+    assert entries(queue) == [*"ab"]

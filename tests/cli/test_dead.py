@@ -223,3 +223,71 @@ def test_asks_for_confirmation(start, dead, *, verb, question, reply, left):
         os.write(keyboard, reply)
         assert program.ends() == (1 if reply == b"n\n" else 0)
     assert dead.counts().dead in left
+
+
+# With other payloads
+
+
+def test_what_was_listed_is_edited_and_redriven(cli, dead):
+    page = cli("dead", "list", "reminders", "--error", "Timeout", "--json").out
+    edited = page.replace('{"of":"m3"}', '{"of":"new"}')
+    assert edited != page
+    ended = cli("dead", "redrive", "reminders", "--edit", "-", "--json", stdin=edited.encode())
+    counts = {"matched": 2, "redriven": 2, "exists": 0, "gone": 0}
+    assert (ended.code, ended.json) == (0, {"queue": "reminders", **counts, "dry_run": False})
+    assert (dead.get("m3").payload, dead.get("m4").payload) == ({"of": "new"}, {"of": "m4"})
+    assert dead.counts().dead == 4
+
+
+def test_lines_name_messages_by_id_or_entry_in_any_encoding(cli, dead, tmp_path):
+    first, last = entries(dead, "m0")
+    lines = (
+        {"entry": first, "payload": {"of": "first"}},
+        {"id": "m1", "payload": "a text", "encoding": "text"},
+        {"id": "m2", "payload": "AAE=", "encoding": "base64"},
+        {"id": "gone", "payload": 1},
+        {"entry": last, "payload": {"of": "last"}},
+    )
+    path = tmp_path / "edited.jsonl"
+    path.write_text("\n\n".join(map(json.dumps, lines)))
+    dry = cli("dead", "redrive", "reminders", "--edit", str(path), "--dry-run")
+    assert (dry.code, dry.out, dead.counts().dead) == (0, "would redrive 5 messages\n", 6)
+    ended = cli("dead", "redrive", "reminders", "--edit", str(path))
+    assert (ended.code, ended.out) == (1, "redrove 3 messages\n")
+    assert "gone not found in the dead letter" in ended.err
+    assert "1 message not redriven: a message with the same id is alive" in ended.err
+    assert dead.get("m0").payload == {"of": "first"}
+    assert [entry.entry for entry in dead.dead.list().messages if entry.id == "m0"] == [last]
+    assert [dead.get(id).payload for id in ("m1", "m2")] == [b"a text", b"\x00\x01"]
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (b"{", "line 2 is not JSON"),
+        (b"[]", 'line 2 must be an object with "id" or "entry", and "payload"'),
+        (b'{"id": "m1"}', "line 2 must be an object"),
+        (b'{"messages": [{"id": "m1", "payload": 1}, {"payload": 1}]}', "line 2, message 2 must be"),
+        (b'{"id": "a b", "payload": 1}', "line 2: id must be 1 to 128"),
+        (b'{"id": 5, "payload": 1}', "line 2: id must be 1 to 128"),
+        (b'{"id": "m1", "payload": 1, "encoding": "xml"}', "line 2: the encoding must be json, text or base64"),
+        (b'{"id": "m1", "payload": 1, "encoding": "text"}', "line 2: a payload with the encoding text must be a text"),
+        (b'{"id": "m1", "payload": "?", "encoding": "base64"}', "line 2: the payload is not base64"),
+        (b'{"id": "m1", "payload": "x", "truncated": true}', "line 2: the payload is only the beginning"),
+        (b'{"id": "m4", "payload": 1}', "line 2: m4 is there twice"),
+    ],
+    ids=["half", "list", "bare", "page", "space", "number", "encoding", "no text", "no base64", "truncated", "twice"],
+)
+def test_wrong_line_is_named_and_nothing_is_sent(cli, dead, line, text):
+    ended = cli("dead", "redrive", "reminders", "--edit", "-", stdin=b'{"id": "m4", "payload": 1}\n' + line)
+    assert (ended.code, ended.out, text in ended.line) == (2, "", True), ended.err
+    assert dead.counts().dead == 6
+
+
+def test_edit_stands_alone_and_needs_a_message(cli, dead):
+    for words in (["m1"], ["--all"], ["--reason", "x"]):
+        assert "--edit names its messages" in cli("dead", "redrive", "reminders", *words, "--edit", "-").line
+    assert "there is no line with a message" in cli("dead", "redrive", "reminders", "--edit", "-", stdin=b"\n").line
+    large = json.dumps({"id": "m1", "payload": "x" * (1 << 21)}).encode()
+    assert "of m1: the payload is" in cli("dead", "redrive", "reminders", "--edit", "-", stdin=large).line
+    assert dead.counts().dead == 6

@@ -348,10 +348,12 @@ UNSUPPORTED = [
             (("remind", "list"), "reminders"),
             (("spark", "load", "table", "tasks"), "bulk load"),
             (("cancel", "tasks", "7"), "cancelling and rescheduling"),
+            (("kill", "tasks", "7"), "killing"),
             (("reschedule", "tasks", "7", "--delay", "1h"), "cancelling and rescheduling"),
             (("pause", "tasks"), "pausing"),
             (("resume", "tasks"), "pausing"),
             (("purge", "tasks", "--yes"), "purging"),
+            (("remove", "tasks", "--yes"), "removing queues"),
         ]
     ],
 ]
@@ -379,11 +381,13 @@ COMMANDS = {
     "delayq metrics": ("metrics", "tasks", "--once"),
     "delayq health": ("health", "tasks"),
     "delayq cancel": ("cancel", "tasks", "7"),
+    "delayq kill": ("kill", "tasks", "7"),
     "delayq reschedule": ("reschedule", "tasks", "7", "--delay", "1h"),
     "delayq pause": ("pause", "tasks"),
     "delayq resume": ("resume", "tasks"),
     "delayq limits": ("limits", "list", "tasks"),
     "delayq purge": ("purge", "tasks", "--yes"),
+    "delayq remove": ("remove", "tasks", "--yes"),
     "delayq export": ("export", "tasks"),
     "delayq import": ("import", "tasks", "-"),
 }

@@ -1,4 +1,4 @@
-"""`delayq cancel`, `reschedule`, `run-now` and `purge`."""
+"""`delayq cancel`, `kill`, `reschedule`, `run-now` and `purge`."""
 
 import os
 from datetime import UTC, datetime, timedelta
@@ -80,6 +80,35 @@ def test_cancels_what_matches_after_a_dry_run(cli, named):
     assert [message.id for message in named.list("pending").messages] == ["other"]
 
 
+def test_kills_ids_and_what_matches(cli, messages):
+    ended = cli("kill", "reminders", "waiting", "running", "gone")
+    assert (ended.code, ended.out) == (1, "waiting  killed\nrunning  running\ngone  gone\n")
+    assert cli("kill", "reminders", "gone", "--json").code == 3
+    assert cli("kill", "reminders", "--id-prefix", "o", "--dry-run").out == "would kill 1 message\n"
+    assert "give --yes" in cli("kill", "reminders", "--id-prefix", "o").line
+    done = cli("kill", "reminders", "--id-prefix", "o", "--yes", "--json").json
+    assert done == {"queue": "reminders", "matched": None, "outcomes": {"killed": 1}, "dry_run": False}
+    assert {message.id: message.reason for message in messages.dead.list().messages} == {
+        "dead": "no",
+        "waiting": "killed",
+        "other": "killed",
+    }
+
+
+def test_removes_an_empty_queue(cli, messages):
+    assert "give --yes" in cli("remove", "reminders").line
+    refused = cli("remove", "reminders", "--yes")
+    assert (refused.code, refused.out) == (1, "")
+    assert (
+        refused.line == "reminders is not removed, it has 3 messages (purge it), 1 dead message (purge its dead letter)"
+    )
+    assert cli("purge", "reminders", "--yes").code == cli("dead", "purge", "reminders", "--all", "--yes").code == 0
+    ended = cli("remove", "reminders", "--yes", "--json")
+    assert (ended.code, ended.json) == (0, {"queue": "reminders", "removed": True})
+    assert cli("queues").out == ""
+    assert cli("remove", "reminders", "--yes").code == 3
+
+
 def test_reschedules_and_runs_what_matches(cli, named):
     ended = cli("reschedule", "reminders", "--id-prefix", "user-7:", "--delay", "3h", "--yes")
     assert (ended.code, ended.out) == (0, "3 rescheduled\n")
@@ -89,7 +118,7 @@ def test_reschedules_and_runs_what_matches(cli, named):
     assert named.stats().counts.overdue == 4
 
 
-@pytest.mark.parametrize("command", ["cancel", "reschedule", "run-now"])
+@pytest.mark.parametrize("command", ["cancel", "kill", "reschedule", "run-now"])
 def test_a_filter_or_ids_and_nothing_wrong(cli, named, command):
     due = ("--delay", "1h") if command == "reschedule" else ()
     for words, text in (

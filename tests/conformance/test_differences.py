@@ -15,7 +15,7 @@ import pytest
 from redis.crc import key_slot
 
 import delayq
-from delayq import ConfigurationError, DelayQueue, NewMessage, SendStatus, State
+from delayq import ConfigurationError, DelayQueue, NewMessage, QueueInUseError, SendStatus, State
 from delayq.broker.engine import DELAY, STREAMS, WORKQUEUE, Feature
 from delayq.broker.keys import Keys
 from delayq.streams import StreamQueue
@@ -86,6 +86,12 @@ def cancels(worker):
     worker.send(b"", id="7")
     assert worker.do(lambda: worker.queue.reschedule("7", "1h")) == "rescheduled"
     assert worker.do(lambda: worker.queue.cancel("7")) == "cancelled"
+
+
+def kills(worker):
+    worker.send(b"", id="7")
+    assert worker.do(lambda: worker.queue.kill("7")) == "killed"
+    assert worker.do(lambda: worker.queue.kill("7")) == "dead"
 
 
 def replaces(worker):
@@ -472,6 +478,14 @@ def purges(worker):
     assert worker.counts() == (0, 0)
 
 
+def removes(worker):
+    worker.send(b"a")
+    with pytest.raises(QueueInUseError):
+        worker.do(worker.queue.remove)
+    assert worker.do(worker.queue.purge) == 1
+    assert worker.do(worker.queue.remove) is True
+
+
 def limits_starts(worker):
     worker.do(partial(worker.queue.limits.set, running=1))
     worker.send(b"a")
@@ -572,6 +586,7 @@ CHECKS = {
     Feature.DELAYS: Check(has_delays, has_no_delays),
     Feature.SCHEDULES: Check(has_schedules, has_no_schedules),
     Feature.CANCEL: Check(cancels, none_of("cancel", "reschedule")),
+    Feature.KILL: Check(kills, none_of("kill")),
     Feature.REPLACE: Check(replaces, lambda worker: takes_no(sending(worker), "replace")),
     Feature.SUCCESSORS: Check(follows, lambda worker: takes_no(sending(worker), "replace")),
     Feature.UNIQUE_IDS: Check(has_unique_ids),
@@ -603,6 +618,7 @@ CHECKS = {
     Feature.LIST: Check(lists),
     Feature.SEARCH: Check(searches, none_of("search")),
     Feature.PURGE: Check(purges, none_of("purge")),
+    Feature.REMOVE: Check(removes, none_of("remove")),
     Feature.PAUSE: Check(pauses, none_of("pause", "resume")),
     Feature.LIMITS: Check(limits_starts, none_of("limits")),
     Feature.EVENTS: Check(logs_events, logs_no_events),

@@ -143,6 +143,7 @@ OPERATIONS = [
     Operation("send an id that is spent", one_spent, lambda queue, _: queue.send_delay_msg("A2", id="a").status),
     Operation("send many", nothing, many),
     Operation("cancel", two_due, lambda queue, _: queue.cancel("a")),
+    Operation("kill", two_due, lambda queue, _: queue.kill("a")),
     Operation("reschedule", two_due, lambda queue, _: queue.reschedule("a", 60)),
     Operation("lease", two_due, lambda queue, _: [(one.id, one.attempt, one.payload) for one in queue.lease(n=2)]),
     Operation("lease by rank", two_ranked, lambda queue, _: [one.id for one in queue.lease(n=3)]),

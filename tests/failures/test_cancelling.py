@@ -121,14 +121,16 @@ def rest_of(queue, worker):
 
 
 @one_face
-def test_message_that_was_claimed_and_not_started_is_cancelled(held):
+def test_message_that_was_claimed_and_not_started_is_cancelled_and_killed(held):
     queue, worker = held
 
     assert queue.cancel("a") == "cancelled"
-    assert queue.cancel("0-slow") == "running"
+    assert queue.kill("b") == "killed"
+    assert queue.cancel("0-slow") == queue.kill("0-slow") == "running"
     assert queue.get("a") is None
+    assert (queue.get("b").reason, queue.get("b").attempts) == ("killed", 0)
 
-    assert rest_of(queue, worker) == ["b first 1", "c first 1", "d first 1"]
+    assert rest_of(queue, worker) == ["c first 1", "d first 1"]
     totals = queue.stats().totals
     assert (totals["cancelled"], totals.get("nacked", 0), totals.get("expired", 0)) == (1, 0, 0)
 

@@ -132,6 +132,16 @@ def test_reject_moves_what_fits(executor):
     assert {dead.payload for dead in observe(executor).dead_messages.values()} == {BIG}
 
 
+@pytest.mark.parametrize("size", [600_000, 1 << 19, (1 << 20) - 1])
+def test_kill_moves_what_fits(executor, size):
+    plant(executor, pending("x" * size))
+    assert deliver(executor, calls.kill(["none", *FOUR])) == "011"
+    assert deliver(executor, calls.kill(["none", *FOUR])) == "011"
+    assert observe(executor).pending.keys() == {"c", "d"}
+    assert deliver(executor, calls.kill(FOUR), sequence=2) == "3311"
+    assert {len(dead.payload) for dead in observe(executor).dead_messages.values()} == {size}
+
+
 SETTLING = {
     "ack": lambda ids: calls.ack([Receipt(id, T - 9) for id in ids]),
     "complete": lambda ids: calls.complete([Completed(id, T - 9, 60_000, "nothing", b"", "", b"") for id in ids]),

@@ -60,7 +60,11 @@ BOUND_AS = {
 
 MAY_FAIL = {"ends", "configure", "log"}
 """Files with commands that may fail: whether the server numbers entries is tried out; a log must not stop a call."""
-REPEATABLE = {"wake": "pushes nothing while a wake-up waits.", "configure": "does the same again."}
+REPEATABLE = {
+    "wake": "pushes nothing while a wake-up waits.",
+    "configure": "does the same again.",
+    "remove": "deletes what is there, if it is empty still.",
+}
 """Scripts that write without a slot, and what they do when repeated."""
 
 
@@ -155,6 +159,10 @@ def test_declared_keys_match_parts_types_and_order_of_the_body(name):
         assert [names[at] for at in range(19, 24)] == [part for part, _ in declared[18:]]
         assert declared[6][0] == "messages"
         assert set(re.findall(r"KEYS\[(\d+)\]", body(name))) == {"7"}
+    elif name == "remove":  # which deletes all of them
+        assert list(names.values()) == [part for part, _ in declared[:4]]
+        assert {part for part, _ in declared} == set(TYPES)
+        assert body(name).count("KEYS") == body(name).count("unpack(KEYS") == 2
     elif len(declared) == 1:
         assert set(re.findall(r"KEYS.{3}", body(name))) == {"KEYS[1]"}
     else:
@@ -242,8 +250,8 @@ def test_commands_touch_only_declared_keys(name):
     touched = set(re.findall(r"redis\.call\('\w+', ([\w\[\]]+)", text))
     unpacked = set(re.findall(r"redis\.call\('\w+', (unpack\([^)]*\))", text))
     assert text.count("redis.call(") == len(re.findall(r"redis\.call\('[A-Z]+'", text))
-    assert touched - keys <= ({"KEYS[7]", "unpack"} if name == "purge" else set())
-    assert unpacked <= ({"unpack(KEYS, 1, 18)"} if name == "purge" else set())
+    assert touched - keys <= {"purge": {"KEYS[7]", "unpack"}, "remove": {"unpack"}}.get(name, set())
+    assert unpacked <= {"purge": {"unpack(KEYS, 1, 18)"}, "remove": {"unpack(KEYS)"}}.get(name, set())
 
 
 @pytest.mark.table("name", SCRIPTS)

@@ -73,12 +73,18 @@ def cancelled(executor: Executor, receipt: Receipt) -> None:
     assert executor.call(send()) == "1"
 
 
+def killed(executor: Executor, receipt: Receipt) -> None:
+    executor.call(calls.release([Release(*receipt)]))
+    assert executor.call(calls.kill(["a"])) == "1"
+    assert executor.call(calls.redrive([f"a:{receipt.token}"], retries=None)) == "1"
+
+
 def acked(executor: Executor, receipt: Receipt) -> None:
     assert executor.call(calls.ack([receipt])) == "1"
     assert executor.call(send()) == "1"
 
 
-NEW_LIFE = [replaced, redriven, collected_and_redriven, purged, cancelled, acked]
+NEW_LIFE = [replaced, redriven, collected_and_redriven, purged, cancelled, killed, acked]
 
 
 @pytest.mark.parametrize("end", NEW_LIFE)

@@ -197,6 +197,7 @@ CASES = [
     Case("extended", LEASED, calls.extend(RECEIPTS, lease=100), statuses(1), LEASED.but(unack=each(100))),
     Case("rejected", LEASED, calls.reject(REJECTIONS), statuses(1), dead(0, "no", 2).but(**BURIED)),
     Case("cancelled", BACKOFF, calls.cancel(IDS), statuses(1), World(meta={"cancelled": MAX_IDS})),
+    Case("killed", BACKOFF, calls.kill(IDS), statuses(1), dead(0, "killed", 3).but(**BURIED)),
     Case(
         "rescheduled",
         BACKOFF,
@@ -321,13 +322,14 @@ LOGGED = {
     "named": "dead",
     "trimmed at once": "dead dead_trimmed",
     "rejected": "dead",
+    "killed": "dead",
     "purged dead": "dead_purged",
     "mended": "rescheduled",
     "in step": "",
     "recounted": "",
 }
 """Events that the log has for a case, where they differ from its name."""
-REMEMBERED = {"leased", "completed", "rejected", "cancelled", "collected", "named", "trimmed at once"}
+REMEMBERED = {"leased", "completed", "rejected", "cancelled", "killed", "collected", "named", "trimmed at once"}
 
 
 @on_both

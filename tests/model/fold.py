@@ -110,9 +110,11 @@ class Fold:
         life.state, life.attempts = "released", life.attempts - 1
 
     def _die(self, event: MessageEvent) -> None:
-        life = self._found(event, "leased", "garbage")
+        by_hand = event.reason == "killed"
+        life = self._found(event, *(_IDLE if by_hand else ("leased", "garbage")))
         del self.lives[event.id]
-        assert (life.token, life.attempts, life.due) == (event.token, event.attempt, _ms(event.due))
+        token = event.token if by_hand and not life.token else life.token  # what was never delivered gets one
+        assert (token, life.attempts, life.due) == (event.token, event.attempt, _ms(event.due))
         death = Death(_ms(event.at), life.due, life.attempts, event.reason or "", event.error or "")
         self.dead[f"{event.id}:{event.token}"] = death
 

@@ -77,7 +77,7 @@ def _every_change_is_a_transition(script: str, id: str, before: Model, after: Mo
 def _what_has_ended_lies_in_the_dead_letter_or_was_settled(script: str, before: Model, after: Model) -> None:
     ended = [one for id, one in before.messages.items() if id not in after.messages or _followed(id, before, after)]
     died = after.dead.keys() - before.dead.keys()
-    if script in {"reject", "collect_garbage"}:
+    if script in {"reject", "kill", "collect_garbage"}:
         assert {(after.dead[entry].message.id, after.dead[entry].message.payload) for entry in died} == {
             (message.id, message.payload) for message in ended
         }

@@ -211,6 +211,13 @@ class QueueMachine(Player):
         expected = self.model.cancel(self.now, ids, stop=stop)
         self._play(self.calls.cancel(ids, stop=stop), expected, situations, reruns)
 
+    @rule(which=several, reruns=reruns)
+    def kill(self, which, reruns):
+        ids = [self._id(one) for one in which]
+        situations = [self._place(id) for id in ids]
+        self._reach("followed", "kill", {*ids} & {id for id in self.model.successors if not self.held_id(id)})
+        self._play(self.calls.kill(ids), self.model.kill(self.now, ids), situations, reruns)
+
     @precondition(lambda self: self.model.ids("leased"))
     @rule(pick=st.sampled_from(range(6)), reruns=reruns)
     def stop(self, pick, reruns):
@@ -495,11 +502,13 @@ class QueueMachine(Player):
         picks=dead_picks,
         retries=st.sampled_from((None, None, 0, 2)),
         pace=st.sampled_from(((0, 0), (0, 0), (0, 1.5), (3, 0.25))),
+        edited=st.booleans(),
         reruns=reruns,
     )
-    def redrive(self, picks, retries, pace, reruns):
+    def redrive(self, picks, retries, pace, edited, reruns):
         entries, situations = self._dead(picks)
-        how = {"retries": retries, "first": pace[0], "interval": pace[1]}
+        payloads = [b"new %d" % n for n in range(len(entries))] if edited else None
+        how = {"retries": retries, "first": pace[0], "interval": pace[1], "payloads": payloads}
         expected = self.model.redrive(self.now, entries, **how)
         self._play(self.calls.redrive(entries, **how), expected, situations, reruns)
 

@@ -256,6 +256,25 @@ class Model:
         self._settle(now, cancelled)
         return replies
 
+    def kill(self, now: int, ids: Iterable[str]) -> str:
+        replies, killed = "", []
+        for id in ids:
+            fate = self._whether_idle(id) if id not in killed else "3"
+            if id in self.messages and self.messages[id].state == "garbage" and self.messages[id].stopping:
+                fate = "0"
+            replies += fate
+            if fate == "1":
+                message = self.messages[id]
+                if not message.token:
+                    self.token = max(self.token + 1, now * 1000)
+                    message.token = self.token
+                self._die(now, message, "killed", message.error)
+                killed.append(id)
+        self._tell(killed)
+        self._settle(now, killed)
+        self._succeed(killed)
+        return replies
+
     def reschedule(self, now: int, times: Iterable[tuple[str, str | int]]) -> str:
         replies, moved = "", set()
         for id, due in times:
@@ -512,13 +531,21 @@ class Model:
         return CollectReply(buried, len(trimmed), len(self.ids("garbage")) + left)
 
     def redrive(
-        self, now: int, entries: Iterable[str], *, retries: int | None, first: float = 0, interval: float = 0
+        self,
+        now: int,
+        entries: Iterable[str],
+        *,
+        retries: int | None,
+        first: float = 0,
+        interval: float = 0,
+        payloads: Sequence[bytes] | None = None,
     ) -> str:
         replies = ""
-        for entry in entries:
+        for n, entry in enumerate(entries):
             replies += "0" if entry not in self.dead else "2" if self.dead[entry].message.id in self.messages else "1"
             if replies[-1] == "1":
                 old = self.dead.pop(entry).message
+                old.payload = old.payload if payloads is None else payloads[n]
                 anew = (b"snoozes=", b"unhandled=", b"expires=", b"since=", b"progress=", b"latest=")
                 kept = [part for part in old.attributes.split() if not part.startswith(anew)]
                 old.attributes = b" ".join(kept)

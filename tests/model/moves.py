@@ -84,7 +84,7 @@ def moves(state: State, rules: Rules) -> list[Move]:
         found += [("debounce", id, *how) for how in rules.bursts]
         if rules.followed:
             found += [("send", id, due, replace) for due in (0, STEP) for replace in ("after", "moved up")]
-        found += [("cancel", id), *(("reschedule", id, due) for due in rules.delays)]
+        found += [("cancel", id), ("kill", id), *(("reschedule", id, due) for due in rules.delays)]
     found += [("promote",), ("expire",), ("collect",), ("purge",), *rules.limits]
     receipts: dict[tuple[str, int], None] = {}
     for number, client in enumerate(state.clients):
@@ -181,6 +181,7 @@ _COLLECTING: dict[str, Any] = {"limit": 100, "dead_max": 1000, "dead_ttl": 10**9
 _CALLS: dict[str, Any] = {
     "send": _send,
     "cancel": lambda id: CALLS.cancel([id]),
+    "kill": lambda id: CALLS.kill([id]),
     "reschedule": lambda id, due: CALLS.reschedule([(id, due)]),
     "promote": lambda: CALLS.pending_to_ready(),
     "expire": lambda: CALLS.unack_to_retry(),
@@ -208,6 +209,7 @@ CALLED = (*dict.fromkeys(SCRIPTS.get(kind, kind) for kind in _CALLS), "send_one"
 _MODEL: dict[str, Any] = {
     "send": _sent,
     "cancel": lambda model, id: model.cancel(NOW, [id]),
+    "kill": lambda model, id: model.kill(NOW, [id]),
     "reschedule": lambda model, id, due: model.reschedule(NOW, [(id, due)]),
     "expire": lambda model: model.unack_to_retry(NOW, MAX_IDS),
     "collect": lambda model: model.collect_garbage(NOW, **_COLLECTING),

@@ -120,7 +120,8 @@ class Player(RuleBasedStateMachine):
         """A call that makes something due sooner than anything before wakes a consumer."""
         counts, model = self.scan.counts, self.model
         self.expects_wake |= model.limits.wakes
-        if name in {"send", "debounce", "reschedule", "redrive", "ack", "complete", "reject", "collect_garbage"}:
+        ends = {"ack", "complete", "reject", "kill", "collect_garbage"}
+        if name in {"send", "debounce", "reschedule", "redrive"} | ends:
             self.expects_wake |= model.next_due() >= 0 and not 0 <= counts.next_due <= model.next_due()
         elif name in {"nack", "release"}:
             self.expects_wake |= 0 <= model.next_deadline() < counts.next_deadline

@@ -35,6 +35,10 @@ SITUATIONS = r"""
 
     cancel: pending → 1                   cancel: ready → 1                     cancel: leased → 2
     cancel: held → 5                      cancel: garbage → 5
+    kill: pending → 1                     kill: ready → 1                       kill: leased → 2
+    kill: garbage → [03]                  kill: gone → 0                        kill: dead → 3
+    kill: (pending again|backoff) → 1     kill: (retry|ranked) → 1              kill: throttled → 1
+    kill: followed                        kill: run again
     extend: held → 2                      release: held → 2
     cancel: garbage → 3                   cancel: gone → 0                      reschedule: pending → 1
     reschedule: ready → 1                 reschedule: leased → 2                reschedule: garbage → 3

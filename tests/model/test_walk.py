@@ -37,7 +37,7 @@ def limited(scope: str, **limit: Any) -> Rules:
         attributes=("name=n", "name=n"),
         limits=tuple(changes),
         begin=begin,
-        without=("purge", "claim_due", "extend", "reject", "redrive", "dead_purge"),
+        without=("purge", "claim_due", "extend", "reject", "kill", "redrive", "dead_purge"),
     )
 
 
@@ -50,7 +50,7 @@ RULES = {
     "late receipts": Rules(),
     "many receipts": Rules(ids="a", memory=4, backs=2),
     "claims sent again": Rules(replays=True, without=("purge",)),
-    "lost replies": Rules(losses=True, wanted=(2,), without=("purge",)),
+    "lost replies": Rules(losses=True, wanted=(2,), without=("purge", "kill")),
     "priorities": Rules(attributes=("priority=1", "priority=-1"), without=("purge",)),
     "dedupe window": Rules(window=True, without=("purge",)),
     "the latest of a prefix": LATEST,

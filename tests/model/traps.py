@@ -266,6 +266,19 @@ class TrapMachine(QueueMachine):
         self._then(self.reschedule, which=[receipt.id], moment=10, reruns=0)
         return self._place(receipt.id) == "pending again"
 
+    def killed_while_it_waits(self, touch: str, at: int) -> bool:
+        """A failed message is killed: what waits for it takes its place, and whoever waits for its end is told."""
+        receipt = self._receipt()
+        if not receipt or (at and self._send_anew(receipt.id, replace="after", waits=False) != "6"):
+            return False
+        self._then(self.await_ends, which=[receipt.id], duration=1000, reruns=0)
+        if self._touch("release" if touch == "release" else "nack", receipt) != "1":
+            return False
+        self._then(self.kill, which=[receipt.id], reruns=0)
+        assert f"{receipt.id}:{receipt.token}" in self.model.dead
+        assert receipt.id not in self.model.waited
+        return (self._place(receipt.id) == "pending") == bool(at)
+
     def stopped_however_it_ends(self, touch: str, at: int) -> bool:
         """Whoever holds a message is asked to stop: it is cancelled unless it is acknowledged, and charged nothing."""
         receipt = self._receipt()
@@ -526,6 +539,7 @@ TRAPS = (
     TrapMachine.waited_for_as_it_ends,
     *(TrapMachine.superseded_by_a_later_one,) * 3,
     TrapMachine.steered_while_it_waits_again,
+    TrapMachine.killed_while_it_waits,
     TrapMachine.late_receipt_of_what_is_ranked,
     TrapMachine.stopped_however_it_ends,
     *(TrapMachine.place_given_back_however_it_ends,) * 3,

@@ -176,6 +176,7 @@ NO_HOLDERS = {
     ),  # what the user wrote
     *(
         "CancelOutcome",
+        "KillOutcome",
         "EventKind",
         "FindingKind",
         "RescheduleOutcome",
@@ -422,8 +423,15 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     "events": [["q"], ["q", "--on"], ["broken"]],
     "runs": [["q"], ["q", "nightly"]],
     "cancel": [["q", "m"], ["q", "gone"], ["broken", "m"]],
+    "kill": [["q", "m"], ["q", "gone"], ["broken", "m"]],
     "reschedule": [["q", "m", "--delay", "1h"], ["q", "gone", "--delay", "1h"]],
-    "dead redrive": [["q", "--all", "--dry-run"], ["q", "--all", "--yes"], ["q", "gone"], ["broken", "--all", "--yes"]],
+    "dead redrive": [
+        ["q", "--all", "--dry-run"],
+        ["q", "--edit", "-"],
+        ["q", "--all", "--yes"],
+        ["q", "gone"],
+        ["broken", "--all", "--yes"],
+    ],
     "dead purge": [["q", "--all", "--dry-run"], ["q", "--all", "--yes"], ["q", "gone"]],
     "pause": [["q"], ["q", "--until", "2h", "--reason", "deploy"], ["q", "--name", "mail"], ["broken"]],
     "resume": [["q"], ["q", "--name", "mail"], ["broken"]],
@@ -436,6 +444,7 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     ],
     "limits remove": [["q"], ["q", "--name", "mail"], ["broken"]],
     "purge": [["q", "--dry-run"], ["q", "--yes"], ["broken", "--yes"]],
+    "remove": [["q", "--yes"], ["q"], ["broken", "--yes"]],
     "acl": [["producer"], ["consumer", "admin", "--aclfile"]],
     "preload": [[]],
     "docs": [[], ["security"]],

@@ -248,6 +248,14 @@ def failed(queue: Any) -> bool:
     return True
 
 
+def in_use(queue: Any) -> bool:
+    """Remove the queue once it is empty."""
+    with pytest.raises(delayq.QueueInUseError, match="4 messages"):
+        queue.remove()
+    emptied = queue.purge(), queue.dead.purge(all=True), *map(queue.schedules.remove, ("nightly", "asleep"))
+    return all(emptied) and queue.remove() is True
+
+
 def started(queue: Any) -> bool:
     """Start in the background, wait for a wake-up, and stop; a consumer without the rights never gets there."""
     seen: list[Any] = []
@@ -273,8 +281,10 @@ OPERATIONS = {
         lambda q: q.send_many([NewMessage(1, id="pending"), NewMessage(2, id="retry")], replace=True, run="nightly").ids
     ),
     "cancel": Operation(lambda q: q.cancel("ready") == "cancelled"),
+    "kill": Operation(lambda q: q.kill("ready") == "killed"),
     "select to count": Operation(lambda q: q.select("ready").count() == 1),
     "select to cancel or reschedule": Operation(lambda q: q.select("pending").cancel() == {"cancelled": 1}),
+    "select to kill": Operation(lambda q: q.select("pending").kill() == {"killed": 1}),
     "reschedule": Operation(lambda q: q.reschedule("ready", "1h") == "rescheduled"),
     "end_run": Operation(lambda q: q.end_run("nightly", refusals=[("x", "no such user")]).refused == 1),
     "forget_run": Operation(lambda q: q.forget_run("nightly")),
@@ -329,6 +339,7 @@ OPERATIONS = {
     "limits.set": Operation(lambda q: q.limits.set("mail", rate_limit="5/m") is None),
     "limits.remove": Operation(lambda q: not q.limits.remove("mail")),
     "purge": Operation(lambda q: q.purge() == 4),
+    "remove": Operation(in_use),
     "examine": Operation(lambda q: {finding.kind for finding in q.examine(deep=True).findings} <= {"server"}),
     "repair": Operation(lambda q: {finding.kind for finding in q.repair(deep=True).findings} <= {"server"}),
     "open": Operation(lambda q: q.open() is None),

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from delayq.queue.bulk_runs import RunInfo
-from delayq.spark.datasource.schemas import EVENTS, PLAN, SNAPSHOT
+from delayq.spark.datasource.schemas import EVENTS, KILLED, PLAN, SNAPSHOT
 from delayq.spark.pipelines.audit import audit
 from delayq.spark.pipelines.audit_result import Audit
 from delayq.spark.pipelines.message_lives import SETTLED, SPENT
@@ -26,7 +26,8 @@ SNAPSHOT_COLUMNS = [part.split()[0] for part in SNAPSHOT.replace("MAP<STRING,STR
 def log_of(*stories: tuple[str, str]):
     """Make the log of messages, each an id and its kinds: "sent promoted delivered acked".
 
-    "early" is a delivery before its time, "spent" a nack that uses the last retry, "rejected" a death without one.
+    "early" is a delivery before its time, "spent" a nack that uses the last retry, "rejected" a death without one,
+    "killed" one by hand.
     """
     rows: list[dict] = []
     for id, story in stories:
@@ -45,7 +46,7 @@ def log_of(*stories: tuple[str, str]):
 
 def event_of(name: str, life: dict[str, int], retries: int) -> dict:
     """Return the columns of a message's next event, and update its life."""
-    kind = {"early": "delivered", "spent": "nacked", "rejected": "dead"}.get(name, name)
+    kind = {"early": "delivered", "spent": "nacked", "rejected": "dead", "killed": "dead"}.get(name, name)
     starts = kind in ("sent", "replaced", "redriven")
     if starts:
         life |= {"attempt": 0, "retries_left": retries}
@@ -61,7 +62,7 @@ def event_of(name: str, life: dict[str, int], retries: int) -> dict:
     values = life | {"due": DUE}
     event = {"kind": kind} | {column: values[column] for column, has_it in columns.items() if has_it}
     if kind == "dead":
-        event["reason"] = "no" if name == "rejected" else SPENT
+        event["reason"] = {"rejected": "no", "killed": KILLED}.get(name, SPENT)
     return event | ({"run": "r1"} if kind == "sent" else {})
 
 
@@ -97,8 +98,14 @@ def run_audit(spark):
 
 
 def test_every_planned_reminder_is_accounted_for(run_audit):
+    killed = {
+        "untried": "sent killed",
+        "returned": "sent promoted delivered released killed",
+        "failed": "sent promoted delivered nacked retried killed",
+        "redriven": "sent promoted delivered nacked killed redriven killed",
+    }
     result = run_audit(
-        reminders("acked", "discarded", "waiting", "dead", "withdrawn", "retried"),
+        reminders("acked", "discarded", "waiting", "dead", "withdrawn", "retried", *killed),
         log_of(
             ("acked", "sent promoted delivered acked"),
             ("discarded", "sent promoted delivered missed discarded"),
@@ -106,11 +113,12 @@ def test_every_planned_reminder_is_accounted_for(run_audit):
             ("dead", "sent promoted delivered missed rejected"),
             ("withdrawn", "sent cancelled"),
             ("retried", "sent promoted delivered nacked retried delivered expired retried delivered acked"),
+            *killed.items(),
         ),
-        places(waiting="pending", dead="dead"),
-        [run(6)],
+        places(waiting="pending", dead="dead", **dict.fromkeys(killed, "dead")),
+        [run(10)],
     )
-    assert result.statuses == {"scheduled": 1, "delivered": 3, "dead": 1, "cancelled": 1, "missing": 0}
+    assert result.statuses == {"scheduled": 1, "delivered": 3, "dead": 5, "cancelled": 1, "missing": 0}
     assert result.findings == {}
     assert result.adds_up
 

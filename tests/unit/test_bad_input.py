@@ -159,6 +159,7 @@ ARGUMENTS = cases(
     new_payload=(lambda q, wrong: q.send_many([1, NewMessage(wrong)]), NO_PAYLOAD),
     new_both=(lambda q, _: q.send_many([NewMessage(1, delay=1, at=datetime.now(UTC))]), [None]),
     cancel=(lambda q, wrong: q.cancel(wrong), [*NO_ID, None]),
+    kill=(lambda q, wrong: q.kill(wrong), [*NO_ID, None]),
     get=(lambda q, wrong: q.get(wrong), [*NO_ID, None]),
     reschedule_id=(lambda q, wrong: q.reschedule(wrong, 5), [*NO_ID, None]),
     reschedule_delay=(lambda q, wrong: q.reschedule("a", wrong), [*NO_DURATION, None]),

@@ -9,6 +9,7 @@ from delayq.broker.batches import BATCH
 from delayq.broker.calls import Calls
 from delayq.broker.context import QueueContext
 from delayq.broker.keys import Keys
+from delayq.broker.replies import RemoveReply
 from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.send_replies import SendStatuses
 from delayq.broker.transport.operation import may_write, single
@@ -18,6 +19,7 @@ from delayq.options import read_settings
 from delayq.queue.cancellation import cancel, reschedule
 from delayq.queue.producer import BATCH_BYTES, Producer, due_text
 from delayq.queue.registered import queue_names
+from delayq.queue.removing import remove
 from delayq.queue.sent import SentMany
 from tests.support.loop_harness import Asking
 
@@ -312,3 +314,17 @@ def test_queue_names_are_read_completely_and_sorted():
     talk.reply([b"17", [b"b", b"a"]])
     assert "17" in [str(argument, "ascii") for argument in talk.round[0].args if isinstance(argument, bytes)]
     assert talk.reply([b"0", [b"a", b"c"]]).result == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("is_back", [False, True])
+def test_queue_that_another_process_opens_while_it_is_removed_stays_listed(is_back):
+    talk = Talk(remove(QueueContext(CALLS, read_settings({}), bytes, "q"), "delayq"))
+    talk.reply(RemoveReply(0, 0, 0, 0))
+    assert [request.args for request in talk.round] == [("SREM", "delayq:queues", "q")]
+    talk.reply(True)
+    assert [request.args[0] for request in talk.round] == ["EXISTS"]
+    talk.reply(is_back)
+    if is_back:
+        assert [request.args for request in talk.round] == [("SADD", "delayq:queues", "q")]
+        talk.reply(True)
+    assert (talk.ended, talk.result) == (True, True)

@@ -14,7 +14,7 @@ NAMES = sorted(
 )
 READING = {"outcomes", "counts", "get", "page", "snapshot", "walk", "schedules_due", "schedules_page", "schedules_find"}
 READING |= {"limits_page", "workers_page", "history", "forecast", "sample_names"}
-REPEATABLE = {"configure", "wake"}
+REPEATABLE = {"configure", "remove", "wake"}
 
 
 def test_there_are_scripts():

@@ -29,6 +29,7 @@ def test_every_script_that_moves_messages_is_in_the_table():
     elsewhere = {
         "extend",
         "purge",
+        "remove",
         "wake",
         "configure",
         "begin_run",
@@ -70,9 +71,9 @@ def test_dead_messages_leave_only_by_redrive_purge_or_trimming():
     assert leaving == {("redrive", State.PENDING), ("dead_purge", None), ("collect_garbage", None)}
 
 
-def test_waiting_messages_can_be_cancelled_rescheduled_replaced_or_acked_late():
+def test_waiting_messages_can_be_cancelled_killed_rescheduled_replaced_or_acked_late():
     waiting = {State.PENDING, State.READY, State.RETRY, State.BACKOFF, State.THROTTLED}
-    for name in ("cancel", "reschedule"):
+    for name in ("cancel", "kill", "reschedule"):
         assert {one.source for one in TRANSITIONS if one.script == name} == waiting
     assert {one.source for one in TRANSITIONS if one.script == "send"} == {None, *waiting}
     assert {one.source for one in TRANSITIONS if one.script == "ack"} == {State.ACTIVE, *waiting}

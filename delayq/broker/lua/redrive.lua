@@ -3,13 +3,14 @@
 -- KEYS: pending zset, retries hash, messages hash, headers hash, attributes hash, dead zset, dead_messages hash,
 --   dead_ids hash, events stream, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), retries ('' for as many as it was sent with), first (ms after now at which the
---   first is due), interval (ms, of each other after the one before it), then entries (id:token)
+--   first is due), interval (ms, of each other after the one before it), edited (1 if its new payload follows each entry,
+--   else 0), then entries (id:token)
 -- Returns: a status for each of the first entries: 1 redriven, 2 a message with this id exists, 0 gone
 -- Re-run: returns the same reply.
 -- Uses: bytes, clock, once, dead, signal, log
 local pending, retries, messages, headers, attributes, dead, dead_messages, dead_ids, events, meta, replies, wake =
   unpack(KEYS)
-local slot, sequence, override, retry_count, first, interval = unpack(ARGV, 1, 6)
+local slot, sequence, override, retry_count, first, interval, edited = unpack(ARGV, 1, 7)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
@@ -31,7 +32,7 @@ local function begun_anew(text)
   return string.sub(text, 2)
 end
 
-for i = 7, #ARGV do
+for i = 8, #ARGV, edited + 1 do
   if bytes_left <= 0 then break end
   local entry = ARGV[i]
   local stored, status = read_payload(dead_messages, entry), '0'
@@ -48,7 +49,8 @@ for i = 7, #ARGV do
       local payload_at = attributes_at + (tonumber(attribute_size) or 0)
       lives[#lives + 1] = {id = id, retries = retry_count ~= '' and retry_count or sent_with,
         headers = string.sub(stored, at, attributes_at - 1),
-        attributes = begun_anew(string.sub(stored, attributes_at, payload_at - 1)), payload = string.sub(stored, payload_at)}
+        attributes = begun_anew(string.sub(stored, attributes_at, payload_at - 1)),
+        payload = edited == '1' and ARGV[i + 1] or string.sub(stored, payload_at)}
     end
   end
   statuses[#statuses + 1] = status

@@ -104,7 +104,7 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
             names(),
             (
                 *(*OPENING, "hsetnx", "sadd", "sismember", "sscan", "wait", "blpop", "exists", "script|load"),
-                *("xinfo|stream", "xrange", "xrevrange", "xread", "xtrim"),
+                *("srem", "xinfo|stream", "xrange", "xrevrange", "xread", "xtrim"),
             ),
             ("*",),
         ),

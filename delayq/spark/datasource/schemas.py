@@ -36,6 +36,8 @@ LIFE_STARTS = ("sent", "replaced", "redriven")
 """The kinds of events that begin a new life of an id."""
 OF_ENTRIES = ("dead_purged", "dead_trimmed")
 """The kinds of events of the dead letter alone: a living message with the id stays as it is."""
+KILLED = "killed"
+"""The reason of a message that was moved to the dead letter by hand while it waited."""
 MISSED = "missed"
 """The kind of event that only says why the next event of a message happened."""
 

@@ -10,7 +10,7 @@ from pyspark.sql.window import Window
 
 from delayq.spark.datasource.schemas import LIFE_STARTS, MISSED, OF_ENTRIES
 from delayq.spark.pipelines.archive_reader import read_archive
-from delayq.spark.pipelines.message_lives import SETTLED, STEP
+from delayq.spark.pipelines.message_lives import DEATHS, SETTLED, STEP
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -78,7 +78,7 @@ def lives(events: DataFrame) -> DataFrame:
             "next_begun_at": F.lead("begun_at").over(following),
             "by_itself": F.expr(
                 f"""CASE WHEN last IN {SETTLED} OR last = 'cancelled' THEN last
-                WHEN last IN ('dead', 'rejected') THEN 'dead' END"""
+                WHEN last IN {DEATHS} THEN 'dead' END"""
             ),
         }
     )

@@ -12,19 +12,22 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from delayq.spark.datasource.schemas import LIFE_STARTS, MISSED, OF_ENTRIES
+from delayq.spark.datasource.schemas import KILLED, LIFE_STARTS, MISSED, OF_ENTRIES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 SPENT = "retries spent"
-"""The reason that collect_garbage.lua sets for a death; any other comes from a rejection."""
+"""The reason that collect_garbage.lua sets for a death; any other but `KILLED` comes from a rejection."""
 STEP = f"""CASE WHEN kind IN ('nacked', 'expired') AND retries_left IS NULL THEN 'spent'
+    WHEN kind = 'dead' AND reason = '{KILLED}' THEN '{KILLED}'
     WHEN kind = 'dead' AND reason IS DISTINCT FROM '{SPENT}' THEN 'rejected' ELSE kind END"""
-"""The event's kind; `spent` is the failure that used the last retry, `rejected` a death without one."""
+"""The event's kind; `spent` is the failure that used the last retry, `killed` a death by hand, `rejected` any other
+without a spent retry."""
 
 SETTLED = ("acked", "discarded")
-_ENDS = (*SETTLED, "cancelled", "dead", "rejected")
+DEATHS = ("dead", "rejected", KILLED)
+_ENDS = (*SETTLED, "cancelled", *DEATHS)
 _WAITING = ("promoted", "nacked", "released", "retried", "rescheduled", *LIFE_STARTS)
 """After these a message waits, so it can be replaced, cancelled or rescheduled."""
 _BEFORE = {
@@ -40,6 +43,7 @@ _BEFORE = {
     **dict.fromkeys(("nacked", "expired", "released", "spent", "rejected"), ("delivered",)),
     "retried": ("nacked", "expired", "released"),
     "dead": ("spent",),
+    KILLED: (*_WAITING, "delivered"),  # a callback may reject with this reason, too
 }
 """Each event, and those that may come directly before it."""
 
@@ -73,14 +77,15 @@ _WRONG = (
     ),
     (
         "event changed",
-        # A release does not count as an attempt, and a repair may reset them.
+        # A release does not count as an attempt, and a repair may reset them. A kill draws a token for what has none.
         """step = 'delivered' AND (attempt != last_attempt + if(is_released, 0, 1)
             AND NOT (attempt = 1 AND before.step = 'rescheduled') OR token <= last_token OR retries_left != left)
         OR step IN ('nacked', 'expired', 'spent') AND coalesce(retries_left, -1) != left - 1
         OR kind IN ('nacked', 'expired', 'released', 'retried', 'dead') AND token != last_token
+            AND NOT (step = 'killed' AND last_attempt = 0)
         OR kind IN ('acked', 'discarded') AND (token > last_token
             OR token != last_token AND last_attempt = 1 AND NOT coalesce(had_release, is_cut))
-        OR kind = 'dead' AND attempt != last_attempt""",
+        OR kind = 'dead' AND attempt != last_attempt - if(step = 'killed' AND is_released, 1, 0)""",
         f"concat('attempt, token or retries of its event ', kind, {_PLACE}, ' do not fit those before')",
     ),
 )
@@ -160,7 +165,7 @@ def histories(events: DataFrame, purges: Sequence[int], *, is_cut: bool = False)
     )
     last_purge = max(purges, default=-1)
     log_status = f"""CASE WHEN last IN {SETTLED} THEN 'delivered'
-        WHEN last IN ('dead', 'rejected') THEN 'dead' WHEN last = 'cancelled' THEN last
+        WHEN last IN {DEATHS} THEN 'dead' WHEN last = 'cancelled' THEN last
         WHEN last_offset < {last_purge} THEN 'cancelled' WHEN last IS NOT NULL THEN 'scheduled' END"""
     return (
         judged.groupBy("hash", "id")

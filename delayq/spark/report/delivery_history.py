@@ -9,7 +9,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.window import Window
 
 from delayq.queue.event_log import EventKind
-from delayq.spark.datasource.schemas import LIFE_STARTS, MISSED, OF_ENTRIES
+from delayq.spark.datasource.schemas import KILLED, LIFE_STARTS, MISSED, OF_ENTRIES
 from delayq.spark.report.overview import OUTCOMES
 
 if TYPE_CHECKING:
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 MAX_ROWS = 1000
 """Rows of a list of texts, messages or gaps: the first or the most frequent."""
 SPENT = "retries spent"
-"""The reason that collect_garbage.lua sets for a death; any other comes from a rejection."""
+"""The reason that collect_garbage.lua sets for a death; any other but `KILLED` comes from a rejection."""
 
 _SETTLED = ("acked", "discarded")
 _LAST = " for good"  # marks the failure that spent the last retry
 _ENDED = ("delivered", *_SETTLED, "dead", "rejected", "cancelled", f"nacked{_LAST}", f"expired{_LAST}")
 """After these no delivery may follow: the message is in flight, or its life has ended."""
-_REJECTED = f"(kind = 'dead' AND reason != '{SPENT}')"
-"""Whether a death is due to a rejection; any other follows a failure that has an event of its own."""
+_REJECTED = f"(kind = 'dead' AND reason NOT IN ('{SPENT}', '{KILLED}'))"
+"""Whether a death is due to a rejection; others follow a failure that has an event of its own, or are by hand."""
 _UNMOVED = ("promoted", "retried", "rescheduled", *OF_ENTRIES, MISSED)
 """Events that leave a message where it is, or a waiting one waiting."""
 

@@ -148,10 +148,16 @@ class RecordedCalls(RecordedSettlements, Calls):
         return self.with_statuses(super().reschedule(times), "reschedule", ids=ids, dues=dues)
 
     def redrive(
-        self, entries: Iterable[str], *, retries: int | None, first: float = 0, interval: float = 0
+        self,
+        entries: Iterable[str],
+        *,
+        retries: int | None,
+        first: float = 0,
+        interval: float = 0,
+        payloads: Iterable[bytes] | None = None,
     ) -> ScriptCall[str]:
         entries = list(entries)
-        call = super().redrive(entries, retries=retries, first=first, interval=interval)
+        call = super().redrive(entries, retries=retries, first=first, interval=interval, payloads=payloads)
         return self.with_statuses(call, "redrive", **_dead_letter_columns(entries))
 
     def dead_purge(self, entries: Iterable[str]) -> ScriptCall[str]:

@@ -9,8 +9,10 @@ from tests.lua.cases.states import CROWD, DEAD, LEFTOVERS, STATES, logged, remem
 from tests.support.scripts import Case, Dead, T, World, calls
 
 
-def redrive(*entries: str, retries: int | None = None, **pace: float) -> ScriptCall[str]:
-    return calls.redrive(entries, retries=retries, **pace)
+def redrive(
+    *entries: str, retries: int | None = None, payloads: Iterable[bytes] | None = None, **pace: float
+) -> ScriptCall[str]:
+    return calls.redrive(entries, retries=retries, payloads=payloads, **pace)
 
 
 def dead(deaths: Iterable[tuple[str, int]]) -> World:
@@ -46,6 +48,27 @@ def _onto_every_state() -> list[Case]:
 
 CASES = [
     *_onto_every_state(),
+    Case(
+        "edited: the new payload takes the place of the old",
+        DEAD + CROWD,
+        redrive("x:1", A, A, payloads=[b"X", b"\x00new\n", b"other"]),
+        "010",
+        _ALIVE.but(messages={"a": "\x00new\n"}) + CROWD,
+    ),
+    Case(
+        "edited: only those whose ids do not live",
+        dead([("a", -7), ("b", -6), ("c", -5)]) + World(messages={"b": "B"}, retries={"b": 1}, pending={"b": 9}),
+        redrive(A, f"b:{T - 6}", f"c:{T - 5}", payloads=[b"", b"lost", b"C2"]),
+        "121",
+        World(
+            pending={"a": 0, "b": 9, "c": 0},
+            retries={"a": 3, "b": 1, "c": 3},
+            messages={"a": "", "b": "B", "c": "C2"},
+            wake=1,
+            meta={"redriven": 2},
+        )
+        + dead([("b", -6)]),
+    ),
     Case(
         "dead: due at once, with headers and as many retries as it was sent with",
         DEAD + CROWD,

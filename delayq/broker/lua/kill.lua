@@ -1,0 +1,68 @@
+-- Moves messages that wait to the dead letter by hand, as many as the byte budget allows. One that was never delivered
+-- gets a token, so that its entry differs from those of other lives. A successor that waits takes the place of its message.
+-- KEYS: pending zset, ranked zset, throttled zset, unack zset, garbage set, retries hash, messages hash,
+--   deliveries hash, headers hash, attributes hash, errors hash, successors hash, dead zset, dead_messages hash,
+--   dead_ids hash, waited zset, ends stream, events stream, done zset, meta hash, replies hash, wake list
+-- ARGV: slot, sequence, now (ms or ''), then ids
+-- Returns: a status for each of the first ids: 1 killed, 2 running, 3 dead or about to be, 0 gone or stopping
+-- Re-run: returns the same reply.
+-- Uses: bytes, clock, once, record, started, leave, erase, dead, signal, successor, ends, log, done
+local pending, ranked, throttled, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors,
+  dead, dead_messages, dead_ids, waited, ends, events, done, meta, replies, wake = unpack(KEYS)
+local slot, sequence, override = unpack(ARGV, 1, 3)
+local past = answered(replies, slot, sequence)
+if past then return past end
+
+local time = clock(override)
+local now = math.floor(time / 1000)
+redis.call('ZCARD', dead)
+redis.call('HLEN', dead_messages)
+local logged, window, schema = switched(meta, done)
+local waiting = waiting_in(successors, schema, pending, wake)
+local tells = is_waited_for(waited, ends, schema)
+local token, drawn = math.max((redis.call('HGET', meta, 'token') or 0) + 1, time), false
+local statuses, killed, deaths, texts = {}, {}, {}, {}
+for i = 4, #ARGV do
+  if bytes_left <= 0 then break end
+  local id = ARGV[i]
+  local status = (deaths[id] or redis.call('HEXISTS', dead_ids, id) == 1) and '3' or '0'
+  local state, due, attempts, _, last, consumer = read(redis.call('HGET', deliveries, id) or '')
+  if not deaths[id] and redis.call('HEXISTS', messages, id) == 1 then
+    if state == 'leased' then
+      status = '2'
+    elseif state == 'garbage' then
+      status = mark_of(consumer) == '*' and '0' or '3'
+    else
+      due = redis.call('ZSCORE', pending, id) or due or now
+      if (last or '0') == '0' then
+        last = string.format('%.0f', token)
+        token, drawn = token + 1, last
+      end
+      status, killed[#killed + 1] = '1', id
+      leave(state or 'pending', id)
+      if waiting then inherit(id, read_payload(successors, id)) end
+      -- Nothing runs, so the attempts are complete: the retry that an entry takes off for the last one is added.
+      deaths[id] = {token = last, attempts = attempts or '0', due = due, left = (redis.call('HGET', retries, id) or 0) + 1,
+        reason = 'killed', error = read_payload(errors, id) or '', headers = read_payload(headers, id) or '',
+        attributes = read_payload(attributes, id) or '', payload = read_payload(messages, id)}
+      texts[id] = deaths[id].attributes
+    end
+  end
+  statuses[#statuses + 1] = status
+end
+look_at_leaving(ranked, throttled, unack)
+begin(replies, slot)
+if #killed > 0 then
+  erase(messages, retries, deliveries, headers, attributes, errors, killed)
+  depart(pending, ranked, throttled, unack, garbage, meta)
+  add_dead_entries(dead, dead_messages, dead_ids, now, killed, deaths)
+  redis.call('HINCRBY', meta, 'dead', #killed)
+  if drawn then redis.call('HSET', meta, 'token', drawn) end
+  settle(done, window, now, killed, texts)
+  if tells then announce(waited, ends, killed) end
+  if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end
+end
+local reply = remember(replies, slot, sequence, now, table.concat(statuses))
+log_deaths(events, meta, logged, now, killed, deaths)
+log(events, meta, logged, 'sent', now, 'ids', heirs.ids, 'dues', heirs.dues, 'retries', heirs.retries)
+return reply

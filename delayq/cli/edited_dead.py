@@ -1,0 +1,75 @@
+"""Reads dead messages that were edited, as lines of JSON, for `delayq dead redrive --edit`."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator
+from typing import IO, Any
+
+import click
+import msgspec
+
+from delayq.cli.send import MAX_LINE
+from delayq.errors import ConfigurationError, short_repr
+from delayq.queue.deaths import check_entry
+
+
+def read_edited(stream: IO[bytes]) -> dict[str, bytes]:
+    """Return the new payloads, as they are stored, by entry or id.
+
+    Raises a usage error with the number of the first line that is wrong. A line is an object with an `entry` or `id`
+    and a `payload`, or a page of `dead list --json`, which has several of them.
+    """
+    payloads: dict[str, bytes] = {}
+    for where, row in _rows(stream):
+        which, payload = _read(row, where)
+        if which in payloads:
+            raise click.UsageError(f"{where}: {which} is there twice")
+        payloads[which] = payload
+    if not payloads:
+        raise click.UsageError("there is no line with a message")
+    return payloads
+
+
+def _rows(stream: IO[bytes]) -> Iterator[tuple[str, Any]]:
+    for number, line in enumerate(iter(lambda: stream.readline(MAX_LINE + 1), b""), 1):
+        if len(line) > MAX_LINE:
+            raise click.UsageError(f"line {number} is longer than {MAX_LINE:,} bytes")
+        if not line.strip():
+            continue
+        try:
+            found = msgspec.json.decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise click.UsageError(f"line {number} is not JSON ({error})") from error
+        page = found.get("messages") if isinstance(found, dict) else None
+        if isinstance(page, list):
+            yield from ((f"line {number}, message {n}", row) for n, row in enumerate(page, 1))
+        else:
+            yield f"line {number}", found
+
+
+def _read(row: Any, where: str) -> tuple[str, bytes]:
+    """Return the entry or id of a line, and its payload as it is stored."""
+    if not isinstance(row, dict) or "payload" not in row or not (row.get("entry") or row.get("id")):
+        raise click.UsageError(f'{where} must be an object with "id" or "entry", and "payload"')
+    try:
+        which = check_entry(row.get("entry") or row["id"])
+    except ConfigurationError as error:
+        raise click.UsageError(f"{where}: {error}") from error
+    if row.get("truncated"):
+        raise click.UsageError(f'{where}: the payload is only the beginning; give all of it, and leave out "truncated"')
+    return which, _stored(row["payload"], row.get("encoding", "json"), where)
+
+
+def _stored(payload: Any, encoding: Any, where: str) -> bytes:
+    if encoding == "json":
+        return msgspec.json.encode(payload)
+    if encoding not in ("text", "base64"):
+        raise click.UsageError(f"{where}: the encoding must be json, text or base64, not {short_repr(encoding)}")
+    if not isinstance(payload, str):
+        raise click.UsageError(f"{where}: a payload with the encoding {encoding} must be a text")
+    try:
+        return payload.encode() if encoding == "text" else base64.b64decode(payload, validate=True)
+    except (binascii.Error, UnicodeEncodeError) as error:
+        raise click.UsageError(f"{where}: the payload is not {encoding} ({error})") from error

@@ -1,0 +1,58 @@
+"""`remove`: every key of a queue, once it has nothing any more."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from delayq.broker.keys import Keys
+from delayq.errors import ServerError
+from tests.lua.cases.states import BACKOFF, DEAD
+from tests.support.scripts import KEYS, NOW, World, calls, observe, plant
+
+HELD = {
+    "messages": (World(messages={"a": "A", "b": "B"}), (2, 0, 0, 0)),
+    "dead messages": (DEAD, (0, 1, 0, 0)),
+    "schedules": (World(schedule_specs={"s": "{}", "t": "{}", "u": "{}"}), (0, 0, 3, 0)),
+    "a consumer that counts until now": (World(workers={"w": "{}"}, beats={"w": 0}), (0, 0, 0, 1)),
+    "consumers": (World(workers={"v": "{}", "w": "{}"}, beats={"v": 5, "w": 7, "x": -1}), (0, 0, 0, 2)),
+    "a message and a dead one": (DEAD + World(messages={"b": "B"}), (1, 1, 0, 0)),
+    "a schedule and a consumer": (World(schedule_specs={"s": "{}"}, beats={"w": 9}), (0, 0, 1, 1)),
+    "a message and a consumer": (World(messages={"a": "A"}, beats={"w": 9}), (1, 0, 0, 1)),
+    "all of it": (
+        BACKOFF + DEAD + World(schedule_specs={"s": "{}"}, beats={"w": 9}),
+        (1, 1, 1, 1),
+    ),
+}
+
+
+@pytest.mark.parametrize(("world", "found"), HELD.values(), ids=HELD)
+def test_queue_that_has_something_stays_as_it_is(executor, world, found):
+    plant(executor, world)
+    assert executor.call(calls.remove()) == found
+    assert observe(executor) == world
+
+
+def test_every_key_of_an_empty_queue_is_deleted(executor):
+    client, others = executor.client, [part.name for part in fields(Keys) if part.name not in _EMPTY]
+    for part in others:
+        client.set(getattr(KEYS, part), "anything")
+    client.zadd(KEYS.beats, {"silent": NOW - 1})
+    client.set("delayq:{another}:meta", "stays")
+    assert [*executor.call(calls.remove())] == [0] * 4
+    assert client.keys() == [b"delayq:{another}:meta"]
+    assert [*executor.call(calls.remove())] == [0] * 4
+
+
+_EMPTY = ("messages", "dead_messages", "schedule_specs", "beats")
+"""What is looked at before, and may not have another type."""
+
+
+@pytest.mark.parametrize("part", _EMPTY)
+def test_key_of_wrong_type_is_refused(executor, part):
+    executor.client.set(getattr(KEYS, part), "a text")
+    executor.client.set(KEYS.meta, "stays")
+    with pytest.raises(ServerError, match="WRONGTYPE"):
+        executor.call(calls.remove())
+    assert len(executor.client.keys()) == 2
