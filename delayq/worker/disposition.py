@@ -11,7 +11,6 @@ from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, NamedTuple
 
 from delayq.backoff import FailurePolicy
-from delayq.broker.attributes import Attributes
 from delayq.broker.expiry import expiry_of
 from delayq.errors import ConfigurationError, UndecodableError, short_repr
 from delayq.options import nack_wait
@@ -158,8 +157,7 @@ def missed(delivery: InFlightDelivery, now: float, queue: str) -> Completion | N
 
     None if it may start.
     """
-    claimed = delivery.claimed
-    attributes = Attributes.of(claimed.attributes)
+    claimed, attributes = delivery.claimed, delivery.attributes
     if not attributes.expires and not delivery.superseded:
         return None
     expires = expiry_of(attributes, claimed.due)
@@ -286,7 +284,7 @@ def _is_failure(error: Exception, policy: FailurePolicy) -> bool:
 
 
 def _snoozes_of(delivery: InFlightDelivery) -> int:
-    return Attributes.of(delivery.claimed.attributes).snoozes
+    return delivery.attributes.snoozes
 
 
 def _snoozed_out(deliveries: Sequence[InFlightDelivery], policy: FailurePolicy) -> bool:

@@ -11,11 +11,11 @@ import msgspec
 
 from delayq._parity import awaited
 from delayq.backoff import FailurePolicy
-from delayq.broker.attributes import Attributes, snoozed
+from delayq.broker.attributes import NONE, Attributes, snoozed
 from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
 from delayq.broker.ids import time_of
-from delayq.broker.replies import ClaimedMessage
+from delayq.broker.replies import ClaimedMessage, ClaimReply
 from delayq.broker.requests import Failure, Receipt, Rejection, Release, ScriptCall
 from delayq.broker.results import completed
 from delayq.broker.transport.operation import Operation
@@ -68,6 +68,8 @@ class InFlightDelivery(msgspec.Struct, eq=False, gc=False):
     server_now: int
     """The server's time (ms) of the claim."""
     deadline: float
+    attributes: Attributes
+    """Those of the message, parsed once: many steps ask for one of them."""
     batch: Batch | None = None
     lost: bool = False
     settled: bool = False
@@ -95,6 +97,15 @@ class InFlightDelivery(msgspec.Struct, eq=False, gc=False):
         """The right to settle this delivery."""
         claimed = self.claimed
         return _receipt((claimed.id, claimed.token))
+
+
+def deliveries_of(claimed: ClaimReply, now: float, deadline: float) -> list[InFlightDelivery]:
+    """Return the deliveries of a claim that was answered at a local time, with leases until another one."""
+    server_now, attributes_of = claimed.now, Attributes.of
+    return [
+        InFlightDelivery(one, now, server_now, deadline, attributes_of(one.attributes) if one.attributes else NONE)
+        for one in claimed.messages
+    ]
 
 
 class _BaseMessage(Generic[T]):
@@ -173,17 +184,17 @@ class _BaseMessage(Generic[T]):
     @property
     def name(self) -> str:
         """The name the message was sent with; '' for none."""
-        return Attributes.of(self._delivery.claimed.attributes).name
+        return self._delivery.attributes.name
 
     @property
     def priority(self) -> int:
         """The priority the message was sent with; 0 for none."""
-        return Attributes.of(self._delivery.claimed.attributes).priority
+        return self._delivery.attributes.priority
 
     @property
     def snoozes(self) -> int:
         """How often the message has been snoozed or released with a delay."""
-        return Attributes.of(self._delivery.claimed.attributes).snoozes
+        return self._delivery.attributes.snoozes
 
     @property
     def token(self) -> int:
@@ -218,7 +229,7 @@ class _BaseMessage(Generic[T]):
 
     def _ack(self, result: object) -> Operation[bool]:
         calls, claimed, done = self._context.calls, self._delivery.claimed, None
-        if calls.capabilities.has(Feature.RESULTS) and Attributes.of(claimed.attributes).retention > 0:
+        if calls.capabilities.has(Feature.RESULTS) and self._delivery.attributes.retention > 0:
             done = completed(claimed, *self._context.results.pack_checked(result))
         call = calls.ack([self._delivery.receipt]) if done is None else calls.complete([done])
         return (yield from self._settle(call, failed=False))

@@ -111,7 +111,7 @@ class PendingSettlements:
                     continue
                 delivery.settled = True
                 self._count += 1
-                if delivery.claimed.attributes and self._keep(delivery, disposition, text):
+                if delivery.attributes.retention and self._keep(delivery, disposition, text):
                     continue
                 queue.append(delivery)
                 if disposition is not _ACK:

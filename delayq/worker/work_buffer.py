@@ -213,7 +213,7 @@ class WorkBuffer:
         except BaseException as failure:  # noqa: BLE001 - a user's outcome may raise anything
             delay = log_failure(deliveries, failure, policy, " when its result was read")
             completions = [Completion(deliveries, Disposition.NACK, describe(failure), delay, took)]
-        if error is None and any(delivery.claimed.attributes for delivery in deliveries):
+        if error is None and any(delivery.attributes.retention for delivery in deliveries):
             self._keep_results(completions, result)
         self._hold_back(completions)
         self._completions.extend(completions)

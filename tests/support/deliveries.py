@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from delayq.broker.attributes import NONE
 from delayq.broker.replies import ClaimedMessage
 from delayq.codec import find_codec
 from delayq.times import timestamp
@@ -30,4 +31,4 @@ def delivered(
     told = msgspec.json.encode(headers) if headers else b""
     delivery = ClaimedMessage(id, 7, stored, 3, timestamp(due), attempt, told)
     context: Any = SimpleNamespace(decode=find_codec(codec, None).decode)
-    return Message(InFlightDelivery(delivery, 0.0, 0, 30.0), context, None, 0.0)
+    return Message(InFlightDelivery(delivery, 0.0, 0, 30.0, NONE), context, None, 0.0)

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from delayq.backoff import FailurePolicy
+from delayq.broker.attributes import NONE
 from delayq.broker.replies import ClaimedMessage
 from delayq.errors import UndecodableError
 from delayq.outcomes import Reject
@@ -26,7 +27,7 @@ def decode(data):
 
 def deliveries(*payloads, retries_left=3):
     return [
-        InFlightDelivery(ClaimedMessage(text, 7, text.encode(), retries_left, 0, 1, b""), 0.0, 0, math.inf)
+        InFlightDelivery(ClaimedMessage(text, 7, text.encode(), retries_left, 0, 1, b""), 0.0, 0, math.inf, NONE)
         for text in payloads
     ]
 
