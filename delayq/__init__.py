@@ -81,6 +81,8 @@ if TYPE_CHECKING:
     from delayq.queue.schedule_history import ScheduleHistory as ScheduleHistory
     from delayq.queue.schedules import AsyncSchedules as AsyncSchedules
     from delayq.queue.schedules import Schedules as Schedules
+    from delayq.queue.search import Match as Match
+    from delayq.queue.search import SearchPage as SearchPage
     from delayq.queue.selection import AsyncSelection as AsyncSelection
     from delayq.queue.selection import Selection as Selection
     from delayq.queue.sent import SendStatus as SendStatus

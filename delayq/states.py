@@ -29,6 +29,10 @@ class State(StrEnum):
     """Settled, and its result is kept until its retention is over; no message any more, so its id is free."""
 
 
+MESSAGE_STATES = tuple(state for state in State if state is not State.COMPLETED)
+"""The states of messages: what is completed is a result, and no message any more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Transition:
     """One transition of a message; None as a state means not yet sent, or settled."""

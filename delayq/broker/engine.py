@@ -57,6 +57,7 @@ class Feature(StrEnum):
     HISTORY = "history"
     GET = "reading a message by id"
     LIST = "listing messages"
+    SEARCH = "searching messages"
     PURGE = "purging"
     PAUSE = "pausing"
     LIMITS = "limits"
@@ -68,6 +69,7 @@ class Feature(StrEnum):
     REPAIR = "repair"
     REMINDERS = "reminders"
     SPARK = "bulk load"
+    EXPORT = "export and import"
     EMBEDDED = "embedded server"
     CLUSTER = "Redis Cluster"
 
@@ -155,6 +157,7 @@ _DELAY_ONLY = frozenset(
         Feature.TIMEOUTS,
         Feature.WORKERS,
         Feature.HISTORY,
+        Feature.SEARCH,
         Feature.PURGE,
         Feature.PAUSE,
         Feature.LIMITS,
@@ -165,6 +168,7 @@ _DELAY_ONLY = frozenset(
         Feature.REPAIR,
         Feature.REMINDERS,
         Feature.SPARK,
+        Feature.EXPORT,
     }
 )
 STREAMS = EngineCapabilities(

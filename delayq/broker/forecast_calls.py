@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from delayq.broker.requests import ScriptCall
+from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.script_calls import ScriptCalls
 
 MAX_PERIODS = 499
@@ -47,6 +47,10 @@ class ForecastCalls(ScriptCalls):
     def sample_names(self, before: int, *, size: int) -> ScriptCall[NamesReply]:
         """Count the names of a sample of the pending messages that are due before a time (ms)."""
         return self._call("sample_names", [before, size], _read_names)
+
+    def count_due(self, after: int, until: int) -> RedisCommand[int]:
+        """Count the pending messages that become due after a time (ms), and up to another one."""
+        return RedisCommand(("ZCOUNT", self.keys.pending, f"({after}", until), int)
 
 
 def _read_forecast(reply: list[Any]) -> ForecastReply:

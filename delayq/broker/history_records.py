@@ -1,6 +1,7 @@
 """What is stored of an hour in which a queue was consumed: numbers, separated by spaces, in the order of `HourCounts`.
 
-Consumers add theirs to it. A number that a later version adds goes to the end, so that versions can be mixed.
+Consumers add theirs to it, and to a total, which is never deleted. A number that a later version adds goes to the end,
+so that versions can be mixed.
 """
 
 from __future__ import annotations

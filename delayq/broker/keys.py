@@ -157,7 +157,7 @@ class Keys:
     """zset: consumer → time until which that counts (ms); one that has not told more by then is silent."""
     history: str
     """hash: hour since 1970 → what consumers have counted in it (see `broker.history_records`); first → the first hour
-    that may be there."""
+    that may be there; total → what they have ever counted."""
     wake: str
     """list: at most one element, on which idle consumers block."""
     meta: str

@@ -37,6 +37,8 @@ class HoursReply(NamedTuple):
 
     now: int
     hours: list[HourCounts | None]
+    total: HourCounts
+    """What was ever counted, also in hours that are not kept any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class WorkerCalls(ScriptCalls):
     def beat(self, consumer_id: str, entry: WorkerEntry | None, counted: HourCounts | None = None) -> ScriptCall[int]:
         """Store what a consumer tells of itself, None when it stops; returns how many entries were removed.
 
-        What it has counted is added to the record of the hour.
+        What it has counted is added to the record of the hour and to the total.
         """
         told = (0, SILENT_KEPT, "") if entry is None else (BEATS * entry.every, SILENT_KEPT, write_entry(entry))
         counts = "" if counted is None else write_counts(counted)
@@ -75,4 +77,5 @@ def _read_page(reply: list[Any]) -> WorkersPage:
 
 def _read_hours(reply: list[Any]) -> HoursReply:
     now, texts = reply
-    return HoursReply(now, [read_counts(text) if text else None for text in texts])
+    total, *hours = (read_counts(text) if text else None for text in texts)
+    return HoursReply(now, hours, total or HourCounts())

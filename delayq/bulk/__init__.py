@@ -1,6 +1,6 @@
-"""Plan and load tables without Spark: CSV, JSON Lines and Parquet, as large as the memory of one process allows.
+"""Bulk data without Spark: plan and load tables that fit into memory, export and import queues of any size.
 
-`delayq.spark` does the same on a cluster, by the same rules and with the same ids.
+`delayq.spark` plans and loads on a cluster, by the same rules and with the same ids.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 from delayq._lazy import attach
 
 if TYPE_CHECKING:
+    from delayq.bulk.export import export_messages as export_messages
+    from delayq.bulk.import_messages import Imported as Imported
+    from delayq.bulk.import_messages import import_messages as import_messages
     from delayq.bulk.load import load as load
     from delayq.bulk.loaded import Loaded as Loaded
     from delayq.bulk.message_ids import id_of as id_of

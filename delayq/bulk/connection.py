@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from delayq.broker.calls import Calls
 from delayq.broker.context import QueueContext
-from delayq.broker.keys import Keys, registry
+from delayq.broker.keys import Keys, check_name, registry
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.operation import together
+from delayq.broker.transport.server_url import find_url
 from delayq.errors import ConfigurationError, did_you_mean
 from delayq.options import QueueOptions, read_settings
 from delayq.queue.registered import queue_names
-from delayq.times import HORIZON, to_millis
+from delayq.times import HORIZON, Duration, to_millis
 
 if TYPE_CHECKING:
     from delayq.broker.transport.executor import Executor
@@ -46,6 +47,16 @@ class TargetQueue:
     prefix: str = "delayq"
     deadline: float | None = None
     """Seconds for which a call is retried while Redis does not reply; None for the default of queues."""
+
+
+def target_of(queue: str, url: str | None, prefix: str, deadline: Duration | None) -> TargetQueue:
+    """Return the queue that these options name; raise `ConfigurationError` for invalid ones."""
+    return TargetQueue(
+        check_name(queue, "queue"),
+        find_url(QueueOptions(url=url) if url else QueueOptions()),
+        check_name(prefix, "prefix"),
+        None if deadline is None else to_millis(deadline, "deadline", min=1) / 1000,
+    )
 
 
 _EXECUTORS: dict[tuple[int, str, float | None], Executor] = {}

@@ -9,9 +9,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute
 
-from delayq.broker.keys import check_name
-from delayq.broker.transport.server_url import find_url
-from delayq.bulk.connection import TargetQueue
+from delayq.bulk.connection import target_of
 from delayq.bulk.load_run import LoadRun, When, begin_load, cancel_ids, digest_of, window_of
 from delayq.bulk.loaded import Loaded
 from delayq.bulk.message_batches import COLUMNS
@@ -19,10 +17,8 @@ from delayq.bulk.message_sender import MessageSender
 from delayq.bulk.message_table import message_table
 from delayq.bulk.send_options import send_options
 from delayq.bulk.table_files import files_of, read_table
-from delayq.errors import DelayqError
-from delayq.options import QueueOptions
 from delayq.queue.bulk_runs import check_run
-from delayq.times import Duration, to_millis
+from delayq.times import Duration
 
 pc: Any = pyarrow.compute
 """Untyped: its stubs lack plain values as arguments."""
@@ -80,12 +76,7 @@ def load(
         default_retries=default_retries,
         max_payload=max_payload,
     )
-    target = TargetQueue(
-        check_name(queue, "queue"),
-        find_url(QueueOptions(url=url) if url else QueueOptions()),
-        check_name(prefix, "prefix"),
-        None if deadline is None else to_millis(deadline, "deadline", min=1) / 1000,
-    )
+    target = target_of(queue, url, prefix, deadline)
     if run is not None:
         check_run(run)
     table = messages if isinstance(messages, pa.Table) else read_table(messages)
@@ -103,17 +94,11 @@ def load(
     )
     selected = _select(to_send, begun)
     sender = MessageSender(target, options, begun.name, lambda at: f"row {selected.numbers[at].as_py() + 1}")
-    try:
+    with begun.telling_what_is_stored():
         for batch in selected.rows.to_batches(max_chunksize=BATCH_ROWS):
             sender.send(batch)
         begun.commit(sender.refusals, sender.refused)
         cancelled = Counter(cancel_ids(target, to_cancel))
-    except DelayqError as error:
-        begun.abort(error)
-        raise begun.failure(error) from error
-    except KeyboardInterrupt as error:
-        error.add_note(begun.stored(None))
-        raise
     return begun.result(past=selected.past, later=selected.later, cancelled=cancelled)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from pathlib import Path
 from urllib.parse import unquote
 
 from delayq.broker.batches import batched
@@ -32,6 +34,11 @@ def digest_of(files: Iterable[str]) -> str:
     """Return a digest of the URIs of a table's files, by which its loads are recognized."""
     listed = sorted(map(unquote, files))  # Java and Python escape different characters
     return hashlib.sha256("\n".join(listed).encode()).hexdigest()[:16] if listed else UNKNOWN
+
+
+def file_uri(path: str | Path) -> str:
+    """Return the URI of a file, whether or not its path is relative or contains `..`."""
+    return Path(os.path.abspath(path)).as_uri()  # noqa: PTH100 - without "..", and without following links
 
 
 def window_of(dedupe_window: Duration | None) -> int | None:
@@ -109,6 +116,8 @@ class LoadRun:
     """Milliseconds since 1970: the load sends what is due from then on."""
     last: int | None
     """The end, exclusive."""
+    verb: str = "load"
+    """What to do again if it fails."""
 
     @property
     def has_horizon(self) -> bool:
@@ -125,6 +134,18 @@ class LoadRun:
             with suppress(DelayqError):
                 self._end(aborted=True)
 
+    @contextmanager
+    def telling_what_is_stored(self) -> Iterator[None]:
+        """Abort the run if the block fails: the text of the error, or the note of an interrupt, says what is stored."""
+        try:
+            yield
+        except DelayqError as error:
+            self.abort(error)
+            raise self.failure(error) from error
+        except KeyboardInterrupt as error:
+            error.add_note(self.stored(None))
+            raise
+
     def _end(self, **options: object) -> None:
         connect(self.target).perform(end_run(context_of(self.target), self.name, **options))  # type: ignore[arg-type]
 
@@ -134,7 +155,7 @@ class LoadRun:
 
     def stored(self, error: DelayqError | None) -> str:
         """Return what the failed run has stored, and what to do, as the end of an error text."""
-        unknown = f"what run {self.name} has stored stays: load again to add the rest"
+        unknown = f"what run {self.name} has stored stays: {self.verb} again to add the rest"
         if isinstance(error, NoReplyError):  # the next call would wait for Redis as long
             return unknown
         try:
@@ -144,7 +165,9 @@ class LoadRun:
         stored = info.new + info.replaced
         if not stored:
             return f"run {self.name} has stored nothing"
-        return f"run {self.name} has stored {pluralize(stored, 'message')}, which stay: load again to add the rest"
+        return (
+            f"run {self.name} has stored {pluralize(stored, 'message')}, which stay: {self.verb} again to add the rest"
+        )
 
     def result(self, *, past: int, later: int, cancelled: Mapping[str, int]) -> Loaded:
         """Return the result of the run; `cancelled` is how many cancels got each status."""

@@ -6,7 +6,7 @@ Whatever Arrow can check is checked for a whole batch at once; single rows are e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute
@@ -14,6 +14,7 @@ import pyarrow.compute
 from delayq.broker.keys import ID, check_id
 from delayq.broker.requests import OutgoingTable
 from delayq.bulk.send_options import SendOptions
+from delayq.bulk.table_sender import Refusal
 from delayq.checks import MAX_RETRIES, check_retries
 from delayq.codec import encode_headers
 from delayq.errors import ConfigurationError, DelayqError, PayloadError, PayloadTooLargeError, did_you_mean
@@ -32,14 +33,6 @@ _TYPES = {
 """The columns of messages: the type they must have, and the same as Spark's type names."""
 COLUMNS = tuple(_TYPES)
 _REQUIRED = ("id", "payload")
-
-
-class Refusal(NamedTuple):
-    """A row that cannot become a message: its index in the batch, its id, and the error."""
-
-    row: int
-    id: str
-    error: DelayqError
 
 
 def check_columns(columns: Sequence[tuple[str, str, str]], advice: Mapping[str, str], to_instant: str) -> None:

@@ -32,11 +32,14 @@ COMMANDS = {
     "Inspect": {
         "queues": ("delayq.cli.queues:queues", "List the queues in use."),
         "stats": ("delayq.cli.stats:stats", "Count the messages of a queue."),
+        "top": ("delayq.cli.top:top", "Watch queues and what runs in them, and act with keys."),
         "workers": ("delayq.cli.workers:workers", "List who consumes a queue, and what they hold."),
         "history": ("delayq.cli.history:history", "Show what was delivered in each hour or day, and how late."),
+        "metrics": ("delayq.cli.metrics:metrics", "Serve the metrics of queues to Prometheus."),
         "health": ("delayq.cli.health:health", "Tell in one line whether a queue is well."),
         "forecast": ("delayq.cli.forecast:forecast", "Count what fires when, as bars."),
         "list": ("delayq.cli.list:list_", "List the messages in a state."),
+        "search": ("delayq.cli.search:search", "Find messages that contain a text."),
         "show": ("delayq.cli.show:show_", "Show one message."),
         "result": ("delayq.cli.result:result", "Print the result of a message, or wait for it."),
         "events": ("delayq.cli.events:events", "Print or follow the event log of a queue."),
@@ -62,6 +65,8 @@ COMMANDS = {
     "Bulk data": {
         "plan": ("delayq.cli.plan:plan", "Plan reminders for the rows of a file."),
         "load": ("delayq.cli.load:load", "Load a file of messages, or a plan, into a queue."),
+        "export": ("delayq.cli.export:export", "Write the messages of a queue to a file."),
+        "import": ("delayq.cli.import_file:import_", "Send the messages of an exported file."),
         "migrate": ("delayq.cli.migrate:migrate", "Move a queue of the Go library to delayq."),
         "spark": ("delayq.cli.spark:spark", "Plan, load, archive, report and audit on Spark."),
     },

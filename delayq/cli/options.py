@@ -18,6 +18,7 @@ from delayq.cli.process_limits import read_size
 from delayq.cli.zones import chosen_zone, read_zone
 from delayq.errors import ConfigurationError, DelayqError
 from delayq.rates import parse_rate
+from delayq.states import MESSAGE_STATES
 from delayq.text import clean
 from delayq.times import timestamp, to_millis
 
@@ -203,6 +204,21 @@ def retries_option(default: str = "3") -> Callable[[F], F]:
     """Add `--retries`."""
     help = f"Redeliver a failed message at most N times.  [default: {default}]"  # noqa: A001 - click's name for it
     return click.option("--retries", type=click.IntRange(0), metavar="N", help=help)
+
+
+def states_option(verb: str) -> Callable[[F], F]:
+    """Add `--state`, which may be repeated; the command gets all states that messages have if it is left out."""
+    states = [str(state) for state in MESSAGE_STATES]
+    return click.option(
+        "--state",
+        "states",
+        type=click.Choice(states),
+        multiple=True,
+        default=states,
+        show_default=False,
+        metavar="STATE",
+        help=f"{verb} the messages in this state; repeatable: {', '.join(states)}.  [default: all]",
+    )
 
 
 def _read_headers(_: click.Context, __: click.Parameter, pairs: tuple[str, ...]) -> dict[str, str]:

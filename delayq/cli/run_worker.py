@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import FrameType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from delayq.cli.app_loader import AnyQueue
 from delayq.cli.exit_codes import Exit, to_command_error
@@ -37,6 +37,9 @@ from delayq.queue.consumer import (
 from delayq.queue.stop_signals import CUT_OFF, first_signal_text, handle_signals
 from delayq.streams import AsyncStreamQueue
 from delayq.times import HORIZON, to_millis
+
+if TYPE_CHECKING:
+    from delayq.metrics.worker_monitor import WorkerMonitor
 
 log = logging.getLogger("delayq.worker")
 
@@ -65,15 +68,18 @@ def serve(
     *,
     is_over: IsOver = lambda *_: False,
     leaves_hung: bool = False,
+    monitor: WorkerMonitor | None = None,
 ) -> None:
     """Consume until the queues are drained, callbacks stop them, or a signal comes; raise the worst of their errors.
 
     If callbacks were cut off, which may never end, the process exits. It also ends, as at a signal, once `is_over`
     returns True. With `leaves_hung` no stop waits for callbacks that have run beyond their timeouts: the process exits
-    with them.
+    with them. A `monitor` watches the consumers.
     """
     run = _WorkerRun(queues, options, progress, is_over)
     run.leaves_hung = leaves_hung
+    if monitor is not None:
+        monitor.consumers = run.consumers
     with handle_signals(run.signalled):
         asyncio.run(run.consume())
 
@@ -178,6 +184,9 @@ class _WorkerRun:
         self.leaves_hung = False
         self._waits_for_others = False
         """Whether it stops because a callback hangs, once the others have ended."""
+
+    def consumers(self) -> list[Consuming | AsyncConsuming | None]:
+        return [one.consuming for one in self._served]
 
     async def consume(self) -> None:
         self._loop = asyncio.get_running_loop()

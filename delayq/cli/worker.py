@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,6 +20,7 @@ from delayq.cli.option_groups import GroupedCommand
 from delayq.cli.options import DURATION, PATTERN, SIZE, engine_option, group_option
 from delayq.cli.process_limits import ProcessLimits
 from delayq.cli.session import Session
+from delayq.cli.worker_endpoint import HttpOptions
 from delayq.errors import StoppedByCallbackError
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ log = logging.getLogger("delayq.worker")
 _GROUPS = {
     "Many queues, one pool": ["--queues", "--strict", "--limit"],
     "Replacing processes in time": ["--max-messages", "--max-memory", "--kill-hung"],
+    "Metrics and probes": ["--http-port", "--http-host"],
     "Logging": ["--log-level", "--log-json"],
     "Delivery without code": ["--queue", "--deliver", "--deliver-timeout", "--retry-delay", "--engine", "--group"],
     "With --deliver webhook": [
@@ -56,6 +59,8 @@ _GROUPS = {
     "With --deliver command": ["--command-env"],
 }
 """The options of the help by group; the others are those of every worker."""
+_NOT_EXPORTED = ("processes", "supervised", "http_port", "http_host", "http_socket")
+"""Options of the parent alone."""
 
 
 @click.command(cls=GroupedCommand, groups=_GROUPS)
@@ -87,10 +92,13 @@ _GROUPS = {
 @click.option("--kill-hung", is_flag=True, help="Replace a process whose callback does not end at its timeout.")
 @click.option("--grace", type=DURATION, help="How long a stop waits for running callbacks.")
 @click.option("--burst", is_flag=True, help="Return when nothing is due any more.")
+@click.option("--http-port", type=click.IntRange(0, 65535), metavar="N", help="Serve metrics and probes there.")
+@click.option("--http-host", default="127.0.0.1", show_default=True, help="Listen on this address; 0.0.0.0 for all.")
 @log_options
 @deliver_options
 @engine_option(Feature.CALLBACKS)
 @group_option
+@click.option("--http-socket", hidden=True, allow_from_autoenv=False, type=click.Path(path_type=Path))
 @click.option("--supervised", hidden=True, allow_from_autoenv=False, type=(int, int), metavar="NUMBER CHANNEL")
 @click.pass_context
 def worker(
@@ -126,12 +134,14 @@ def worker(
     if session.url:
         os.environ["DELAYQ_URL"] = session.url
     configure_logging(options["log_level"], as_json=options["log_json"])
+    http = HttpOptions(options["http_port"], options["http_host"], options["http_socket"])
     limits = ProcessLimits(options["max_messages"] or 0, options["max_memory"] or 0, options["kill_hung"])
     if supervised is None and (processes > 1 or any(limits)):
         from delayq.cli.supervisor import Supervisor
 
         _export_options(ctx)
-        return Supervisor(partial(_command, ctx), processes).run()
+        with http.of_parent() as child_options:
+            return Supervisor(partial(_command, ctx, child_options), processes).run()
 
     from delayq.cli.run_worker import Progress, serve
     from delayq.cli.supervisor import Channel
@@ -151,7 +161,8 @@ def worker(
     limits.check_start()
     is_over = partial(_is_over, limits.spread(), channel)
     try:
-        serve(queues, consume, progress, is_over=is_over, leaves_hung=limits.kill_hung)
+        with http.of_process() as monitor:
+            serve(queues, consume, progress, is_over=is_over, leaves_hung=limits.kill_hung, monitor=monitor)
     except StoppedByCallbackError as error:
         if channel is None:
             raise
@@ -205,7 +216,7 @@ def _export_options(ctx: click.Context) -> None:
     """Pass the options to child processes in the environment: everyone on the machine can read a command line."""
     for option in ctx.command.params:
         value = ctx.params.get(str(option.name))
-        if not isinstance(option, click.Option) or option.name in ("processes", "supervised") or value is None:
+        if not isinstance(option, click.Option) or option.name in _NOT_EXPORTED or value is None:
             continue
         if isinstance(value, timedelta):
             value = value.total_seconds()
@@ -214,10 +225,11 @@ def _export_options(ctx: click.Context) -> None:
         os.environ[f"DELAYQ_WORKER_{str(option.name).upper()}"] = str(value)
 
 
-def _command(ctx: click.Context, number: int, channel: int) -> list[str]:
+def _command(ctx: click.Context, child_options: Callable[[int], list[str]], number: int, channel: int) -> list[str]:
     """Return the arguments of a child process, which takes the options of `worker` from the environment."""
     root = ctx.find_root().params
     command = ["--prefix", root["prefix"], "--timeout", f"{ctx.obj.timeout.total_seconds()}"]
     command += ["--traceback"] if root["traceback"] else []
     command += ["worker", "--processes", "1", "--supervised", str(number), str(channel)]
+    command += child_options(number)
     return [*command, "--", *ctx.params["words"]]

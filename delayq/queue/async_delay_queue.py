@@ -107,6 +107,7 @@ class AsyncDelayQueue(DelayBase[T, AsyncMessage[T]], AsyncBase[T]):
     workers = awaited(DelayQueue.workers)
     history = awaited(DelayQueue.history)
     list = awaited(DelayQueue.list)
+    search = awaited(DelayQueue.search)
     forecast = awaited(DelayQueue.forecast)
     check = awaited(DelayQueue.check)
 

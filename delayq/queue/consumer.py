@@ -9,7 +9,7 @@ import logging
 import os
 import threading
 from dataclasses import replace
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from delayq._parity import mirrors
 from delayq.broker.context import EngineContext
@@ -21,6 +21,7 @@ from delayq.times import Duration, monotonic, to_millis
 from delayq.worker.async_driver import AsyncDriver
 from delayq.worker.drivers import EXIT_WITHIN, ThreadDriver
 from delayq.worker.health import OnHealthChange
+from delayq.worker.meter import Meter
 
 log = logging.getLogger("delayq.consumer")
 
@@ -240,6 +241,35 @@ def hung_since(consuming: Consuming | AsyncConsuming) -> float:
 def leave_hung(consuming: Consuming | AsyncConsuming) -> None:
     """Let a stop of this consumer not wait for callbacks that have taken too long."""
     consuming._driver.leave_hung()  # noqa: SLF001
+
+
+class QueueMeter(NamedTuple):
+    """What a consumer counts of one queue, and what it holds of it."""
+
+    queue: str
+    meter: Meter
+    held: int
+    """Messages that it has claimed and not completed."""
+    running: int
+    """Callbacks that run, without those that have taken too long."""
+
+
+def meters_of(consuming: Consuming | AsyncConsuming) -> list[QueueMeter]:
+    """Return what a consumer counts of each queue that it serves, if `start_counting` was called before it started."""
+    found = []
+    for loop in consuming._driver._loops():  # noqa: SLF001
+        held = [*loop.in_flight.deliveries.copy()]
+        running = {one.batch for one in held if one.batch is not None and one.batch.running}
+        if loop.in_flight.meter is not None:
+            found.append(QueueMeter(loop.context.queue, loop.in_flight.meter, len(held), len(running)))
+    return found
+
+
+def silent_for(consuming: Consuming | AsyncConsuming) -> float:
+    """Return for how many seconds a loop of a consumer has not turned, beyond its tick; none turns if it is held up."""
+    driver = consuming._driver  # noqa: SLF001
+    tick = max((loop.context.settings.tick for loop in driver._loops()), default=0)  # noqa: SLF001
+    return monotonic() - driver.health.turned_at - tick / 1000
 
 
 def was_stopped(consuming: Consuming | AsyncConsuming) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, tzinfo
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Unpack, overload
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from delayq.queue.limits import Limits
     from delayq.queue.result_waits import BlockingResultWaits
     from delayq.queue.schedules import Schedules
+    from delayq.queue.search import SearchPage
     from delayq.queue.selection import Selection
     from delayq.queue.task_options import TaskOptions
     from delayq.queue.tasks import Task
@@ -293,6 +294,30 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         that are due at the first or later, and before the second; the others are not read.
         """
         return self._perform(self._inspector.page(state, limit=limit, cursor=cursor, due_from=due_from, due_to=due_to))
+
+    def search(
+        self,
+        text: str,
+        *,
+        where: Sequence[str] | str = ("payload", "error", "headers"),
+        state: Sequence[State | str] | State | str | None = None,
+        limit: int = 100,
+        max_searched: int = 100_000,
+        cursor: str | None = None,
+    ) -> SearchPage:
+        """Find messages whose payload, error or headers contain a text; pass the cursor of the page to go on.
+
+        Case matters. The reason of a death counts as an error. Without a state, all messages are searched, also the
+        dead letter. Reads one after the other, in short calls, until `limit` (at most 1,000) have been found, about
+        `max_searched` have been read, or all. There is no index: a search costs as much as a `list` of all messages
+        with their payloads. The queue changes meanwhile, as with `list`. Changes nothing.
+        """
+        from delayq.queue.search import search  # few programs search
+
+        page = search(
+            self._inspector, text, where=where, states=state, limit=limit, max_searched=max_searched, cursor=cursor
+        )
+        return self._perform(page)
 
     def forecast(
         self,

@@ -10,7 +10,7 @@ from typing import Any
 from delayq.broker.context import QueueContext
 from delayq.broker.transport.operation import Operation
 from delayq.errors import UndecodableError, short_repr
-from delayq.queue.inspector import MAX_ROWS, Inspector
+from delayq.queue.inspector import MAX_ROWS, WHOLE, Inspector
 from delayq.queue.message_info import MessageInfo
 from delayq.states import State
 
@@ -18,8 +18,6 @@ CHECKED = (State.PENDING, State.READY, State.RETRY, State.BACKOFF, State.THROTTL
 """The states whose messages are checked."""
 SHOWN = 3
 """Ids that are shown of each problem."""
-WHOLE = 1 << 30
-"""Bytes of a payload that are read: all."""
 
 
 @dataclass(frozen=True, slots=True)

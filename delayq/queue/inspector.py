@@ -34,6 +34,8 @@ MAX_READ = 250
 """Entries that one call reads, each from five hashes."""
 PREVIEW = 4096
 """Bytes of each payload that a page contains, by default."""
+WHOLE = 1 << 40
+"""The same for all of each payload."""
 
 RECORDED_STATES = {
     "pending": State.PENDING,
@@ -93,20 +95,36 @@ class Inspector:
             raise ConfigurationError(f"state must be one of {', '.join(State)}, not {short_repr(state)}")
         state = State(state)
         check_int(limit, "limit", 1, MAX_ROWS)
-        at, score = _start(state, cursor)
         period = _period(state, due_from, due_to)
-        rows: dict[str, MessageRow] = {}
+        rows, next_cursor = yield from self.rows(state, limit=limit, cursor=cursor, preview=preview, between=period)
+        messages = (self.info(state, row) for row in {row.id: row for row in rows}.values())
+        return Page([message for message in messages if message is not None], next_cursor)
+
+    def rows(
+        self, state: State, *, limit: int, cursor: str | None, preview: int, between: Period = ALWAYS
+    ) -> Operation[tuple[list[MessageRow], str | None]]:
+        """Read one page as it is stored, and the cursor of the next one; None at the end."""
+        at, score = _start(state, cursor)
+        rows: list[MessageRow] = []
         while limit > 0:
             count = min(limit, MAX_READ)
             part: dict[str, Any] = {"limit": count, "cursor": at, "score": score, "preview": preview}
-            (listed,) = yield [self._context.calls.page(state, **part, between=period)]
-            rows.update((row.id, row) for row in listed.rows)
+            (listed,) = yield [self._context.calls.page(state, **part, between=between)]
+            rows += listed.rows
             at, score, limit = listed.cursor, listed.score, limit - listed.inspected
             if not at:
                 break
-        next_cursor = f"{at}@{score}" if score else at
-        messages = (self._row(state, row) for row in rows.values())
-        return Page([message for message in messages if message is not None], next_cursor or None)
+        return rows, (f"{at}@{score}" if score else at) or None
+
+    def info(self, state: State, row: MessageRow) -> MessageInfo | None:
+        """Return what is known of a message of such a page; None for what another program has written."""
+        if state is State.DEAD:
+            return self._dead(row.id, row.payload, row.size)
+        if state is State.COMPLETED:
+            return self._kept(row.id, row.score, row.payload)
+        record = _DeliveryRecord.read(row.record)
+        due = row.score if state is State.PENDING else record.due if record else ""
+        return self._live(state, row, due, row.score if state in (State.ACTIVE, State.BACKOFF) else "", None)
 
     def _found(self, id: str, found: GetReply) -> MessageInfo | None:
         if found.dead or found.result:
@@ -117,15 +135,6 @@ class Inspector:
         due = found.pending or (record.due if record else "")
         row = MessageRow(id, due, found.payload, len(found.payload), *found[3:8])
         return self._live(record.state if record else State.PENDING, row, due, found.unack, found.entry or None)
-
-    def _row(self, state: State, row: MessageRow) -> MessageInfo | None:
-        if state is State.DEAD:
-            return self._dead(row.id, row.payload, row.size)
-        if state is State.COMPLETED:
-            return self._kept(row.id, row.score, row.payload)
-        record = _DeliveryRecord.read(row.record)
-        due = row.score if state is State.PENDING else record.due if record else ""
-        return self._live(state, row, due, row.score if state in (State.ACTIVE, State.BACKOFF) else "", None)
 
     def _live(self, state: State, row: MessageRow, due: str, deadline: str, entry: str | None) -> MessageInfo:
         record = _DeliveryRecord.read(row.record)

@@ -13,6 +13,7 @@ from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.operation import Wait
 from delayq.errors import DelayqError
 from delayq.queue.opening_many import OPENED_TOGETHER, AnyBase, opening_of_many, read_opened
+from delayq.queue.registered import as_glob
 from delayq.text import pluralize
 from delayq.worker.pool_chores import ChoreSteps, attempt
 from delayq.worker.pool_loop import PoolLoop
@@ -61,7 +62,7 @@ class MatchingQueues:
 
     def _read_names(self) -> ChoreSteps[set[str] | None]:
         """Return the names in the registry that match; None if Redis refuses to tell."""
-        key, match = registry(self._like.prefix), self.pattern.replace("[!", "[^")
+        key, match = registry(self._like.prefix), as_glob(self.pattern)
         names: set[str] = set()
         cursor: Any = 0
         while True:

@@ -7,13 +7,19 @@ from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.operation import Operation
 
 
-def queue_names(prefix: str) -> Operation[list[str]]:
-    """Read the names of all queues of a prefix, sorted."""
+def as_glob(pattern: str) -> str:
+    """Return a pattern as Redis reads it."""
+    return pattern.replace("[!", "[^")
+
+
+def queue_names(prefix: str, pattern: str = "*") -> Operation[list[str]]:
+    """Read the names of the queues of a prefix that match a pattern, sorted; see `keys.check_pattern`."""
     key = registry(check_name(prefix, "prefix"))
+    match = as_glob(pattern)
     names: set[str] = set()
     cursor = b"0"
     while True:
-        (reply,) = yield [RedisCommand(("SSCAN", key, cursor, "COUNT", 500), lambda reply: reply)]
+        (reply,) = yield [RedisCommand(("SSCAN", key, cursor, "MATCH", match, "COUNT", 500), lambda reply: reply)]
         cursor, found = reply
         names.update(name.decode() for name in found)
         if cursor == b"0":

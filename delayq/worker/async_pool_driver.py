@@ -158,6 +158,7 @@ class AsyncPoolDriver(PoolState, AsyncDriver):
                     return
                 self._report_error(server, server.loop.error)
         finally:
+            self.health.end(server)
             await self._close(server)
 
     async def _close(self, server: ServerLoop) -> None:

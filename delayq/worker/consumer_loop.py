@@ -67,7 +67,7 @@ class ConsumerLoop(StoppingLoop):
         self.settlements = PendingSettlements(context.calls, context.settings, in_flight)
         if breakers:
             self.settlements = BreakerSettlements(context, breakers, in_flight)
-        self._context = context
+        self.context = context
         tick = context.settings.tick / 1000
         self.schedule_firer = ScheduleFirer(context.calls, context.settings, tick)
         self.start_reports = StartReports(context.calls, self.in_flight, enabled=reports_starts)
@@ -133,13 +133,13 @@ class ConsumerLoop(StoppingLoop):
         if self.refusals.of_settlements or (self._claimed and self.in_flight.recalled):
             self._release(self._claimed)
             self._claimed = []
-        if asked := may_be_superseded(self._context, self._claimed):
+        if asked := may_be_superseded(self.context, self._claimed):
             yield from self._ask_superseded(asked)
         if self._claimed or self._interrupted or self.in_flight.overdue:
             yield from self._run_claimed()
 
     def _ask_superseded(self, asked: list[InFlightDelivery]) -> Generator[Step, StepResult, None]:
-        result = yield RoundTrip(ask(self._context, asked))
+        result = yield RoundTrip(ask(self.context, asked))
         self._update(result)
         if unknown := note_superseded(asked, result.replies):
             self._claimed = [one for one in self._claimed if one not in unknown]
@@ -172,7 +172,7 @@ class ConsumerLoop(StoppingLoop):
     def _end_overdue(self) -> None:
         """Fail the attempts whose callbacks have run for too long. If one succeeds after all, that counts still."""
         for batch, deliveries, limit in self.in_flight.end_overdue(self._now):
-            self.settlements.add([timed_out(deliveries, limit, self._context.settings.policy)])
+            self.settlements.add([timed_out(deliveries, limit, self.context.settings.policy)])
             self._interrupted.append(batch)
             self._returned, self._settle_at = True, self._now
 
@@ -209,14 +209,14 @@ class ConsumerLoop(StoppingLoop):
 
     def _plan(self) -> Plan:
         """Return the calls of a turn in the order they must run."""
-        calls, outlook, now = self._context.calls, self.outlook, self._now
+        calls, outlook, now = self.context.calls, self.outlook, self._now
         plan = self._housekeeping()
         capacity = min(self._capacity(), self.in_flight.prefetch.max_claimed)  # with what is overdue from now on
         settles, late = bool(plan), outlook.deadline_at <= now
         if late:
             plan.append((calls.unack_to_retry(), self._on_expired))
         if outlook.collect_at <= now:
-            plan.append((calls.collect(self._context.settings), self._on_collected))
+            plan.append((calls.collect(self.context.settings), self._on_collected))
         firing = [*self.schedule_firer.plan(now)]
         plan += firing
         news = self._woken or late or bool(firing)
@@ -242,7 +242,7 @@ class ConsumerLoop(StoppingLoop):
     def _claim(self, wanted: int) -> tuple[Any, Callable[[Any], None]]:
         """Return a claim of up to `wanted` messages; a claim of 0 passes all pending wake-ups on."""
         self._woken = False
-        return self._context.calls.ready_to_unack(wanted, **self._claim_options), self._on_claimed
+        return self.context.calls.ready_to_unack(wanted, **self._claim_options), self._on_claimed
 
     def _idle_time(self, *, claims: bool) -> float:
         """Return the seconds for which there is nothing to do unless something happens."""

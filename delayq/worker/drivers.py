@@ -149,6 +149,7 @@ class Driver:
         A stop waits for running callbacks, but not for Redis.
         """
         self.health.report(error)
+        self.health.turn()
         if self._stop_at is None:
             return True
         now = monotonic()
@@ -162,6 +163,7 @@ class Driver:
     def _report(self, result: StepResult) -> StepResult:
         """Add what has happened meanwhile to the result of a step."""
         result.now = monotonic()
+        self.health.turn()
         result.completions = self._buffer.drain()
         if self._buffer.stop_reason is not None and self._stop_at is None:
             self._stop_within(None)

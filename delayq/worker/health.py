@@ -1,9 +1,11 @@
-"""Whether a running consumer is healthy; calls the user's `on_health_change` when that changes."""
+"""Whether a running consumer is healthy and goes on; calls the user's `on_health_change` when that changes."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+
+from delayq.times import monotonic
 
 log = logging.getLogger("delayq.consumer")
 
@@ -18,6 +20,20 @@ class Health:
         """Start healthy; call `on_change` at each change."""
         self.error: Exception | None = None
         self._on_change = on_change
+        self._turns: dict[object, float] = {}
+
+    @property
+    def turned_at(self) -> float:
+        """The local time since which each of its loops has turned, or has tried to reach Redis."""
+        return min(self._turns.copy().values(), default=monotonic())  # a copy: other threads add to it
+
+    def turn(self, loop: object = None) -> None:
+        """Note that a loop goes on; a worker has one for each server."""
+        self._turns[loop] = monotonic()
+
+    def end(self, loop: object) -> None:
+        """Note that one of several loops has ended."""
+        self._turns.pop(loop, None)
 
     def report(self, error: Exception | None) -> None:
         """Set the error of the last call, None if it succeeded. An exception of `on_change` is logged."""

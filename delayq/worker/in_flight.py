@@ -15,6 +15,7 @@ from delayq.options import Settings
 from delayq.worker.disposition import Completion
 from delayq.worker.holding import HeldScopes
 from delayq.worker.message import Batch, InFlightDelivery, deliveries_of
+from delayq.worker.meter import new_meter
 from delayq.worker.prefetch import MAX_UNSTARTED, Prefetch
 from delayq.worker.tally import Tally
 from delayq.worker.time_limits import Overdue, TimeLimits
@@ -52,6 +53,7 @@ class InFlight:
         """Whether to look which messages are asked to stop."""
         self.heartbeat_at = 0.0
         self.tally = Tally() if calls.capabilities.has(Feature.HISTORY) else None
+        self.meter = new_meter()
         self.prefetch = Prefetch(settings, batch)
         self._last_load: _Load | None = None
         self._calls = calls
@@ -81,6 +83,8 @@ class InFlight:
         self.deliveries |= dict.fromkeys(added)
         if self.tally is not None:
             self.tally.delivered += len(added)
+        if self.meter is not None:
+            self.meter.delivered += len(added)
         for delivery in added:
             if (timeout := delivery.attributes.timeout) > 0:
                 delivery.timeout, self.limits.limited = timeout, True
@@ -94,6 +98,8 @@ class InFlight:
         self.refresh()
         if self.tally is not None:
             self.tally.complete(completions)
+        if self.meter is not None:
+            self.meter.complete(completions)
         pop = self.deliveries.pop
         for deliveries, _, _, _, _ in completions:
             for delivery in deliveries:

@@ -164,6 +164,7 @@ class PoolState:
     def _report_of(self, server: ServerLoop, result: StepResult) -> StepResult:
         """Add what has happened meanwhile to the result of a step."""
         result.now = monotonic()
+        self.health.turn(server)
         if self.pool.stop_reason is not None and self._stop_at is None:
             self.stop(None)
         result.stop_at = None if self._stop_at is None else min(self._stop_at, server.give_up_at)
@@ -177,6 +178,7 @@ class PoolState:
 
     def _retries(self, server: ServerLoop, error: Exception) -> bool:
         self._report_error(server, error)
+        self.health.turn(server)
         return server.waits_for_server(self._stop_at)
 
     def _start(self, deliveries: list[InFlightDelivery]) -> None:
@@ -256,6 +258,8 @@ class PoolDriver(PoolState, ThreadDriver):
         except BaseException as error:  # noqa: BLE001 - raised by `run`
             self._failure = self._failure or error
             self.stop(None)  # a worker serves all of its queues or none
+        finally:
+            self.health.end(server)
 
     def _drive(self, server: ServerLoop) -> None:
         server.loop.on_change = partial(self._listen, server)

@@ -12,7 +12,7 @@ from delayq.worker.disposition import Completion, Disposition
 _ACK = Disposition.ACK
 _NOT_STARTED = (Disposition.RELEASE, Disposition.STOP, Disposition.LEAVE, Disposition.NOTHING)
 """What was not started, or is delivered anew as the same attempt, or was settled by hand, which is looked at apart."""
-_COUNTED_AS = {
+COUNTED_AS = {
     Disposition.ACK: "acked",
     Disposition.DISCARD: "discarded",
     Disposition.DROP: "discarded",
@@ -23,7 +23,7 @@ _COUNTED_AS = {
     Disposition.SNOOZE: "released",
     Disposition.LEAVE: "released",
 }
-_BY_HAND = {"ack": "acked", "complete": "acked", "nack": "nacked", "reject": "rejected", "release": "released"}
+BY_HAND = {"ack": "acked", "complete": "acked", "nack": "nacked", "reject": "rejected", "release": "released"}
 """What the scripts count that settle a message by hand."""
 
 
@@ -51,7 +51,7 @@ class Tally:
             for delivery in deliveries:
                 claimed, batch = delivery.claimed, delivery.batch
                 if delivery.by_hand:
-                    self.outcomes[_BY_HAND[delivery.by_hand]] += 1
+                    self.outcomes[BY_HAND[delivery.by_hand]] += 1
                     if delivery.by_hand == "release":
                         continue
                 elif not started:
@@ -67,7 +67,7 @@ class Tally:
 
     def settle(self, disposition: Disposition, number: int) -> None:
         """Count what Redis has settled."""
-        self.outcomes[_COUNTED_AS[disposition]] += number
+        self.outcomes[COUNTED_AS[disposition]] += number
 
     def take(self) -> HourCounts | None:
         """Return what was counted, and begin anew; None for nothing."""

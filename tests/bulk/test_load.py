@@ -227,7 +227,7 @@ def test_window_of_a_load_keeps_how_many_ids_the_queue_remembers(redis_url, redi
 
 def test_rate_is_limited(redis_url, monkeypatch):
     waited = []
-    monkeypatch.setattr("delayq.bulk.message_sender.RateLimiter.wait", lambda _, rows: waited.append(rows))
+    monkeypatch.setattr("delayq.bulk.table_sender.RateLimiter.wait", lambda _, rows: waited.append(rows))
     load(hours(10), "q", url=redis_url, max_rows_per_second=4)
     assert waited == [4, 4, 2]
 

@@ -337,7 +337,7 @@ def test_main_is_a_click_group():
 def test_help_of_worker_lists_its_options_in_groups(cli):
     groups = dict(re.findall(r"^(\S[^\n]*):\n((?:  [^\n]*\n)+)", cli("worker", "--help").out, re.MULTILINE))
     ways = [f"With --deliver {way}" for way in ("webhook", "smtp", "command")]
-    common = ["Options", "Many queues, one pool", "Replacing processes in time", "Logging"]
+    common = ["Options", "Many queues, one pool", "Replacing processes in time", "Metrics and probes", "Logging"]
     assert list(groups) == [*common, "Delivery without code", *ways]
     options = {title: set(re.findall(r"^  (?:-\w, )?(--[\w-]+)", text, re.MULTILINE)) for title, text in groups.items()}
     assert options["Options"] == {"--concurrency", "--processes", "--grace", "--burst", "--help"}

@@ -339,6 +339,9 @@ UNSUPPORTED = [
             (("runs", "tasks"), "run ledger"),
             (("relay", "tasks", "others"), "delays"),
             (("forecast", "tasks"), "delays"),
+            (("search", "tasks", "ada"), "searching messages"),
+            (("export", "tasks"), "export and import"),
+            (("import", "tasks", "-"), "export and import"),
             (("doctor", "tasks"), "repair"),
             (("schedules", "list", "tasks"), "schedules"),
             (("schedules", "add", "tasks", "daily", "--every", "1d"), "schedules"),
@@ -369,9 +372,11 @@ COMMANDS = {
     "delayq dead": ("dead", "list", "tasks"),
     "delayq forecast": ("forecast", "tasks"),
     "delayq list": ("list", "tasks"),
+    "delayq search": ("search", "tasks", "ada"),
     "delayq show": ("show", "tasks", "7"),
     "delayq workers": ("workers", "tasks"),
     "delayq history": ("history", "tasks"),
+    "delayq metrics": ("metrics", "tasks", "--once"),
     "delayq health": ("health", "tasks"),
     "delayq cancel": ("cancel", "tasks", "7"),
     "delayq reschedule": ("reschedule", "tasks", "7", "--delay", "1h"),
@@ -379,6 +384,8 @@ COMMANDS = {
     "delayq resume": ("resume", "tasks"),
     "delayq limits": ("limits", "list", "tasks"),
     "delayq purge": ("purge", "tasks", "--yes"),
+    "delayq export": ("export", "tasks"),
+    "delayq import": ("import", "tasks", "-"),
 }
 
 

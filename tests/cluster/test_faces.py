@@ -24,6 +24,7 @@ from delayq import (
     ServerError,
 )
 from delayq.cli import main
+from delayq.metrics import QueueCollector
 from tests.support.faces import Blocking
 from tests.support.processes import run
 
@@ -203,6 +204,25 @@ def test_command_line_worker_consumes(deployment, prefix, tmp_path):
         done = run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         assert (done.returncode, sorted(done.stdout.splitlines())) == (0, ["got one", "got two"]), done.stderr
         assert queue.counts().living == 0
+
+
+def test_metrics_of_queues_on_all_nodes(deployment, prefix):
+    names = [f"queue-{number}" for number in range(6)]
+    for name in names:
+        with DelayQueue(name, url=deployment.url, prefix=prefix, lateness_slo="99% within 1s") as queue:
+            queue.send_delay_msg(1, "1h")
+    for given in (names, []):
+        collector = QueueCollector(*given, url=deployment.url, prefix=prefix)
+        assert collector.unready() == ""
+        found = {
+            (sample.name, sample.labels["queue"]): sample.value
+            for family in collector.collect()
+            for sample in family.samples
+            if "queue" in sample.labels and sample.labels.get("state", "pending") == "pending"
+        }
+        assert {found["delayq_messages", name] for name in names} == {1}
+        assert {found["delayq_slo_objective_ratio", name] for name in names} == {0.99}
+        collector.close()
 
 
 def test_scripts_are_loaded_into_every_node(deployment, prefix):

@@ -429,6 +429,12 @@ def has_a_history(worker):
     assert (total.delivered, total.acked) == (1, 1)
 
 
+def searches(worker):
+    worker.send_many([b"a needle", b"hay"])
+    page = worker.do(lambda: worker.queue.search("needle"))
+    assert ([match.where for match in page.matches], page.searched) == ([("payload",)], 2)
+
+
 def reads_one(worker):
     worker.send(b"payload", id="7")
     if hasattr(worker.queue, "get_item_data"):
@@ -595,6 +601,7 @@ CHECKS = {
     Feature.HISTORY: Check(has_a_history, none_of("history")),
     Feature.GET: Check(reads_one),
     Feature.LIST: Check(lists),
+    Feature.SEARCH: Check(searches, none_of("search")),
     Feature.PURGE: Check(purges, none_of("purge")),
     Feature.PAUSE: Check(pauses, none_of("pause", "resume")),
     Feature.LIMITS: Check(limits_starts, none_of("limits")),
@@ -608,7 +615,7 @@ CHECKS = {
 }
 
 
-OF_COMMANDS = {Feature.REGISTRY, Feature.REMINDERS, Feature.SPARK}
+OF_COMMANDS = {Feature.REGISTRY, Feature.REMINDERS, Feature.SPARK, Feature.EXPORT}
 """Features of other objects than queues; the tests of the command line try them with every engine."""
 
 

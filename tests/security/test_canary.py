@@ -97,6 +97,8 @@ def instances(url) -> dict[str, Any]:
         taken["Message"], other = lease
         other.reject("no such user")
         taken["MessageInfo"], taken["Page"] = queue.get("a"), queue.list("active")
+        taken["SearchPage"] = queue.search(CANARY)
+        taken["Match"] = taken["SearchPage"].matches[0]
         assert taken["MessageInfo"].payload == PAYLOAD
         taken |= {
             "Counts": queue.counts(),
@@ -438,9 +440,10 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     "preload": [[]],
     "docs": [[], ["security"]],
     "doctor": [[], ["--repair"]],
+    "import": [["q", "-"], ["broken", "-"], ["q", "-", "--on-error", "collect"], ["q", "gone.jsonl"]],
     "check": [["canary_app:queue"], ["canary_app:queue", "--json"]],
 }
-SHOWING = {"list", "show", "dead list"}
+SHOWING = {"list", "show", "search", "export", "dead list"}
 """The verbs that are for looking at payloads: they hide passwords all the same."""
 VERBS = [" ".join(words) for words in commands(main) if words[0] not in ("spark", "demo", "torture")]
 
@@ -506,6 +509,8 @@ def test_inspecting_shows_payloads(url):
         ["show", "q", "m"],
         ["show", "q", "m", "--json"],
         ["dead", "list", "q", "--json"],
+        ["search", "q", CANARY],
+        ["export", "q"],
     ):
         assert CANARY in run(url, *line)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import io
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
@@ -288,6 +289,9 @@ OPERATIONS = {
     "counts": Operation(lambda q: q.counts().dead == 1),
     "stats": Operation(lambda q: q.stats().totals["sent"] == 5),
     "list": Operation(lambda q: [len(q.list(state).messages) for state in State] == [1, 1, 1, 1, 0, 0, 0, 1, 0]),
+    "search": Operation(
+        lambda q: [match.message.id for match in q.search("no such", where="error").matches] == ["rejected"]
+    ),
     "forecast": Operation(lambda q: sum(bucket.total for bucket in q.forecast("1d").buckets) == 2),
     "check": Operation(lambda q: q.callback(print) and q.check().checked == 4),
     "events": Operation(lambda q: next(iter(q.events())).kind == "sent" and next(iter(q.events(1, follow=True)))),
@@ -390,6 +394,22 @@ def scene(admin) -> None:
         admin.hset(keys.meta, "schedules_at", 4_102_444_800_000)
         with queue.lease() as message:
             message.release()
+
+
+@pytest.mark.usefixtures("scene")
+def test_inspector_exports_and_producer_imports(guarded):
+    from delayq.bulk import export_messages, import_messages
+
+    lines = io.BytesIO()
+    found = export_messages("reminders", lines, url=url_of(guarded, Role.INSPECTOR))
+    assert found == {"pending": 1, "ready": 1, "active": 1, "backoff": 1, "dead": 1}
+    done = import_messages(io.BytesIO(lines.getvalue()), "copy", url=url_of(guarded, Role.PRODUCER))
+    assert (done.new, done.dead) == (4, 1)
+    with pytest.raises(ServerError):
+        export_messages("reminders", io.BytesIO(), url=url_of(guarded, Role.PRODUCER))
+    for role in (Role.CONSUMER, Role.INSPECTOR):
+        with pytest.raises(ServerError):
+            import_messages(io.BytesIO(lines.getvalue()), "copy", url=url_of(guarded, role))
 
 
 def contents(client: redis.Redis) -> dict[bytes, Any]:

@@ -94,6 +94,9 @@ class History:
     def settle(self, op: str, id: str, token: int, status: str = "1", *, by: str = "worker", **more: Any):
         return self._call(by, op, status, ids=[id], tokens=[token], **more)
 
+    def hold(self, name: str, lasts: int, status: str = "1", *, by: str = "worker", **more: Any):
+        return self._call(by, "hold", status, name=name, lasts=lasts, **more)
+
     def start(self, id: str, token: int, *, by: str = "worker", server: int | None = None):
         self._write(
             by, StartRecord(at=self._now, id=id, token=token, server=SERVER + (self.time if server is None else server))

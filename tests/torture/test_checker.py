@@ -103,6 +103,14 @@ VALID = {
     .claim("a", 2, by="other", attempt=2)
     .settle("ack", "a", 2, by="other")
     .finish(counters={"sent": 1, "acked": 1}),
+    "claimed while other names are paused": History()
+    .send("a", "b")
+    .fault("pause-name", breaks_leases=False, name="good")
+    .after(-8)
+    .claim("a", 1, name="slow")
+    .claim("b", 2)
+    .settle("ack", "a", 1)
+    .settle("ack", "b", 2),
     "claimed as the pause began, and after it": History()
     .send("a", "b")
     .fault("pause", breaks_leases=False)
@@ -313,6 +321,12 @@ INVALID = {
     .fault("pause", breaks_leases=False)
     .after(-8)
     .claim("a", 1)
+    .settle("ack", "a", 1),
+    ("pauses", "claimed while its name is paused"): History()
+    .send("a")
+    .fault("pause-name", breaks_leases=False, name="good")
+    .after(-8)
+    .claim("a", 1, name="good")
     .settle("ack", "a", 1),
     ("limits", "more than may run at a time"): History(slow=LimitRecord(running=1))
     .send("a", "b")

@@ -70,6 +70,35 @@ ALLOWED = {
     "another in place of one whose return has no reply": go_on(
         started(1, 1).settle("release", "b", 101, outcome="unanswered"), 1
     ),
+    "what is held back, once its time is over": History()
+    .send("a")
+    .hold("mail", 20)
+    .after(20)
+    .claim("a", 1, name="mail"),
+    "what began to be claimed before it was held back": History()
+    .send("a")
+    .hold("mail", 20)
+    .after(-2)
+    .claim("a", 1, name="mail"),
+    "others while a name is held back": History().send("a").hold("mail", 20).claim("a", 1, name="good"),
+    "what is not held back, as there are too many limits": History()
+    .send("a")
+    .hold("mail", 20, "0")
+    .claim("a", 1, name="mail"),
+    "what nobody knows to be held back": History()
+    .send("a")
+    .hold("mail", 20, outcome="unanswered")
+    .claim("a", 1, name="mail"),
+    "what is held back no more since the server forgot it": History()
+    .send("a")
+    .hold("mail", 20)
+    .fault("power", lasting=1, lost=1)
+    .claim("a", 1, name="mail"),
+    "what is held back until a time that the clock has reached by being set": History()
+    .send("a")
+    .hold("mail", 20)
+    .fault("clock", lasting=1, shift=100)
+    .claim("a", 1, name="mail"),
     "the burst again after the clock was set": go_on(started(1, 1).fault("clock", lasting=1, shift=9), 1, 1),
 }
 
@@ -113,6 +142,14 @@ FORBIDDEN = {
     "another in place of one that was not returned": (
         go_on(started(1, 1).settle("release", "b", 101, "0"), 1),
         "3 of mail start",
+    ),
+    "one that is held back": (
+        History().send("a").hold("mail", 20).after(10).claim("a", 1, name="mail"),
+        "mail starts while it is held back for 20 ms",
+    ),
+    "one that was held back already": (
+        History().send("a").hold("mail", 20, "2").after(10).claim("a", 1, name="mail"),
+        "mail starts while it is held back for 20 ms",
     ),
     "too fast after the server forgot": (
         go_on(started(1).fault("power", lost=1), 1, 1, 1),

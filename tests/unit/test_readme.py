@@ -24,7 +24,7 @@ import redis
 from click.testing import CliRunner
 
 import delayq
-from delayq import Backoff, ConfigurationError, DelayQueue, QueueOptions, State, streams, workqueue
+from delayq import Backoff, ConfigurationError, DelayQueue, QueueOptions, State, metrics, streams, workqueue
 from delayq.broker.keys import Keys
 from delayq.cli import main as cli
 from delayq.options import read_settings
@@ -218,7 +218,7 @@ def test_classes_exist(page):
     for code in inline(page):
         if re.fullmatch(r"([A-Z][a-z]+){2,}(\(.*\))?", code):
             name = code.partition("(")[0]
-            assert any(hasattr(package, name) for package in (delayq, streams, workqueue)), code
+            assert any(hasattr(package, name) for package in (delayq, metrics, streams, workqueue)), code
 
 
 def commands(page: Path) -> list[str]:

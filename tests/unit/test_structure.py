@@ -51,7 +51,7 @@ LAYERS = [
     {"schedules"},
     {"worker"},
     {"queue"},
-    {"streams", "workqueue", "reminders", "migrate"},
+    {"streams", "workqueue", "reminders", "migrate", "metrics"},
     {"bulk"},
     {"testing", "spark", "delivery"},
     {"demo"},

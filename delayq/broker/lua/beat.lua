@@ -1,6 +1,6 @@
 -- Stores what a consumer tells of itself, and until when this counts; or removes it, when the consumer stops. Adds what it
--- has counted to the record of this hour. Removes some of those that have been silent for long, so that what crashed
--- consumers leave does not pile up, and some of the hours that are too old.
+-- has counted to the record of this hour and to the total. Removes some of those that have been silent for long, so that
+-- what crashed consumers leave does not pile up, and some of the hours that are too old.
 -- KEYS: workers hash, beats zset, history hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), consumer, lasts (ms for which it counts; 0 to remove it), kept (ms for which an
 --   entry is kept after its end), entry (what it tells; see `broker.worker_entries`), hours
@@ -28,7 +28,7 @@ end
 
 local now = math.floor(clock(override) / 1000)
 local hour = math.floor(now / 3600000)
-local stored = redis.call('HMGET', history, 'first', hour)
+local stored = redis.call('HMGET', history, 'first', hour, 'total')
 local first, old = math.min(tonumber(stored[1]) or hour, hour), {}
 for at = first, math.min(first + 100, hour - hours) - 1 do old[#old + 1] = at end
 local over = redis.call('ZRANGEBYSCORE', beats, '-inf', now - kept, 'LIMIT', 0, 100)
@@ -51,5 +51,7 @@ if lasts ~= '0' then
 end
 if #old > 0 then redis.call('HDEL', history, unpack(old)) end
 if #old > 0 or counts ~= '' then redis.call('HSET', history, 'first', first + #old) end
-if counts ~= '' then redis.call('HSET', history, hour, add(stored[2] or '', counts)) end
+if counts ~= '' then
+  redis.call('HSET', history, hour, add(stored[2] or '', counts), 'total', add(stored[3] or '', counts))
+end
 return remember(replies, slot, sequence, now, string.format('%d', removed))

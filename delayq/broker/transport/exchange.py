@@ -11,14 +11,23 @@ from hiredis import pack_command
 from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.transport.call_slots import CallSlot
 
-pack: Callable[[Any], bytes] = pack_command
-
+_pack: Callable[[Any], bytes] = pack_command
+_NUMBERS = frozenset((int, float))
 Address = tuple[str, int]
 """Host and port of a server."""
 Request = ScriptCall[Any] | RedisCommand[Any]
 Requests = Iterable[Request]
 Replies = list[Any] | Exception | None
 """The replies to an exchange, or the error of the connection."""
+
+
+def pack(words: Iterable[Any]) -> bytes:
+    """Return a command as it goes over the wire.
+
+    Numbers are made text here: hiredis 3.5 would crash the process if a signal handler raised, as Ctrl-C does, while
+    it does so.
+    """
+    return _pack(tuple([str(word) if word.__class__ in _NUMBERS else word for word in words]))
 
 
 class NotConnectedError(Exception):

@@ -72,9 +72,12 @@ class DelayEngine(CallbackEngine):
     def plant(self, task: ProcessTask, direct: Executor) -> None:
         plant(direct, Keys.of(task.prefix, task.queue), TYPES)
 
-    def pause(self, task: ProcessTask, direct: Executor, seconds: float) -> None:
-        calls = Calls(Keys.of(task.prefix, task.queue))
-        direct.run([calls.pause(f"+{seconds * 1000:.0f}", "torture") if seconds else calls.resume()])
+    def pause(self, task: ProcessTask, direct: Executor, seconds: float, name: str) -> None:
+        calls, until = Calls(Keys.of(task.prefix, task.queue)), f"+{seconds * 1000:.0f}"
+        if name:
+            direct.run([calls.limit(name, paused=until if seconds else "-", reason="torture")])
+        else:
+            direct.run([calls.pause(until, "torture") if seconds else calls.resume()])
 
     def prepare(self, queue: Any) -> None:
         for name, limit in LIMITS.items():

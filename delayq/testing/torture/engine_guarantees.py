@@ -24,7 +24,7 @@ class Guarantees(NamedTuple):
 GUARANTEES = {
     "delay": Guarantees(),
     "streams": Guarantees(
-        unsupported_faults={"pause": "a stream cannot be paused"},
+        unsupported_faults=dict.fromkeys(("pause", "pause-name"), "a stream cannot be paused"),
         inapplicable_rules={
             "never early": "a stream has no due times",
             "counters": "it keeps no totals",
@@ -40,6 +40,7 @@ GUARANTEES = {
             "exit": "no consumer that could be left running",
             "foreign": "no key that other programs must not write",
             "pause": "a work queue cannot be paused",
+            "pause-name": "its items have no names",
         },
         inapplicable_rules={
             "never early": "a work queue has no due times",

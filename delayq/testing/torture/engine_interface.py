@@ -89,8 +89,8 @@ class Engine(ABC):
         """Write into every key of the queue what no process of ours would, under new ids: see `planted_id`."""
         raise NotImplementedError
 
-    def pause(self, task: ProcessTask, direct: Executor, seconds: float) -> None:
-        """Pause the queue for so many seconds at most, or resume it if there are none."""
+    def pause(self, task: ProcessTask, direct: Executor, seconds: float, name: str) -> None:
+        """Pause the queue, or a name if there is one, for so many seconds at most; resume it if there are none."""
         raise NotImplementedError
 
     def prepare(self, queue: Any) -> None:  # noqa: B027 - optional

@@ -15,6 +15,7 @@ from delayq.testing.torture.history import FaultRecord, Recorder, now
 from delayq.testing.torture.process_task import EXIT_SIGNAL
 from delayq.testing.torture.processes import STOP_TIMEOUT, ManagedProcess, Processes
 from delayq.testing.torture.round_plan import PlannedFault
+from delayq.testing.torture.workload import PAUSED
 
 POLL = 0.02
 """Seconds between two checks of what a fault waits for."""
@@ -45,8 +46,8 @@ class FaultContext:
     """Is called when a fault happens, with what it does."""
     plant: Callable[[], None]
     """Writes into every key of the queue what no process of ours would."""
-    pause: Callable[[float], None]
-    """Pauses the queue for so many seconds at most; with 0, resumes it."""
+    pause: Callable[[float, str], None]
+    """Pauses the queue, or a name, for so many seconds at most; with 0, resumes it."""
     server_fault: bool = False
     """Whether a fault is hitting the server."""
 
@@ -185,15 +186,19 @@ def _foreign(context: FaultContext, planned: PlannedFault) -> FaultSteps:
     context.record(planned, at, breaks_leases=False)
 
 
-def _pause(context: FaultContext, planned: PlannedFault) -> FaultSteps:
-    """Pause the queue; a resumption that a crash undoes must not be missed for ever."""
-    context.pause(planned.lasts + PAUSE_MARGIN)
+def _pause(context: FaultContext, planned: PlannedFault, name: str = "") -> FaultSteps:
+    """Pause the queue or a name; a resumption that a crash undoes must not be missed for ever."""
+    context.pause(planned.lasts + PAUSE_MARGIN, name)
     at = now()
-    context.announce(planned, f"for {planned.lasts:.1f} s")
+    context.announce(planned, f"{name} for {planned.lasts:.1f} s".strip())
     yield planned.lasts
     until = now()
-    context.pause(0)
-    context.record(planned, at, until=until, breaks_leases=False)
+    context.pause(0, name)
+    context.record(planned, at, until=until, name=name, breaks_leases=False)
+
+
+def _pause_name(context: FaultContext, planned: PlannedFault) -> FaultSteps:
+    return _pause(context, planned, PAUSED[round(planned.target)])
 
 
 def _password(context: FaultContext, planned: PlannedFault) -> FaultSteps:
@@ -249,7 +254,7 @@ def _slow_fsync(context: FaultContext, planned: PlannedFault) -> FaultSteps:
 
 _CLIENT_FAULTS = (_kill, _stop, _term, _exit, _replies, _cut, _refuse)
 _SERVER_FAULTS = (_server_kill, _power, _flush, _flushall, _password, _memory, _disk, _clock, _slow_fsync)
-_QUEUE_FAULTS = (_foreign, _pause)
+_QUEUE_FAULTS = (_foreign, _pause, _pause_name)
 _FAULTS = {
     fault.__name__.strip("_").replace("_", "-"): fault for fault in (*_CLIENT_FAULTS, *_SERVER_FAULTS, *_QUEUE_FAULTS)
 }

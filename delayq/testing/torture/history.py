@@ -24,7 +24,7 @@ SYNC_EVERY = 0.5
 """Seconds between two fsyncs: only a crash of the machine itself can take what was written since the last one."""
 
 Settlement = Literal["ack", "nack", "extend", "release", "reject"]
-CallName = Literal["send", "claim", Settlement, "cancel", "reschedule", "redrive", "dead_purge", "purge"]
+CallName = Literal["send", "claim", Settlement, "cancel", "reschedule", "redrive", "dead_purge", "purge", "hold"]
 Outcome = Literal["ok", "fail", "unknown"]
 """Executed; certainly not executed; unknown."""
 
@@ -86,6 +86,10 @@ class CallRecord(Record, tag="call", frozen=True):
     replace: bool = False
     lease: int = 0
     """Of a claim or an extend (ms)."""
+    name: str = ""
+    """Of a hold: the name of which nothing more is to start."""
+    lasts: int = 0
+    """Of a hold: for how long (ms)."""
 
 
 class ReplyRecord(Record, tag="reply", frozen=True):
@@ -139,6 +143,8 @@ class FaultRecord(Record, tag="fault", frozen=True):
     """If the server lost its last writes: the time (µs, as `at`) since which executed calls may be undone."""
     shift: int = 0
     """Milliseconds by which the server's clock was changed."""
+    name: str = ""
+    """The name of the messages that were paused; '' for all."""
 
 
 class FaultsEndedRecord(Record, tag="faults-ended", frozen=True):

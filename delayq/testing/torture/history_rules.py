@@ -57,11 +57,13 @@ def whole_calls(history: History) -> Iterator[Finding]:
 
 
 def paused(history: History) -> Iterator[Finding]:
-    """While the queue is paused, no claim gets a message."""
-    pauses = [fault for fault in history.faults if fault.kind == "pause"]
+    """While the queue is paused, no claim gets a message; while a name is, none of that name."""
+    pauses = [fault for fault in history.faults if fault.kind in ("pause", "pause-name")]
     for step in history.steps() if pauses else ():
-        if step.op == "claim" and any(one.at < step.began and step.ended < one.until for one in pauses):
-            yield step.id, "claimed while the queue was paused", (step,)
+        if step.op == "claim":
+            for one in pauses:
+                if one.at < step.began and step.ended < one.until and one.name in ("", step.name):
+                    yield step.id, f"claimed while {one.name or 'the queue'} was paused", (step,)
 
 
 def leftovers(history: History) -> Iterator[Finding]:

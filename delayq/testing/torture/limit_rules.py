@@ -33,7 +33,8 @@ class _Place(NamedTuple):
 
 
 def starts_over_limits(history: History) -> Iterator[Finding]:
-    """No more messages of a name run at a time, or start in a time, than its limit allows."""
+    """No more of a name run at a time, or start in a time, than its limit allows, and none while it is held back."""
+    yield from _start_while_held(history)
     limits = history.settings.limits if history.settings else {}
     by_name: dict[str, list[Step]] = defaultdict(list)
     for step in history.steps() if limits else ():
@@ -44,6 +45,28 @@ def starts_over_limits(history: History) -> Iterator[Finding]:
             yield from _too_many_run(history, limits[name], sorted(claims, key=lambda claim: claim.token))
         if limits[name].interval:
             yield from _too_many_start(history, limits[name], claims)
+
+
+def _start_while_held(history: History) -> Iterator[Finding]:
+    """Nothing of a name starts from the reply to a callback's request until its time is over."""
+    by_name: dict[str, list[Step]] = defaultdict(list)
+    for step in history.steps() if history.holds else ():
+        if step.op == "claim" and step.name:
+            by_name[step.name].append(step)
+    for hold in history.holds:
+        until = hold.began + (hold.lasts - CLOCK_STEP) * 1000
+        if hold.outcome == "ok" and hold.status != "0" and not _may_be_forgotten(history, hold, until):
+            for claim in by_name[hold.name]:
+                if hold.ended < claim.began and claim.ended < until:
+                    yield claim.id, f"{claim.name} starts while it is held back for {hold.lasts} ms", (hold, claim)
+
+
+def _may_be_forgotten(history: History, hold: Step, until: int) -> bool:
+    return any(
+        (fault.lost and fault.lost <= hold.ended and hold.began < fault.until)
+        or (fault.shift and fault.at < until and hold.began < fault.until)
+        for fault in history.faults
+    )
 
 
 def lose_limits(history: History) -> list[FaultRecord]:

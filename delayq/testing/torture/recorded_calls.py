@@ -158,6 +158,10 @@ class RecordedCalls(RecordedSettlements, Calls):
         entries = list(entries)
         return self.with_statuses(super().dead_purge(entries), "dead_purge", **_dead_letter_columns(entries))
 
+    def hold(self, name: str | None, delay: int, *, pause: int | None = None) -> ScriptCall[str]:
+        call = super().hold(name, delay, pause=pause)
+        return call if name is None or pause is not None else self.with_statuses(call, "hold", name=name, lasts=delay)
+
     def purge(self) -> ScriptCall[int]:
         return self.recorded(super().purge(), lambda _: {}, "purge")
 

@@ -44,6 +44,7 @@ FAULT_KINDS: dict[str, FaultKind] = {
     "flushall": FaultKind("Redis loses everything (FLUSHALL)", 0, server=True),
     "refuse": FaultKind("connections are cut and refused for a while", 4),
     "pause": FaultKind("the queue is paused for a while, and resumed", 10, server=True),
+    "pause-name": FaultKind("a name of messages is paused for a while, and resumed", 10, server=True),
 }
 MIN_SECONDS = 10.0
 """Seconds of a round, at least."""
@@ -92,7 +93,7 @@ class PlannedFault(msgspec.Struct, frozen=True, order=True):
     """Seconds from the beginning of the round."""
     kind: str
     target: float = 0.0
-    """The worker that it hits: 0 is the first, 1 the last of those that are running."""
+    """What it hits: 0 is the first, 1 the last of the workers that are running, or of the names."""
     lasts: float = 0.0
     """Seconds."""
     size: int = 0
@@ -162,7 +163,7 @@ def _draw(chance: random.Random, lease: float, kind: str, count: int, seconds: f
             lasts = lease * chance.uniform(1.1, 1.6)
         elif kind in ("server-kill", "power"):
             lasts = chance.choice((0.0, 0.0, 0.5))
-        elif kind in ("memory", "disk", "slow-fsync", "clock", "refuse", "password", "pause"):
+        elif kind in ("memory", "disk", "slow-fsync", "clock", "refuse", "password", "pause", "pause-name"):
             lasts = chance.uniform(0.5, 1.5)
         milliseconds = chance.choice((-1, 1)) * chance.choice((100, 1000, 5000))
         yield PlannedFault(at, kind, target, round(lasts, 3), milliseconds if kind == "clock" else size)

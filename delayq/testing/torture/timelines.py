@@ -43,7 +43,9 @@ class Step:
     retries: int = -1
     payload: str = ""
     name: str = ""
-    """The name of a claimed message."""
+    """The name of a claimed message, or of what is held."""
+    lasts: int = 0
+    """For how long a hold closes a name (ms)."""
     replaces: bool = False
     lease: int = 0
     server: int = 0
@@ -137,6 +139,8 @@ class History:
     unknown_claims: list[Step] = field(default_factory=list)
     """Claims without a reply: nobody knows which messages they took."""
     purges: list[Step] = field(default_factory=list)
+    holds: list[Step] = field(default_factory=list)
+    """The requests of callbacks to start nothing more of a name for a while."""
     processes: list[str] = field(default_factory=list)
     lines: int = 0
 
@@ -217,6 +221,9 @@ def _add_call(history: History, process: str, call: CallRecord, reply: ReplyReco
             facts["ended"] = reply.at
     if call.op == "purge":
         history.purges.append(Step(id="", status="1", **facts))
+    elif call.op == "hold":
+        status = reply.statuses if reply else ""
+        history.holds.append(Step(id="", name=call.name, lasts=call.lasts, status=status, **facts))
     elif call.op != "claim":
         facts |= {"replaces": call.replace, "lease": call.lease}
         columns = {"id": call.ids, "token": call.tokens, "due": call.dues, "retries": call.retries}

@@ -12,7 +12,7 @@ from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 from zlib import crc32
 
-from delayq.outcomes import Discard, Reject, Retry, Snooze
+from delayq.outcomes import Discard, RateLimited, Reject, Retry, Snooze
 from delayq.rates import Pace, check_limits
 from delayq.testing.torture.history import LimitRecord
 from delayq.testing.torture.process_task import ProcessTask
@@ -38,7 +38,7 @@ class MessageProfile(NamedTuple):
     fails: int = 0
     """Attempts that fail before one succeeds."""
     failure: str = "raise"
-    """How an attempt fails: `raise`, `false`, `retry`, `snooze`, the methods `nack` and `release`.
+    """How an attempt fails: `raise`, `false`, `retry`, `snooze`, `refuse`, the methods `nack` and `release`.
 
     `drop`: it is not settled.
     """
@@ -66,7 +66,7 @@ class MessageProfile(NamedTuple):
 
 
 PROFILES: dict[str, MessageProfile] = {
-    "good": MessageProfile(7688),
+    "good": MessageProfile(7588),
     "urgent": MessageProfile(200, priority=100),
     "idle": MessageProfile(200, priority=-1, fails=1),
     "kept": MessageProfile(160, priority=1, retention=5),
@@ -77,6 +77,7 @@ PROFILES: dict[str, MessageProfile] = {
     "worse": MessageProfile(100, fails=2),
     "later": MessageProfile(90, fails=1, failure="retry"),
     "snoozes": MessageProfile(10, fails=1000, failure="snooze"),
+    "refused": MessageProfile(100, fails=1000, failure="refuse"),
     "false": MessageProfile(100, fails=1, failure="false"),
     "doomed": MessageProfile(100, retries=1, fails=1000),
     "wrong": MessageProfile(50, success="reject"),
@@ -93,6 +94,8 @@ PROFILES: dict[str, MessageProfile] = {
 
 LIMITS: dict[str, dict[str, Any]] = {"slow": {"running": 4}, "flaky": {"rate_limit": "100/s", "burst": 2}}
 """Limits of names: what starts of a profile, for engines that have limits. They hold something back in every run."""
+PAUSED = ("good", "slow")
+"""The names that are paused: most messages have the one, and the other is limited."""
 
 
 def _limit_record(rate_limit: str | None = None, burst: int | None = None, running: int | None = None) -> LimitRecord:
@@ -150,6 +153,7 @@ class CallbackBehavior(NamedTuple):
         outcomes = {
             "retry": Retry("again", delay=BACKOFF),
             "snooze": Snooze(BACKOFF),
+            "refuse": RateLimited(BACKOFF, scope="name"),
             "reject": Reject("wrong"),
             "discard": Discard("stale"),
         }
@@ -163,12 +167,12 @@ class CallbackBehavior(NamedTuple):
 def behavior_of(payload: bytes, attempt: int, number: int, lease: float) -> CallbackBehavior:
     """Return what to do with an attempt; `number` differs for each.
 
-    A release or snooze is not charged as an attempt, so `number` decides whether to do it once more.
+    A release, a snooze or a refusal is not charged as an attempt, so `number` decides whether to do it once more.
     """
     profile = profile_of(payload)
     drawn = crc32(b"%d" % number)
     takes = profile.duration(drawn % 100 / 100, lease)
-    fails = drawn % 2 if profile.failure in ("release", "snooze") else attempt <= profile.fails
+    fails = drawn % 2 if profile.failure in ("release", "snooze", "refuse") else attempt <= profile.fails
     if fails and profile.failure in ("nack", "release"):
         return CallbackBehavior(takes, "failed", profile.failure)
     if fails:

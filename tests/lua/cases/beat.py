@@ -38,10 +38,13 @@ COUNTED = write_counts(COUNTS)
 HOUR_NOW = NOW // HOUR
 OLDEST = HOUR_NOW - KEPT_HOURS
 _TALLIED = calls.beat("w", ENTRY, COUNTS)
+_TWICE = write_counts(HourCounts(6, 4, 0, 2, busy=10_000_000_000_000_000))
+_ONE_MORE = write_counts(COUNTS._replace(delivered=4))
 
 
-def hours(first: int | str, records: Mapping[int, str]) -> World:
-    return World(history={"first": f"{first}", **{f"{hour}": text for hour, text in records.items()}})
+def hours(first: int | str, records: Mapping[int, str], total: str = "") -> World:
+    told = {"total": total} if total else {}
+    return World(history={"first": f"{first}", **{f"{hour}": text for hour, text in records.items()}, **told})
 
 
 _OLD = {OLDEST - 150 + number: "1" for number in range(151)}
@@ -65,71 +68,71 @@ CASES = [
     Case("a stop when another is silent for too long", _W + told({"v": LONG_AGO}), stop(), 2, World()),
     Case("a stop after a long silence", told({"w": LONG_AGO}), stop(), 1, World()),
     # what it has counted
-    Case("counts of a new hour", World(), _TALLIED, 0, _W + hours(HOUR_NOW, {HOUR_NOW: COUNTED})),
+    Case("counts of a new hour", World(), _TALLIED, 0, _W + hours(HOUR_NOW, {HOUR_NOW: COUNTED}, COUNTED)),
     Case(
         "counts of a new hour beside another",
-        hours(OLDEST, {OLDEST: "7"}),
+        hours(OLDEST, {OLDEST: "7"}, "7 0 0 0 5"),
         _TALLIED,
         0,
-        _W + hours(OLDEST, {OLDEST: "7", HOUR_NOW: COUNTED}),
+        _W + hours(OLDEST, {OLDEST: "7", HOUR_NOW: COUNTED}, write_counts(COUNTS._replace(delivered=10, rejected=5))),
     ),
     Case(
         "counts of the same hour",
-        hours(HOUR_NOW, {HOUR_NOW: COUNTED}),
+        hours(HOUR_NOW, {HOUR_NOW: COUNTED}, COUNTED),
         _TALLIED,
         0,
-        _W + hours(HOUR_NOW, {HOUR_NOW: write_counts(HourCounts(6, 4, 0, 2, busy=10_000_000_000_000_000))}),
+        _W + hours(HOUR_NOW, {HOUR_NOW: _TWICE}, _TWICE),
     ),
     Case(
         "counts beside fewer",
         hours(HOUR_NOW, {HOUR_NOW: "10 20"}),
         _TALLIED,
         0,
-        _W + hours(HOUR_NOW, {HOUR_NOW: write_counts(COUNTS._replace(delivered=13, acked=22))}),
+        _W + hours(HOUR_NOW, {HOUR_NOW: write_counts(COUNTS._replace(delivered=13, acked=22))}, COUNTED),
     ),
     Case(
         "counts beside those of a later version",
-        hours(HOUR_NOW, {HOUR_NOW: f"{COUNTED} 17"}),
+        hours(HOUR_NOW, {HOUR_NOW: f"{COUNTED} 17"}, f"{COUNTED} 18"),
         calls.beat("w", ENTRY, HourCounts(1)),
         0,
-        _W + hours(HOUR_NOW, {HOUR_NOW: f"{write_counts(COUNTS._replace(delivered=4))} 17"}),
+        _W + hours(HOUR_NOW, {HOUR_NOW: f"{_ONE_MORE} 17"}, f"{_ONE_MORE} 18"),
     ),
     Case(
         "counts at a stop",
         _W,
         calls.beat("w", None, COUNTS),
         1,
-        hours(HOUR_NOW, {HOUR_NOW: COUNTED}),
+        hours(HOUR_NOW, {HOUR_NOW: COUNTED}, COUNTED),
     ),
     Case(
         "counts after the clock went back",
         hours(HOUR_NOW + 5, {HOUR_NOW + 5: "1"}),
         _TALLIED,
         0,
-        _W + hours(HOUR_NOW, {HOUR_NOW: COUNTED, HOUR_NOW + 5: "1"}),
+        _W + hours(HOUR_NOW, {HOUR_NOW: COUNTED, HOUR_NOW + 5: "1"}, COUNTED),
     ),
-    Case("no counts", hours(OLDEST, {OLDEST: "7"}), beat(), 0, _W + hours(OLDEST, {OLDEST: "7"})),
+    Case("no counts", hours(OLDEST, {OLDEST: "7"}, "9"), beat(), 0, _W + hours(OLDEST, {OLDEST: "7"}, "9")),
     Case(
         "an hour that is too old",
-        hours(OLDEST - 1, {OLDEST - 1: "7", OLDEST: "8"}),
+        hours(OLDEST - 1, {OLDEST - 1: "7", OLDEST: "8"}, "15"),
         beat(),
         0,
-        _W + hours(OLDEST, {OLDEST: "8"}),
+        _W + hours(OLDEST, {OLDEST: "8"}, "15"),
     ),
     Case(
         "a hundred of the hours that are too old",
         hours(OLDEST - 150, _OLD),
         _TALLIED,
         0,
-        _W + hours(OLDEST - 50, dict(list(_OLD.items())[100:]) | {HOUR_NOW: COUNTED}),
+        _W + hours(OLDEST - 50, dict(list(_OLD.items())[100:]) | {HOUR_NOW: COUNTED}, COUNTED),
     ),
     # what another program has left
     Case(
         "a first hour that is none",
-        hours("x", {HOUR_NOW: "many"}),
+        hours("x", {HOUR_NOW: "many"}, "much"),
         _TALLIED,
         0,
-        _W + hours(HOUR_NOW, {HOUR_NOW: COUNTED}),
+        _W + hours(HOUR_NOW, {HOUR_NOW: COUNTED}, COUNTED),
     ),
     Case("an entry without an end", World(workers={"v": "{}"}), beat(), 1, _W),
     Case(

@@ -1,0 +1,88 @@
+"""Exports the messages of a queue to a file, which an import sends again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from delayq.bulk.connection import TargetQueue, check_queue, connect, context_of, target_of
+from delayq.bulk.export_file import ExportProgress, open_export
+from delayq.bulk.message_lines import encode_line, line_of
+from delayq.errors import ConfigurationError, short_repr
+from delayq.queue.stored_messages import StoredMessage, StoredPosition, read_stored
+from delayq.states import MESSAGE_STATES, State
+from delayq.times import Duration
+
+
+def export_messages(
+    queue: str,
+    file: str | Path | BinaryIO,
+    *,
+    states: Sequence[State | str] | None = None,
+    resume: bool = False,
+    url: str | None = None,
+    prefix: str = "delayq",
+    deadline: Duration | None = None,
+    report: Callable[[int], None] | None = None,
+) -> Mapping[str, int]:
+    """Write the messages in these states (all by default) to a file, one JSON object a line; returns how many by state.
+
+    A file whose name ends with `.parquet` becomes Parquet. A file appears when it is complete. With `resume`, an export
+    to it that was interrupted goes on. A stream gets the lines as they are read. The queue is read in short calls, with
+    the memory of a page; `report` is told after each how many messages are written.
+
+    What stays in its state meanwhile is exported. A message that changes its state may be exported twice, which an
+    import tells by its id, and one that becomes pending again may be missed: pause the queue for an exact copy.
+
+    Raises `ConfigurationError` if there is no such queue, and if the file cannot be written.
+    """
+    target = target_of(queue, url, prefix, deadline)
+    wanted = _states(states)
+    check_queue(target)
+    begun = ExportProgress(queue, prefix, list(wanted))
+    if not isinstance(file, str | Path):
+        counts: Counter[str] = Counter()
+        for messages, _ in _pages(target, wanted, StoredPosition()):
+            file.write(_lines(messages, counts))
+            _report(report, counts)
+        return dict(counts)
+    with open_export(Path(file), begun, resume=resume) as (out, progress):
+        counts = Counter(progress.counts)
+        for messages, position in _pages(target, wanted, progress.position):
+            out.write(_lines(messages, counts))
+            if position is None or position.is_lasting:
+                out.save(msgspec.structs.replace(begun, position=position, counts=dict(counts)))
+            _report(report, counts)
+        out.finish()
+    return dict(counts)
+
+
+def _pages(
+    target: TargetQueue, states: Sequence[State], position: StoredPosition | None
+) -> Iterator[tuple[list[StoredMessage], StoredPosition | None]]:
+    """Yield pages, each with the position after it."""
+    while position is not None:
+        messages, position = connect(target).perform(read_stored(context_of(target), position, states))
+        yield messages, position
+
+
+def _lines(messages: list[StoredMessage], counts: Counter[str]) -> bytes:
+    counts.update(str(message.state) for message in messages)
+    return b"".join([encode_line(line_of(message)) for message in messages])
+
+
+def _report(report: Callable[[int], None] | None, counts: Counter[str]) -> None:
+    if report is not None:
+        report(counts.total())
+
+
+def _states(states: Sequence[State | str] | None) -> tuple[State, ...]:
+    """Return which states are wanted, in the order of all."""
+    given = MESSAGE_STATES if states is None else states
+    if isinstance(given, str) or not given or not all(one in MESSAGE_STATES for one in given):
+        raise ConfigurationError(f"states must be some of {', '.join(MESSAGE_STATES)}, not {short_repr(states)}")
+    return tuple(state for state in MESSAGE_STATES if state in given)

@@ -1,0 +1,209 @@
+"""The lines of exported messages: one JSON object a message, written and read without loss.
+
+A payload is JSON if that gives back the same bytes, else text, else base64; `encoding` says which.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from delayq.broker.after_outage import check_prefix
+from delayq.broker.attributes import Attributes
+from delayq.broker.context import QueueContext
+from delayq.broker.keys import check_id
+from delayq.broker.requests import Outgoing
+from delayq.broker.same_id import check_holds
+from delayq.checks import check_int, check_retries
+from delayq.codec import encode_headers, inert, without_values
+from delayq.errors import ConfigurationError
+from delayq.queue.message_attributes import attributes_of
+from delayq.queue.stored_messages import StoredMessage
+from delayq.states import MESSAGE_STATES, State
+from delayq.text import iso
+from delayq.times import from_millis, timestamp
+
+ENDED = (State.DEAD, State.GARBAGE)
+"""The states of messages that no consumer will start any more."""
+MAX_SNOOZES = 1 << 53
+_Time = Annotated[datetime, msgspec.Meta(tz=True)]
+_Encoding = Literal["json", "text", "base64"]
+_encode = msgspec.json.Encoder().encode
+_decode_headers = msgspec.json.Decoder(dict[str, str]).decode
+
+
+class MessageLine(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A message as an export writes it; all but `id` and `payload` may be left out. Durations are in seconds.
+
+    An import takes no notice of `attempts`, `error`, `reason` and `died`, which a new message does not have.
+    """
+
+    id: str
+    state: State = State.PENDING
+    due: _Time | None = None
+    """At once if it is left out."""
+    retries: int | None = None
+    attempts: int = 0
+    payload: Any
+    encoding: _Encoding = "json"
+    headers: dict[str, str] | None = None
+    name: str | None = None
+    priority: int = 0
+    expires: _Time | None = None
+    expires_after: float | None = None
+    """In place of a time: how long after it is due."""
+    missed: Literal["dead", "drop"] = "dead"
+    after_outage: Literal["latest"] | None = None
+    timeout: float | None = None
+    retention: float | None = None
+    unique_for: float | None = None
+    unique_after: float | None = None
+    snoozes: int = 0
+    error: str = ""
+    reason: str = ""
+    died: _Time | None = None
+
+
+FIELDS = MessageLine.__struct_fields__
+"""The fields of a line, in their order."""
+_decode_line = msgspec.json.Decoder(MessageLine).decode
+
+
+def is_parquet(path: Path) -> bool:
+    """Return whether a file has the fields as columns of Parquet; any other has lines."""
+    return path.suffix.lower() == ".parquet"
+
+
+def line_of(message: StoredMessage) -> dict[str, Any]:
+    """Return the fields of a stored message, but for those that it does not have; the payload as JSON."""
+    payload, encoding = _readable(message.payload)
+    attributes = Attributes.of(message.attributes)
+    expires = attributes.expires
+    fields = {
+        "id": message.id,
+        "state": message.state,
+        "due": iso(from_millis(message.due)),
+        "retries": message.retries,
+        "attempts": message.attempts,
+        "payload": payload,
+        "encoding": encoding,
+    }
+    more = {
+        "headers": _decode_headers(message.headers) if message.headers else None,
+        "name": attributes.name,
+        "priority": attributes.priority,
+        "expires": iso(from_millis(int(expires))) if expires.isdecimal() else None,
+        "expires_after": _seconds(expires.removeprefix("+")) if expires.startswith("+") else None,
+        "missed": attributes.missed if expires or attributes.latest else None,
+        "after_outage": "latest" if attributes.latest else None,
+        "timeout": _seconds(attributes.timeout),
+        "retention": _seconds(attributes.retention),
+        "unique_for": _seconds(attributes.unique_for),
+        "unique_after": _seconds(attributes.unique_after),
+        "snoozes": attributes.snoozes,
+        "error": message.error,
+        "reason": message.reason,
+        "died": None if message.died is None else iso(from_millis(message.died)),
+    }
+    return fields | {name: value for name, value in more.items() if value}
+
+
+def encode_line(fields: Mapping[str, Any]) -> bytes:
+    """Return a line without control characters that a terminal would interpret."""
+    return f"{inert(_encode(fields))}\n".encode()
+
+
+def decode_line(line: bytes) -> MessageLine:
+    """Return a line of an export; raise `ConfigurationError` for any other, without quoting the payload."""
+    try:
+        return _decode_line(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise not_a_message(error) from None
+
+
+def not_a_message(error: Exception) -> ConfigurationError:
+    """Return the error of a line that is no message, without quoting it."""
+    return ConfigurationError(f"not an exported message: {without_values(error)}")
+
+
+def payload_bytes(line: MessageLine) -> bytes:
+    """Return the payload as it is stored; raise `ConfigurationError` if it is not of its encoding."""
+    if isinstance(line.payload, bytes):  # of a table, whose payloads are bytes
+        return line.payload
+    if line.encoding == "json":
+        return _encode(line.payload)
+    if not isinstance(line.payload, str):
+        raise ConfigurationError(f"payload must be a text, as its encoding is {line.encoding}")
+    try:
+        return line.payload.encode() if line.encoding == "text" else base64.b64decode(line.payload, validate=True)
+    except ValueError:
+        raise ConfigurationError(f"payload is not {line.encoding}, as its encoding says") from None
+
+
+def outgoing_of(line: MessageLine, context: QueueContext) -> Outgoing:
+    """Return the message to send for a line; raise `ConfigurationError` for values that it cannot have.
+
+    One that has ended begins anew, as with a redrive: it is due at once, and what was counted, has expired or was
+    superseded in its life before is left out.
+    """
+    if line.state not in MESSAGE_STATES:
+        raise ConfigurationError(f"state must be one of {', '.join(MESSAGE_STATES)}, not {line.state}")
+    again = line.state in ENDED
+    retries = context.settings.default_retries if line.retries is None else check_retries(line.retries)
+    return Outgoing(
+        check_id(line.id),
+        0 if line.due is None or again else f"@{timestamp(line.due, 'due')}",
+        retries,
+        payload_bytes(line),
+        encode_headers(line.headers) if line.headers else b"",
+        _attributes(line, context, again=again),
+    )
+
+
+def _attributes(line: MessageLine, context: QueueContext, *, again: bool) -> bytes:
+    if line.after_outage:
+        check_prefix(line.id)
+    expires = None if again else line.expires or line.expires_after
+    latest = None if again else line.after_outage
+    holds = check_holds(line.unique_for, line.unique_after, line.id, replace=False)
+    stored = attributes_of(
+        context,
+        0,  # one that was rescheduled may be due after it expires
+        name=line.name,
+        expires=expires,
+        missed=line.missed if expires is not None or latest else "dead",
+        priority=line.priority,
+        holds=holds,
+        retention=line.retention,
+        timeout=line.timeout,
+        after_outage=latest,
+    )
+    snoozes = check_int(line.snoozes, "snoozes", 0, MAX_SNOOZES)
+    return stored if again or not snoozes else Attributes.of(stored)._replace(snoozes=snoozes).encode()
+
+
+def _readable(stored: bytes) -> tuple[Any, _Encoding]:
+    try:
+        value = msgspec.json.decode(stored)
+        if _encode(value) == stored:
+            return value, "json"
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        pass
+    try:
+        return stored.decode(), "text"
+    except UnicodeDecodeError:
+        return base64.b64encode(stored).decode(), "base64"
+
+
+def _seconds(milliseconds: str | int) -> float | None:
+    """Return a stored duration in seconds; None for none, and for what is no duration."""
+    text = str(milliseconds)
+    if not text.isdecimal() or text == "0":
+        return None
+    whole, rest = divmod(int(text), 1000)
+    return whole + rest / 1000 if rest else whole

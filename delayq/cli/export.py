@@ -1,0 +1,76 @@
+"""`delayq export`: the messages of a queue as lines of JSON or as Parquet, for a backup or another queue."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from delayq.broker.engine import Feature
+from delayq.cli.exit_codes import CommandError, Exit
+from delayq.cli.options import json_option, queue_with, states_option
+from delayq.cli.output import print_json, print_note
+from delayq.cli.plan import open_bulk
+from delayq.cli.progress import progress_bars
+from delayq.cli.session import Session
+from delayq.text import pluralize
+
+
+@click.command()
+@queue_with(Feature.EXPORT)
+@click.argument("file", metavar="[FILE]", default="-", type=click.Path(path_type=Path))
+@states_option("Export")
+@click.option("--resume", is_flag=True, help="Go on with an export to FILE that was interrupted.")
+@json_option
+@click.pass_obj
+def export(
+    session: Session, /, queue: str, file: Path, *, states: tuple[str, ...], resume: bool, as_json: bool
+) -> None:
+    """Write the messages of QUEUE to FILE, for `delayq import`: a JSON object a line, or Parquet in a FILE.parquet.
+
+    Without a FILE the lines go to the standard output. FILE appears when it is complete. Results, schedules, limits and
+    settings are not exported, nor is what waits to follow a running message. While consumers work, a message that
+    changes its state may be in the file twice, and one that becomes pending again may be missing: `delayq pause` the
+    queue for an exact copy.
+
+    A line: {"id", "state", "due", "retries": those left, "attempts", "payload", "encoding": json, text or base64} and
+    what the message has of "headers", "name", "priority", "expires" or "expires_after", "missed", "after_outage",
+    "timeout", "retention", "unique_for", "unique_after", "snoozes", "error", "reason" and "died". Durations are in
+    seconds.
+
+    JSON: {"queue", "file", "exported", "states": {STATE: number, …}}.
+    """
+    to_stdout = str(file) == "-"
+    if to_stdout and (resume or as_json):
+        raise click.UsageError(f"{'--resume' if resume else '--json'} needs a FILE")
+    from delayq.bulk.export import export_messages
+    from delayq.bulk.message_lines import is_parquet
+
+    if is_parquet(file):
+        open_bulk()
+    counts = session.existing_queue(queue).counts()
+    total = sum(getattr(counts, state) for state in states)
+    try:
+        with progress_bars() as add_bar:
+            advance = add_bar(f"exporting {queue}")
+            found = export_messages(
+                queue,
+                sys.stdout.buffer if to_stdout else file,
+                states=states,
+                resume=resume,
+                url=session.url,
+                prefix=session.prefix,
+                deadline=session.timeout,
+                report=lambda done: advance(done, total),
+            )
+    except KeyboardInterrupt as error:
+        more = "" if to_stdout else ": export again with --resume to go on"
+        raise CommandError(f"interrupted{more}", Exit.INTERRUPTED) from error
+    exported = sum(found.values())
+    if as_json:
+        print_json({"queue": queue, "file": str(file), "exported": exported, "states": found})
+    else:
+        print_note(f"exported {pluralize(exported, 'message')} of {queue}")
+    if counts.successors:
+        print_note(f"not exported: {pluralize(counts.successors, 'message')} that waits to follow a running one")

@@ -1,0 +1,139 @@
+"""What `delayq top` shows: the figures of queues, read in turn, so that Redis is asked for little."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import NamedTuple
+
+from delayq.cli.session import Session
+from delayq.errors import DelayqError, ServerError
+from delayq.queue.counts import Stats
+from delayq.queue.workers import WorkerInfo
+
+MAX_COUNTED = 8
+"""Queues whose messages are counted at a time."""
+NAMES_EVERY = 10.0
+"""Seconds between two readings of the names of the queues."""
+RATES_OVER = timedelta(seconds=10)
+"""How far back the beginning of a rate lies, at least once so much is known."""
+
+
+class Rates(NamedTuple):
+    """What happened to the messages of a queue each second of late."""
+
+    sent: float
+    acked: float
+    failed: float
+
+
+class RunningNow(NamedTuple):
+    """A message in a callback."""
+
+    id: str
+    worker: str
+    """Host and process id."""
+    lasts: timedelta
+
+
+@dataclass(slots=True)
+class QueueFigures:
+    """What was read of a queue."""
+
+    stats: Stats | None = None
+    error: str = ""
+    """Why it could not be read."""
+    earlier: tuple[Stats, ...] = ()
+    """What was read before, the oldest first."""
+
+    def update(self, stats: Stats) -> None:
+        """Take what was read now."""
+        known = (*self.earlier, stats)
+        old = [one for one in known if stats.at - one.at >= RATES_OVER]
+        self.earlier = known[max(0, len(old) - 1) :]
+        self.stats, self.error = stats, ""
+
+    @property
+    def rates(self) -> Rates | None:
+        """The rates since the oldest reading; None if there is one reading only."""
+        if self.stats is None or not self.earlier or self.earlier[0].at >= self.stats.at:
+            return None
+        first, seconds = self.earlier[0], (self.stats.at - self.earlier[0].at).total_seconds()
+        now, before = self.stats.totals, first.totals
+        sent, acked, failed, expired = (
+            max(0, now.get(kind, 0) - before.get(kind, 0)) / seconds for kind in ("sent", "acked", "nacked", "expired")
+        )
+        return Rates(sent, acked, failed + expired)
+
+
+class TopFigures:
+    """The figures of the queues that are shown, and who works on the selected one."""
+
+    def __init__(self, session: Session, read_names: Callable[[], list[str]]) -> None:
+        """Read over the connections of a session; nothing is read yet."""
+        self._session = session
+        self._read_names = read_names
+        self._names_due = 0.0
+        self._turn = 0
+        self.names: list[str] = []
+        self.queues: dict[str, QueueFigures] = {}
+        self.workers: list[WorkerInfo] = []
+        """Those of the queue that was selected when they were read."""
+        self.error = ""
+        """Why nothing could be read."""
+
+    def read(self, choose: Callable[[], tuple[str, Sequence[str]]]) -> int:
+        """Read the names if it is time, then the selected queue, and of the visible ones those whose turn it is.
+
+        `choose` returns the selected one and the visible ones of the names; this returns how many commands that took.
+        """
+        try:
+            commands = self._read_names_in_time()
+            selected, visible = choose()
+            if selected:
+                commands += self._read_selected(selected)
+            return commands + self._count([name for name in visible if name != selected])
+        except DelayqError as error:  # shown until Redis answers again
+            self.error = str(error)
+            return 1
+
+    def _read_names_in_time(self) -> int:
+        if time.monotonic() < self._names_due:
+            self.error = ""
+            return 0
+        self.names, self.error = self._read_names(), ""
+        self._names_due = time.monotonic() + NAMES_EVERY
+        self.queues = {name: self.queues.get(name, QueueFigures()) for name in self.names}
+        return 1
+
+    def _read_selected(self, name: str) -> int:
+        queue, figures = self._session.queue(name, codec="bytes"), self.queues[name]
+        try:
+            figures.update(queue.stats())
+            self.workers = queue.workers()
+        except ServerError as error:
+            figures.error, self.workers = str(error), []
+        return 3
+
+    def _count(self, names: Sequence[str]) -> int:
+        first = self._turn % len(names) if len(names) > MAX_COUNTED else 0
+        some = [*names[first:], *names[:first]][:MAX_COUNTED]
+        self._turn = first + len(some)
+        for name, found in zip(some, self._session.stats(some), strict=True):
+            if isinstance(found, ServerError):
+                self.queues[name].error = str(found)
+            else:
+                self.queues[name].update(found[0])
+        return len(some)
+
+    def running(self) -> list[RunningNow]:
+        """Return what runs in the callbacks of the selected queue, the longest first, as of the workers' last beats."""
+        found = [
+            RunningNow(message.id, f"{worker.host}:{worker.pid}", worker.beat + worker.age - message.since)
+            for worker in self.workers
+            if worker.state != "silent"
+            for message in worker.running
+        ]
+        return sorted(found, key=lambda one: one.lasts, reverse=True)

@@ -1,0 +1,148 @@
+"""The metrics of queues, read from Redis at each scrape: no worker is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Unpack
+
+from delayq.broker.history_records import HourCounts
+from delayq.broker.keys import check_name, check_pattern
+from delayq.broker.requests import RedisCommand
+from delayq.broker.transport.executor import open_executor
+from delayq.errors import DelayqError, ServerError
+from delayq.lateness import LATENESS_BOUNDS, read_slo
+from delayq.metrics.families import Collector, Families, Metric
+from delayq.metrics.queue_figures import QueueFigures, existing_queues, read_figures
+from delayq.options import QueueOptions, read_settings
+from delayq.queue.counts import Stats
+from delayq.queue.lateness_report import SloReport
+from delayq.states import State
+
+TOTALS = {
+    "sent": "Messages that were sent",
+    "delivered": "Messages that were claimed; each attempt counts",
+    "acked": "Messages that were processed",
+    "discarded": "Messages that were discarded, also by expiry",
+    "nacked": "Attempts that failed",
+    "expired": "Attempts whose lease ended: a worker died, froze or was cut off",
+    "released": "Messages that were given back uncharged, or snoozed",
+    "dead": "Messages that moved to the dead letter",
+    "redriven": "Messages that were sent again from the dead letter",
+    "cancelled": "Messages that were cancelled",
+    "rescheduled": "Messages that got another due time",
+    "missed": "Messages that expired, or were superseded, before they started; each is also dead or discarded",
+    "throttled": "Messages that a limit held back when they were due",
+    "purged": "Messages that a purge deleted",
+    "trimmed": "Entries of the dead letter that were deleted since it was full, or they were too old",
+    "dead_purged": "Entries of the dead letter that a purge deleted",
+    "repaired": "Messages that a repair corrected",
+}
+"""The totals of a queue that are metrics, `delayq_messages_sent_total` and so on: 0 until it has happened."""
+
+
+DEADLINE = 5.0
+"""Seconds in which Redis has to answer: Prometheus ends a scrape after 10 s."""
+
+
+class QueueCollector(Collector):
+    """Reads some queues at each scrape, for a registry of prometheus-client.
+
+    Two round trips read a hundred queues. Their cost does not depend on the number of messages. A scrape raises
+    `UnavailableError` if Redis does not answer within `deadline`. It needs the rights of an inspector. Thread-safe.
+    """
+
+    def __init__(self, *queues: str, pattern: str = "*", **options: Unpack[QueueOptions]) -> None:
+        """Read the queues of these names, or all that match `pattern`, as soon as they are used and while they are.
+
+        Takes the options of a queue that say where it is: `url` or `redis`, `prefix`, and `deadline`, by default 5 s.
+        Raises `ConfigurationError`; connects at the first scrape.
+        """
+        options = {"deadline": DEADLINE, **options}
+        self._queues = [check_name(name) for name in dict.fromkeys(queues)]
+        self._pattern = check_pattern(pattern)
+        self._prefix = check_name(options.get("prefix", "delayq"), "prefix")
+        self._executor = open_executor(options, read_settings(options))
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing, so that registering it does not ask Redis."""
+        return []
+
+    def collect(self) -> Iterable[Metric]:
+        """Read the queues, and return their metrics."""
+        families = Families()
+        families.add_build()
+        names = existing_queues(self._executor, self._prefix, self._queues, self._pattern)
+        for name, found in read_figures(self._executor, self._prefix, names).items():
+            up = not isinstance(found, ServerError)
+            families.gauge("delayq_queue_up", "1 if Redis lets the queue be read, else 0", up, queue=name)
+            if isinstance(found, QueueFigures):
+                _add_stats(families, found.stats, name)
+                _add_due(families, found, name)
+                _add_counted(families, found.counted, name)
+                if found.stats.slo is not None:
+                    _add_slo(families, found.stats.slo, name)
+        return families
+
+    def unready(self) -> str:
+        """Return why a scrape would fail, '' if it would not."""
+        try:
+            self._executor.call(RedisCommand(("PING",), bool))
+        except DelayqError as error:
+            return str(error)
+        return ""
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._executor.close()
+
+
+def _add_stats(families: Families, stats: Stats, queue: str) -> None:
+    counts = stats.counts
+    for state in State:
+        families.gauge(
+            "delayq_messages", "Messages in a state", getattr(counts, state), queue=queue, state=str(state.value)
+        )
+    gauges = {
+        "delayq_messages_overdue": ("Messages that are due and wait for a consumer", counts.overdue),
+        "delayq_queue_lag_seconds": ("How long the first message that is due has waited", stats.lag.total_seconds()),
+        "delayq_queue_paused": ("1 if the queue is paused, else 0", counts.paused is not None),
+        "delayq_unconsumed": ("1 if messages are due and nobody consumes, else 0", stats.nobody_consumes),
+        "delayq_workers": ("Consumers that tell that they run", stats.workers),
+    }
+    for metric, (documentation, value) in gauges.items():
+        families.gauge(metric, documentation, value, queue=queue)
+    for kind, documentation in TOTALS.items():
+        families.counter(f"delayq_messages_{kind}_total", documentation, stats.totals.get(kind, 0), queue=queue)
+    lost = stats.totals.get("events_lost", 0)
+    families.counter("delayq_events_lost_total", "Entries that the event log could not take", lost, queue=queue)
+
+
+def _add_due(families: Families, found: QueueFigures, queue: str) -> None:
+    documentation = "Pending messages that become due within a time from now, without those that are due"
+    for within, number in found.due.items():
+        families.gauge("delayq_messages_due", documentation, number, queue=queue, within=within)
+
+
+def _add_counted(families: Families, counted: HourCounts, queue: str) -> None:
+    bounds = [bound / 1000 for bound in LATENESS_BOUNDS]
+    documentation = "How late messages started, from the due time to the first attempt, as consumers count it"
+    families.histogram("delayq_message_lateness_seconds", documentation, bounds, counted.lateness, queue=queue)
+    families.counter("delayq_callbacks_total", "Calls of callbacks that have ended", counted.callbacks, queue=queue)
+    busy = counted.busy / 1_000_000
+    families.counter("delayq_callback_seconds_total", "The time that callbacks took together", busy, queue=queue)
+
+
+def _add_slo(families: Families, slo: SloReport, queue: str) -> None:
+    share, within = read_slo(slo.objective)
+    gauges = {
+        "delayq_slo_objective_ratio": ("The share of messages that is to start in time", share),
+        "delayq_slo_within_seconds": ("How late a message may start to be in time", within / 1000),
+        "delayq_slo_error_budget_left_ratio": (
+            "The share of the late messages that the objective allows in 30 days and that is left, below 0 if missed",
+            slo.budget_left,
+        ),
+    }
+    if slo.kept is not None:
+        gauges["delayq_slo_kept_ratio"] = ("The share of messages that started in time in 30 days", slo.kept)
+    for metric, (documentation, value) in gauges.items():
+        families.gauge(metric, documentation, value, queue=queue)

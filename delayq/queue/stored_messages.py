@@ -1,0 +1,145 @@
+"""Reads all messages of a queue as they are stored, page by page, so that they can be written elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from delayq.broker.context import QueueContext
+from delayq.broker.replies import MessageRow, SnapshotReply, record_fields
+from delayq.broker.transport.operation import Operation
+from delayq.queue.deaths import read_death
+from delayq.queue.inspector import MAX_READ, RECORDED_STATES, WHOLE
+from delayq.states import State
+from delayq.times import timestamp
+
+PAGE_BYTES = 1 << 20
+"""Payload bytes that one call reads, and then the rest of one payload."""
+_WORDS = {word: state for word, state in RECORDED_STATES.items() if state is not State.PENDING}
+
+
+class StoredMessage(NamedTuple):
+    """A message as it is stored; times in milliseconds since 1970."""
+
+    id: str
+    state: State
+    due: int
+    retries: int
+    """Retries left; of a message that is dead, or about to be, all that it had: a redrive sends it with these."""
+    attempts: int
+    payload: bytes
+    headers: bytes
+    attributes: bytes
+    error: str
+    reason: str = ""
+    died: int | None = None
+
+
+class StoredPosition(NamedTuple):
+    """Where to go on: the part of the queue, and the cursor and score of the next page there."""
+
+    part: str = "pending"
+    cursor: str = ""
+    score: str = ""
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether the position is good after a restart of Redis: the cursor of a scan is not."""
+        return self.part != "promoted" or not self.cursor
+
+
+PARTS = ("pending", "promoted", "dead")
+"""In the order of a message's life, so that what moves on meanwhile is read twice rather than not at all."""
+
+
+def read_stored(
+    context: QueueContext, position: StoredPosition, states: Collection[State]
+) -> Operation[tuple[list[StoredMessage], StoredPosition | None]]:
+    """Read the next page of the messages in these states, and the position after it; None at the end.
+
+    A page may be empty. What stays in its state while all pages are read is read at least once. What changes its state,
+    or is due at the same time as one that has gone meanwhile, may be read twice.
+    """
+    part, cursor, score = position
+    messages: list[StoredMessage] = []
+    if part == "pending" and State.PENDING in states:
+        (page,) = yield [context.calls.snapshot("", limit=MAX_READ, cursor=cursor, score=score, byte_limit=PAGE_BYTES)]
+        messages = [_pending(page, at) for at in range(len(page.ids))]
+        cursor, score = page.cursor.decode(), page.score.decode()
+    elif part == "promoted" and any(state in states for state in _WORDS.values()):
+        words = " ".join(word for word, state in _WORDS.items() if state in states)
+        (page,) = yield [context.calls.snapshot(words, limit=MAX_READ, cursor=cursor or "0", byte_limit=PAGE_BYTES)]
+        messages = yield from _promoted(context, page)
+        cursor = page.cursor.decode()
+    elif part == "dead" and State.DEAD in states:
+        call = context.calls.page(State.DEAD, limit=MAX_READ, cursor=cursor, score=score, preview=WHOLE)
+        (listed,) = yield [call]
+        messages = [message for message in map(_dead, listed.rows) if message is not None]
+        cursor, score = listed.cursor, listed.score
+    else:
+        cursor = ""
+    if cursor:
+        return messages, StoredPosition(part, cursor, score)
+    following = PARTS.index(part) + 1
+    return messages, StoredPosition(PARTS[following]) if following < len(PARTS) else None
+
+
+def _pending(page: SnapshotReply, at: int) -> StoredMessage:
+    record = page.records[at] if page.records else None
+    attempts = int(record_fields(record.decode())[2]) if record else 0  # it was delivered before
+    return _living(page, at, State.PENDING, int(page.times[at]), attempts)
+
+
+def _promoted(context: QueueContext, page: SnapshotReply) -> Operation[list[StoredMessage]]:
+    """Return the messages of a page of a scan; payloads beyond its byte limit are read one by one."""
+    messages = []
+    for at, record in enumerate(page.records):
+        word, due, attempts = record_fields((record or b"").decode())[:3]
+        message = _living(page, at, RECORDED_STATES[word], int(due), int(attempts))
+        if not page.payloads or page.payloads[at] is None:
+            (found,) = yield [context.calls.get(message.id)]
+            if found is None or found.dead or found.result:  # it has ended since the scan
+                continue
+            message = message._replace(payload=found.payload)
+        if message.state is State.GARBAGE:
+            message = message._replace(retries=max(0, message.attempts - 1))
+        messages.append(message)
+    return messages
+
+
+def _living(page: SnapshotReply, at: int, state: State, due: int, attempts: int) -> StoredMessage:
+    def cell(column: list[bytes | None]) -> bytes:
+        return (column[at] if column else None) or b""
+
+    return StoredMessage(
+        id=page.ids[at].decode(),
+        state=state,
+        due=due,
+        retries=int(cell(page.retries) or 0),
+        attempts=attempts,
+        payload=cell(page.payloads),
+        headers=cell(page.headers),
+        attributes=cell(page.attributes),
+        error=cell(page.errors).decode("utf-8", "replace"),
+    )
+
+
+def _dead(row: MessageRow) -> StoredMessage | None:
+    """Return a message of the dead letter; None for what another program has written, or if it was trimmed."""
+    death = read_death(row.payload)
+    id = row.id.rpartition(":")[0]
+    if death is None or not id:
+        return None
+    return StoredMessage(
+        id=id,
+        state=State.DEAD,
+        due=timestamp(death.due),
+        retries=death.retries,
+        attempts=death.attempts,
+        payload=death.payload,
+        headers=death.headers,
+        attributes=death.attributes,
+        error=death.error,
+        reason=death.reason,
+        died=timestamp(death.died),
+    )
