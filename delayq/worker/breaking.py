@@ -17,7 +17,7 @@ from delayq.broker.context import EngineContext
 from delayq.text import format_duration
 from delayq.worker.disposition import DONE, Completion, Disposition
 from delayq.worker.in_flight import InFlight
-from delayq.worker.message import Batch, InFlightDelivery
+from delayq.worker.in_flight_delivery import Batch, InFlightDelivery
 from delayq.worker.settlements import PendingSettlements
 
 log = logging.getLogger("delayq.consumer")

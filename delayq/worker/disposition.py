@@ -18,8 +18,8 @@ from delayq.outcomes import Discard, Outcome, RateLimited, Reject, Retry, Snooze
 from delayq.text import format_duration
 from delayq.times import to_millis
 from delayq.worker.error_texts import SNOOZED_OUT, truncate
+from delayq.worker.in_flight_delivery import InFlightDelivery
 from delayq.worker.log_label import log_label
-from delayq.worker.message import InFlightDelivery
 
 log = logging.getLogger("delayq.consumer")
 

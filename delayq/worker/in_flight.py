@@ -14,7 +14,7 @@ from delayq.broker.scripts import MAX_IDS
 from delayq.options import Settings
 from delayq.worker.disposition import Completion
 from delayq.worker.holding import HeldScopes
-from delayq.worker.message import Batch, InFlightDelivery, deliveries_of
+from delayq.worker.in_flight_delivery import Batch, InFlightDelivery, deliveries_of
 from delayq.worker.meter import new_meter
 from delayq.worker.prefetch import MAX_UNSTARTED, Prefetch
 from delayq.worker.tally import Tally

@@ -6,8 +6,8 @@ import logging
 
 from delayq.broker.context import EngineContext
 from delayq.broker.results import Ending
+from delayq.worker.in_flight_delivery import InFlightDelivery
 from delayq.worker.log_label import log_label
-from delayq.worker.message import InFlightDelivery
 
 log = logging.getLogger("delayq.consumer")
 

@@ -13,7 +13,7 @@ from delayq.broker.batches import batched
 from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
 from delayq.broker.scripts import MAX_MOVED
-from delayq.worker.message import InFlightDelivery
+from delayq.worker.in_flight_delivery import InFlightDelivery
 
 
 def may_be_superseded(context: EngineContext, deliveries: Iterable[InFlightDelivery]) -> list[InFlightDelivery]:

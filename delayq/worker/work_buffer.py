@@ -30,7 +30,7 @@ from delayq.worker.disposition import (
     undecodable,
 )
 from delayq.worker.holding import HeldScopes, scope_held
-from delayq.worker.message import Batch, InFlightDelivery
+from delayq.worker.in_flight_delivery import Batch, InFlightDelivery
 from delayq.worker.results import keep_result
 
 if TYPE_CHECKING:

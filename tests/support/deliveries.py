@@ -12,7 +12,8 @@ from delayq.broker.attributes import NONE
 from delayq.broker.replies import ClaimedMessage
 from delayq.codec import find_codec
 from delayq.times import timestamp
-from delayq.worker.message import InFlightDelivery, Message
+from delayq.worker.in_flight_delivery import InFlightDelivery
+from delayq.worker.message import Message
 
 DUE = datetime(2027, 1, 31, 9, 0, tzinfo=UTC)
 

@@ -17,8 +17,8 @@ from delayq.errors import ServerError, UnavailableError
 from delayq.options import read_settings
 from delayq.worker.beats import BEAT_EVERY, Beats
 from delayq.worker.consumer_loop import ConsumerLoop
+from delayq.worker.in_flight_delivery import Batch, InFlightDelivery
 from delayq.worker.loop_steps import RoundTrip, Sleep, StepResult
-from delayq.worker.message import Batch, InFlightDelivery
 from delayq.worker.pool import Pool
 from delayq.worker.resting_beats import LOOK_AGAIN, TOGETHER, RestingBeats
 

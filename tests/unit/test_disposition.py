@@ -13,7 +13,7 @@ from delayq.broker.attributes import NONE, Attributes
 from delayq.broker.replies import ClaimedMessage
 from delayq.worker import disposition as judging
 from delayq.worker.disposition import Completion, Disposition, describe
-from delayq.worker.message import InFlightDelivery
+from delayq.worker.in_flight_delivery import InFlightDelivery
 
 POLICY = FailurePolicy.of(Backoff.linear(60), None, 10)
 disposition_of = partial(judging.disposition_of, policy=POLICY)

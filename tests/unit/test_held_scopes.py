@@ -9,7 +9,7 @@ import pytest
 from delayq.broker.attributes import Attributes
 from delayq.broker.replies import ClaimedMessage
 from delayq.worker.holding import HeldScopes, scope_held
-from delayq.worker.message import Batch, InFlightDelivery
+from delayq.worker.in_flight_delivery import Batch, InFlightDelivery
 
 
 def delivery(token, name="a"):

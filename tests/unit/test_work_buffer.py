@@ -13,7 +13,8 @@ from delayq.errors import UndecodableError
 from delayq.outcomes import Reject
 from delayq.times import monotonic
 from delayq.worker.disposition import Disposition
-from delayq.worker.message import InFlightDelivery, Message
+from delayq.worker.in_flight_delivery import InFlightDelivery
+from delayq.worker.message import Message
 from delayq.worker.work_buffer import Callback, WorkBuffer
 
 SETTINGS = SimpleNamespace(policy=FailurePolicy.of(60, None, 0))
