@@ -198,6 +198,30 @@ READY = [
         ),
     ),
     Case(
+        "so it does where nothing else waits",
+        _sum(
+            _URGENT,
+            World(
+                ranked={"b": -60_005},
+                deliveries={"b": "ranked -5 0 0 0 -"},
+                limits={"name:x": "1 0 1 0 0 0 0 0 0 why"},
+                meta={**_RATE, "priority_step": 60},
+            ),
+        ),
+        _claim(4),
+        _claimed(names=_AB),
+        _sum(
+            _URGENT,
+            World(
+                throttled={"b": (1, -60_005)},
+                deliveries={"b": "throttled -5 0 0 0 -"},
+                limits={"name:x": "1 0 1 0 0 0 0 0 0 why"},
+                gates={1: None},
+                meta={**_RATE, "priority_step": 60, "throttled": 1},
+            ),
+        ),
+    ),
+    Case(
         "a line that ends has no gate",
         _sum(
             _names(a="x"),
