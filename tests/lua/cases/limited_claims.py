@@ -387,6 +387,18 @@ READY = [
         ),
     ),
     Case(
+        "the only place is taken",
+        _sum(_FOUR, _ready("a"), World(limits={"name:x": "1 0 1 1 0 - 0 0 0"}, running={"r": 1}, meta=_PLACES)),
+        _claim(1),
+        _claimed(names=_AB),
+        _sum(
+            _FOUR,
+            _waiting(1, "a"),
+            World(limits={"name:x": "1 0 1 1 0 - 0 0 0"}, running={"r": 1}, gates={1: None}),
+            World(meta={**_PLACES, "throttled": 1}),
+        ),
+    ),
+    Case(
         "places: as many as may run, the others wait for an end",
         _sum(_FOUR, _ready("abcd"), World(limits={"name:x": "1 0 1 1 0 - 0 0 0"}, meta=_PLACES)),
         _claim(4),
