@@ -17,7 +17,8 @@ from delayq.errors import DelayqError, UndecodableError
 from delayq.outcomes import Outcome, StopWorker
 from delayq.times import Duration, monotonic, to_millis
 from delayq.worker.disposition import Completion, Disposition, disposition_of, missed, undecodable
-from delayq.worker.message import AsyncMessage, InFlightDelivery, Message
+from delayq.worker.in_flight_delivery import InFlightDelivery, deliveries_of
+from delayq.worker.message import AsyncMessage, Message
 from delayq.worker.settlements import PendingSettlements
 from delayq.worker.superseded import ask, may_be_superseded, note_superseded
 from delayq.worker.wakeup import pass_on
@@ -126,7 +127,7 @@ class _LeaseBase(Generic[M]):
 
     def _add(self, claimed: ClaimReply) -> Operation[None]:
         now, failed, refused = monotonic(), list[Completion](), None
-        deliveries = [InFlightDelivery(one, now, claimed.now, now + self._lease / 1000) for one in claimed.messages]
+        deliveries = deliveries_of(claimed, now, now + self._lease / 1000)
         if asked := may_be_superseded(self._context, deliveries):
             calls = ask(self._context, asked)
             try:

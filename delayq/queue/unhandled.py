@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from delayq.broker.attributes import Attributes
 from delayq.errors import DelayqError, NoCallbackError, UndecodableError
 from delayq.outcomes import Outcome, Reject, Snooze
 from delayq.schedules.definition import DECLARED_HEADER, HEADER
@@ -57,7 +56,7 @@ class UnhandledMessages:
         return self._outcome(message, reason, UndecodableError, None)
 
     def _outcome(self, message: Any, reason: str, kind: type[DelayqError], schedule: str | None) -> Outcome:
-        if Attributes.of(message._delivery.claimed.attributes).unhandled >= self._returns:  # noqa: SLF001
+        if message._delivery.attributes.unhandled >= self._returns:  # noqa: SLF001
             return Reject(f"{kind.__name__}: {reason}")
         if (message.name, schedule, kind) not in self._logged:
             self._logged.add((message.name, schedule, kind))

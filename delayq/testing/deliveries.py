@@ -12,7 +12,7 @@ import msgspec
 from delayq.broker.attributes import Attributes
 from delayq.times import from_millis
 from delayq.worker.disposition import Completion, Disposition
-from delayq.worker.message import InFlightDelivery
+from delayq.worker.in_flight_delivery import InFlightDelivery
 
 Outcome = Literal["acked", "discarded", "nacked", "snoozed", "dead", "rejected", "settled", "crashed"]
 

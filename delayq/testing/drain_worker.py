@@ -23,8 +23,9 @@ from delayq.times import monotonic
 from delayq.worker.callback_threads import CallbackThreads, Ending
 from delayq.worker.consumer_loop import ConsumerLoop
 from delayq.worker.disposition import Completion
+from delayq.worker.in_flight_delivery import InFlightDelivery
 from delayq.worker.loop_steps import RoundTrip, Run, Sleep, StepResult
-from delayq.worker.message import AsyncMessage, InFlightDelivery, Message
+from delayq.worker.message import AsyncMessage, Message
 from delayq.worker.work_buffer import WorkBuffer
 
 T = TypeVar("T")

@@ -12,8 +12,9 @@ from delayq.broker.context import EngineContext
 from delayq.times import Duration, monotonic
 from delayq.worker.callback_threads import CallbackThreads, is_blocking
 from delayq.worker.drivers import EXIT_WITHIN, Driver
+from delayq.worker.in_flight_delivery import Batch, InFlightDelivery
 from delayq.worker.loop_steps import Cancel, RoundTrip, Run, Sleep, StepResult, Withdraw
-from delayq.worker.message import AsyncMessage, Batch, InFlightDelivery
+from delayq.worker.message import AsyncMessage
 from delayq.worker.wakeup import AsyncListener
 from delayq.worker.work_buffer import Callback
 

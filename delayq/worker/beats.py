@@ -18,7 +18,7 @@ from delayq.broker.engine import Feature
 from delayq.broker.history_records import HourCounts
 from delayq.broker.worker_entries import MAX_NAMED, WorkerEntry
 from delayq.errors import DelayqError, UnavailableError
-from delayq.worker.message import InFlightDelivery
+from delayq.worker.in_flight_delivery import InFlightDelivery
 from delayq.worker.tally import Tally
 
 log = logging.getLogger("delayq.consumer")

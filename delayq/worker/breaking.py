@@ -13,12 +13,11 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from delayq.breaker import Breaker
-from delayq.broker.attributes import Attributes
 from delayq.broker.context import EngineContext
 from delayq.text import format_duration
 from delayq.worker.disposition import DONE, Completion, Disposition
 from delayq.worker.in_flight import InFlight
-from delayq.worker.message import Batch, InFlightDelivery
+from delayq.worker.in_flight_delivery import Batch, InFlightDelivery
 from delayq.worker.settlements import PendingSettlements
 
 log = logging.getLogger("delayq.consumer")
@@ -118,7 +117,7 @@ class BreakerSettlements(PendingSettlements):
 
     def _note(self, delivery: InFlightDelivery, trial_of: Sequence[str | None], *, failed: bool) -> None:
         started = delivery.batch.started if delivery.batch else 0.0
-        name = Attributes.of(delivery.claimed.attributes).name if delivery.claimed.attributes else ""
+        name = delivery.attributes.name
         for one in (None, name) if name else (None,):
             window = self._windows.get(one)
             if window is None:

@@ -21,8 +21,8 @@ from delayq.worker.beats import Beats
 from delayq.worker.breaking import BreakerSettlements
 from delayq.worker.disposition import DONE, Completion, timed_out
 from delayq.worker.in_flight import InFlight
+from delayq.worker.in_flight_delivery import Batch, InFlightDelivery
 from delayq.worker.loop_steps import RoundTrip, Sleep, Step, StepResult, Withdraw
-from delayq.worker.message import Batch, InFlightDelivery
 from delayq.worker.outlook import Outlook
 from delayq.worker.refusals import Refusals
 from delayq.worker.schedule_firing import ScheduleFirer

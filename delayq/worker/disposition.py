@@ -11,7 +11,6 @@ from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, NamedTuple
 
 from delayq.backoff import FailurePolicy
-from delayq.broker.attributes import Attributes
 from delayq.broker.expiry import expiry_of
 from delayq.errors import ConfigurationError, UndecodableError, short_repr
 from delayq.options import nack_wait
@@ -19,8 +18,8 @@ from delayq.outcomes import Discard, Outcome, RateLimited, Reject, Retry, Snooze
 from delayq.text import format_duration
 from delayq.times import to_millis
 from delayq.worker.error_texts import SNOOZED_OUT, truncate
+from delayq.worker.in_flight_delivery import InFlightDelivery
 from delayq.worker.log_label import log_label
-from delayq.worker.message import InFlightDelivery
 
 log = logging.getLogger("delayq.consumer")
 
@@ -158,8 +157,7 @@ def missed(delivery: InFlightDelivery, now: float, queue: str) -> Completion | N
 
     None if it may start.
     """
-    claimed = delivery.claimed
-    attributes = Attributes.of(claimed.attributes)
+    claimed, attributes = delivery.claimed, delivery.attributes
     if not attributes.expires and not delivery.superseded:
         return None
     expires = expiry_of(attributes, claimed.due)
@@ -286,7 +284,7 @@ def _is_failure(error: Exception, policy: FailurePolicy) -> bool:
 
 
 def _snoozes_of(delivery: InFlightDelivery) -> int:
-    return Attributes.of(delivery.claimed.attributes).snoozes
+    return delivery.attributes.snoozes
 
 
 def _snoozed_out(deliveries: Sequence[InFlightDelivery], policy: FailurePolicy) -> bool:

@@ -26,8 +26,9 @@ from delayq.times import Duration, monotonic, to_millis
 from delayq.worker.beats import Beats
 from delayq.worker.consumer_loop import ConsumerLoop
 from delayq.worker.health import Health, OnHealthChange
+from delayq.worker.in_flight_delivery import InFlightDelivery
 from delayq.worker.loop_steps import RoundTrip, Run, Sleep, StepResult, Withdraw
-from delayq.worker.message import InFlightDelivery, Message
+from delayq.worker.message import Message
 from delayq.worker.thread_signal import ThreadSignal
 from delayq.worker.wakeup import Listener
 from delayq.worker.work_buffer import Callback, WorkBuffer
@@ -42,8 +43,7 @@ STOP_LOG = "delayq.consumer.stop"
 stop_log = logging.getLogger(STOP_LOG)
 
 EXIT_WITHIN = 2.0
-"""Seconds that a consumer has to settle and release its messages if Redis does not answer: when its process or its
-event loop ends, and in a stop once no callback runs any more."""
+"""Seconds to settle and release messages if Redis does not answer: when a process or event loop ends, and in a stop."""
 MIN_CONNECTIONS = 2
 """Connections that a consumer needs at a time: it waits for wake-ups on one of them."""
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 
-from delayq.broker.attributes import Attributes
-from delayq.worker.message import InFlightDelivery
+from delayq.worker.in_flight_delivery import InFlightDelivery
 
 
 class HeldScopes:
@@ -52,13 +51,12 @@ class HeldScopes:
 
     def holds(self, delivery: InFlightDelivery) -> bool:
         """Return whether a delivery must not start because of its name."""
-        claimed = delivery.claimed
-        name = Attributes.of(claimed.attributes).name if claimed.attributes else ""
-        return bool(name) and claimed.token <= self._last_tokens.get(name, 0)
+        name = delivery.attributes.name
+        return bool(name) and delivery.claimed.token <= self._last_tokens.get(name, 0)
 
 
 def scope_held(delivery: InFlightDelivery, scope: str) -> str | None:
     """Return the name that `RateLimited` closes with a scope, None for the queue; '' if it closes neither."""
     if scope == "queue":
         return None
-    return Attributes.of(delivery.claimed.attributes).name if scope == "name" else ""
+    return delivery.attributes.name if scope == "name" else ""

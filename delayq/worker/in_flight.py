@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from delayq.broker.attributes import Attributes
 from delayq.broker.batches import batched
 from delayq.broker.engine import EngineCalls, Feature
 from delayq.broker.replies import ClaimReply
@@ -15,7 +14,7 @@ from delayq.broker.scripts import MAX_IDS
 from delayq.options import Settings
 from delayq.worker.disposition import Completion
 from delayq.worker.holding import HeldScopes
-from delayq.worker.message import Batch, InFlightDelivery
+from delayq.worker.in_flight_delivery import Batch, InFlightDelivery, deliveries_of
 from delayq.worker.meter import new_meter
 from delayq.worker.prefetch import MAX_UNSTARTED, Prefetch
 from delayq.worker.tally import Tally
@@ -80,15 +79,14 @@ class InFlight:
         if not self.deliveries:
             self.heartbeat_at = now + self._lease / 3
         self.prefetch.latency.measure(now - sent_at, len(claimed.messages))
-        server_now, deadline = claimed.now, sent_at + self._lease
-        added = [InFlightDelivery(message, now, server_now, deadline) for message in claimed.messages]
+        added = deliveries_of(claimed, now, sent_at + self._lease)
         self.deliveries |= dict.fromkeys(added)
         if self.tally is not None:
             self.tally.delivered += len(added)
         if self.meter is not None:
             self.meter.delivered += len(added)
         for delivery in added:
-            if delivery.claimed.attributes and (timeout := Attributes.of(delivery.claimed.attributes).timeout) > 0:
+            if (timeout := delivery.attributes.timeout) > 0:
                 delivery.timeout, self.limits.limited = timeout, True
         self.limits.check_after(now)
         self.refresh()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from delayq.worker.message import InFlightDelivery
+from delayq.worker.in_flight_delivery import InFlightDelivery
 
 
 def log_label(deliveries: Sequence[InFlightDelivery]) -> tuple[str, dict[str, Any]]:

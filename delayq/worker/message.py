@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
 from delayq._parity import awaited
-from delayq.backoff import FailurePolicy
-from delayq.broker.attributes import Attributes, snoozed
+from delayq.broker.attributes import snoozed
 from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
 from delayq.broker.ids import time_of
-from delayq.broker.replies import ClaimedMessage
-from delayq.broker.requests import Failure, Receipt, Rejection, Release, ScriptCall
+from delayq.broker.requests import Failure, Rejection, Release, ScriptCall
 from delayq.broker.results import completed
 from delayq.broker.transport.operation import Operation
 from delayq.errors import UndecodableError, short_repr
 from delayq.options import nack_wait
 from delayq.times import Duration, from_millis, monotonic, to_millis
 from delayq.worker.error_texts import SNOOZED_OUT, truncate
+from delayq.worker.in_flight_delivery import InFlightDelivery
 
 if TYPE_CHECKING:
     from delayq.broker.transport.executor import AsyncExecutor, Executor
@@ -30,71 +27,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
-_receipt: Callable[[tuple[str, int]], Receipt] = partial(tuple.__new__, Receipt)
-"""Makes a receipt in the fastest way: each delivery needs one."""
-
-
-class Batch(msgspec.Struct, eq=False, gc=False):
-    """The deliveries passed to one call of a callback; each refers to its batch."""
-
-    started: float
-    """The local time."""
-    _open: list[bool]
-    queue: str = ""
-    """The name of the queue, for the log."""
-
-    @property
-    def running(self) -> bool:
-        """Whether the callback has not ended and is not overdue."""
-        return bool(self._open)
-
-    def conclude(self) -> bool:
-        """Return True to the first caller only: the worker whose callback ended, or the loop that abandons it."""
-        try:
-            return self._open.pop()
-        except IndexError:
-            return False
-
-
-class InFlightDelivery(msgspec.Struct, eq=False, gc=False):
-    """A message that this process has claimed and not yet settled; times are local and monotonic, in seconds.
-
-    The consumer loop reads and writes it; the worker that takes it sets its batch. There may be many at a time, so they
-    are untracked by the garbage collector (`gc=False`): nothing they refer to refers back to them.
-    """
-
-    claimed: ClaimedMessage
-    claimed_at: float
-    server_now: int
-    """The server's time (ms) of the claim."""
-    deadline: float
-    batch: Batch | None = None
-    lost: bool = False
-    settled: bool = False
-    reported: bool = False
-    """Whether Redis knows that the callback has started."""
-    policy: FailurePolicy | None = None
-    """What its failures mean; None as the queue says."""
-    result: tuple[str, str, bytes] | None = None
-    """How it ends if it has retention, see `ResultCodec.pack`; None for nothing to keep."""
-    timeout: int = 0
-    """How long its callback may run (ms); 0 as the queue says."""
-    timed_out: bool = False
-    """Whether its callback has run for longer, so that its attempt has failed."""
-    cancel_requested: bool = False
-    """Whether it is asked to stop."""
-    superseded: bool = False
-    """Whether a later message of its id prefix was due before it could start."""
-    failed_by_hand: bool | None = None
-    """Whether the callback has settled it by hand as failed; None if it has not settled it, or has released it."""
-    by_hand: str = ""
-    """The script with which the callback has settled it by hand, if Redis has accepted that."""
-
-    @property
-    def receipt(self) -> Receipt:
-        """The right to settle this delivery."""
-        claimed = self.claimed
-        return _receipt((claimed.id, claimed.token))
 
 
 class _BaseMessage(Generic[T]):
@@ -173,17 +105,17 @@ class _BaseMessage(Generic[T]):
     @property
     def name(self) -> str:
         """The name the message was sent with; '' for none."""
-        return Attributes.of(self._delivery.claimed.attributes).name
+        return self._delivery.attributes.name
 
     @property
     def priority(self) -> int:
         """The priority the message was sent with; 0 for none."""
-        return Attributes.of(self._delivery.claimed.attributes).priority
+        return self._delivery.attributes.priority
 
     @property
     def snoozes(self) -> int:
         """How often the message has been snoozed or released with a delay."""
-        return Attributes.of(self._delivery.claimed.attributes).snoozes
+        return self._delivery.attributes.snoozes
 
     @property
     def token(self) -> int:
@@ -218,7 +150,7 @@ class _BaseMessage(Generic[T]):
 
     def _ack(self, result: object) -> Operation[bool]:
         calls, claimed, done = self._context.calls, self._delivery.claimed, None
-        if calls.capabilities.has(Feature.RESULTS) and Attributes.of(claimed.attributes).retention > 0:
+        if calls.capabilities.has(Feature.RESULTS) and self._delivery.attributes.retention > 0:
             done = completed(claimed, *self._context.results.pack_checked(result))
         call = calls.ack([self._delivery.receipt]) if done is None else calls.complete([done])
         return (yield from self._settle(call, failed=False))

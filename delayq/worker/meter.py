@@ -5,9 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from delayq.broker.attributes import Attributes
 from delayq.worker.disposition import Completion
-from delayq.worker.message import InFlightDelivery
+from delayq.worker.in_flight_delivery import InFlightDelivery
 from delayq.worker.tally import BY_HAND, COUNTED_AS
 
 DURATION_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
@@ -67,8 +66,7 @@ class Meter:
 
     def _name(self, delivery: InFlightDelivery) -> str:
         """Return the name of a message under which it is counted."""
-        stored = delivery.claimed.attributes
-        name = Attributes.of(stored).name if stored else ""
+        name = delivery.attributes.name
         if name not in self.durations:
             if len(self.durations) >= MAX_NAMES:
                 name = OTHER_NAMES

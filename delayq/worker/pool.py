@@ -18,7 +18,7 @@ from delayq.broker.worker_entries import MAX_QUEUES
 from delayq.times import monotonic
 from delayq.worker.beats import BEAT_EVERY
 from delayq.worker.fair_order import StrictOrder, WeightedOrder
-from delayq.worker.message import Batch, InFlightDelivery
+from delayq.worker.in_flight_delivery import Batch, InFlightDelivery
 from delayq.worker.outlook import COLLECT_EVERY
 from delayq.worker.pool_queue import PoolQueue
 from delayq.worker.prefetch import MAX_CLAIMED, MAX_TIMES

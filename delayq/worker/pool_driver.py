@@ -17,8 +17,8 @@ from delayq.times import Duration, monotonic
 from delayq.worker.consumer_loop import ConsumerLoop
 from delayq.worker.drivers import EXIT_WITHIN, ThreadDriver, check_connections, stop_log
 from delayq.worker.health import OnHealthChange
+from delayq.worker.in_flight_delivery import InFlightDelivery
 from delayq.worker.loop_steps import RoundTrip, Run, Sleep, StepResult
-from delayq.worker.message import InFlightDelivery
 from delayq.worker.pool import Pool
 from delayq.worker.pool_chores import ChoreSteps
 from delayq.worker.pool_loop import PoolLoop

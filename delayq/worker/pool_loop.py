@@ -17,8 +17,8 @@ from itertools import count
 from typing import Any
 
 from delayq.errors import DelayqError
+from delayq.worker.in_flight_delivery import Batch, InFlightDelivery
 from delayq.worker.loop_steps import Cancel, RoundTrip, Run, Sleep, Step, StepResult, Withdraw
-from delayq.worker.message import Batch, InFlightDelivery
 from delayq.worker.pool import Pool
 from delayq.worker.pool_chores import Chore, ChoreSteps, EmptyWatch, IdentityWatch
 from delayq.worker.pool_part import QueuePart

@@ -15,7 +15,7 @@ from delayq.broker.transport.operation import Operation
 from delayq.worker.beats import Beats
 from delayq.worker.consumer_loop import ConsumerLoop
 from delayq.worker.in_flight import InFlight
-from delayq.worker.message import InFlightDelivery
+from delayq.worker.in_flight_delivery import InFlightDelivery
 from delayq.worker.prefetch import MAX_CLAIMED, MAX_UNSTARTED
 from delayq.worker.work_buffer import Callback, WorkBuffer
 

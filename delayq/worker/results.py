@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import logging
 
-from delayq.broker.attributes import Attributes
 from delayq.broker.context import EngineContext
 from delayq.broker.results import Ending
+from delayq.worker.in_flight_delivery import InFlightDelivery
 from delayq.worker.log_label import log_label
-from delayq.worker.message import InFlightDelivery
 
 log = logging.getLogger("delayq.consumer")
 
 
 def keep_result(delivery: InFlightDelivery, value: object, context: EngineContext) -> None:
     """Encode what a callback returned if its message has retention; one that cannot be is logged."""
-    if not Attributes.of(delivery.claimed.attributes).retention:
+    if not delivery.attributes.retention:
         return
     delivery.result = context.results.pack(value)
     if delivery.result[0] == Ending.UNKEPT:

@@ -17,7 +17,7 @@ from delayq.worker.disposition import DONE, Completion, Disposition
 from delayq.worker.error_texts import truncate
 from delayq.worker.holding import scope_held
 from delayq.worker.in_flight import InFlight
-from delayq.worker.message import InFlightDelivery
+from delayq.worker.in_flight_delivery import InFlightDelivery
 from delayq.worker.tally import Tally
 
 log = logging.getLogger("delayq.consumer")
@@ -111,7 +111,7 @@ class PendingSettlements:
                     continue
                 delivery.settled = True
                 self._count += 1
-                if delivery.claimed.attributes and self._keep(delivery, disposition, text):
+                if delivery.attributes.retention and self._keep(delivery, disposition, text):
                     continue
                 queue.append(delivery)
                 if disposition is not _ACK:

@@ -18,7 +18,7 @@ from delayq.broker.replies import ClaimReply
 from delayq.broker.requests import UNSTARTED
 from delayq.broker.scripts import MAX_IDS
 from delayq.worker.in_flight import InFlight
-from delayq.worker.message import InFlightDelivery
+from delayq.worker.in_flight_delivery import InFlightDelivery
 
 REPORT_AFTER = 0.1
 """Seconds for which a callback runs before it is reported."""

@@ -14,7 +14,7 @@ from delayq.broker.batches import batched
 from delayq.broker.engine import EngineCalls
 from delayq.broker.scripts import MAX_IDS
 from delayq.worker.in_flight import InFlight
-from delayq.worker.message import Batch, InFlightDelivery
+from delayq.worker.in_flight_delivery import Batch, InFlightDelivery
 
 
 class StopRequests:

@@ -10,8 +10,8 @@ from delayq.errors import UnavailableError
 from delayq.worker.beats import Beats
 from delayq.worker.disposition import Completion, Disposition
 from delayq.worker.in_flight import InFlight
+from delayq.worker.in_flight_delivery import Batch, InFlightDelivery
 from delayq.worker.loop_steps import Cancel, RoundTrip, Run, Sleep, Step, StepResult, Withdraw
-from delayq.worker.message import Batch, InFlightDelivery
 from delayq.worker.refusals import Refusals
 from delayq.worker.schedule_firing import ScheduleFirer
 from delayq.worker.settlements import PendingSettlements

@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from delayq.broker.attributes import Attributes
 from delayq.broker.batches import batched
 from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
 from delayq.broker.scripts import MAX_MOVED
-from delayq.worker.message import InFlightDelivery
+from delayq.worker.in_flight_delivery import InFlightDelivery
 
 
 def may_be_superseded(context: EngineContext, deliveries: Iterable[InFlightDelivery]) -> list[InFlightDelivery]:
     """Return the deliveries about which Redis is to be asked."""
-    found = [one for one in deliveries if one.claimed.attributes and Attributes.of(one.claimed.attributes).latest]
+    found = [one for one in deliveries if one.attributes.latest]
     return found if found and context.calls.capabilities.has(Feature.AFTER_OUTAGE) else []
 
 

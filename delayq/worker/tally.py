@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from delayq.broker.attributes import Attributes
 from delayq.broker.history_records import BUCKETS, HourCounts
 from delayq.lateness import LATENESS_BOUNDS
 from delayq.worker.disposition import Completion, Disposition
@@ -57,7 +56,7 @@ class Tally:
                         continue
                 elif not started:
                     continue
-                if batch is None or claimed.attempt != 1 or (claimed.attributes and _was_snoozed(claimed.attributes)):
+                if batch is None or claimed.attempt != 1 or delivery.attributes.snoozes:
                     continue
                 late: float = delivery.server_now - claimed.due
                 if delivery.claimed_at:  # else the time of a test, in which it did not wait here
@@ -79,7 +78,3 @@ class Tally:
         counts = HourCounts._make([*numbers, tuple(self.lateness)])
         self._reset()
         return counts
-
-
-def _was_snoozed(attributes: bytes) -> bool:
-    return Attributes.of(attributes).snoozes > 0

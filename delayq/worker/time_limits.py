@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from delayq.options import Settings
+from delayq.worker.in_flight_delivery import Batch, InFlightDelivery
 from delayq.worker.log_label import log_label
-from delayq.worker.message import Batch, InFlightDelivery
 
 log = logging.getLogger("delayq.consumer")
 

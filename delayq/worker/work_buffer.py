@@ -30,7 +30,7 @@ from delayq.worker.disposition import (
     undecodable,
 )
 from delayq.worker.holding import HeldScopes, scope_held
-from delayq.worker.message import Batch, InFlightDelivery
+from delayq.worker.in_flight_delivery import Batch, InFlightDelivery
 from delayq.worker.results import keep_result
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ class WorkBuffer:
         except BaseException as failure:  # noqa: BLE001 - a user's outcome may raise anything
             delay = log_failure(deliveries, failure, policy, " when its result was read")
             completions = [Completion(deliveries, Disposition.NACK, describe(failure), delay, took)]
-        if error is None and any(delivery.claimed.attributes for delivery in deliveries):
+        if error is None and any(delivery.attributes.retention for delivery in deliveries):
             self._keep_results(completions, result)
         self._hold_back(completions)
         self._completions.extend(completions)

@@ -115,4 +115,4 @@ def claim_and_ack(raw: Raw, calls: Calls, n: int, claim: int = CLAIM) -> None:
         elif time.monotonic() > end:
             raise TimeoutError(f"{n - settled} messages are missing")
         claimed = raw.exchange(b"".join(turn), len(turn))[-1]
-        receipts = list(map(Receipt, claimed[5::6], claimed[6::6]))
+        receipts = list(map(Receipt, claimed[6::7], claimed[7::7]))

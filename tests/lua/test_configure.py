@@ -35,6 +35,11 @@ def test_window_without_a_number_of_ids_keeps_that_of_the_queue(executor):
     assert configure(executor, window=700, most=None) == World(meta={"dedupe": "700 8"})
 
 
+def test_settled_ids_with_ends_of_their_own_stay_without_a_window(executor):
+    plant(executor, World(meta={"dedupe": "500 100", "unique": 1}, done={"a": -5}))
+    assert configure(executor, window=0) == World(meta={"unique": 1}, done={"a": -5})
+
+
 @without_gaps
 def test_both_are_switched_in_one_call(executor):
     assert configure(executor, 2000, 500) == World(meta={"events": "0-* 2000", "dedupe": "500 100"})

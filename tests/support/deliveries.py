@@ -8,10 +8,12 @@ from typing import Any
 
 import msgspec
 
+from delayq.broker.attributes import NONE
 from delayq.broker.replies import ClaimedMessage
 from delayq.codec import find_codec
 from delayq.times import timestamp
-from delayq.worker.message import InFlightDelivery, Message
+from delayq.worker.in_flight_delivery import InFlightDelivery
+from delayq.worker.message import Message
 
 DUE = datetime(2027, 1, 31, 9, 0, tzinfo=UTC)
 
@@ -30,4 +32,4 @@ def delivered(
     told = msgspec.json.encode(headers) if headers else b""
     delivery = ClaimedMessage(id, 7, stored, 3, timestamp(due), attempt, told)
     context: Any = SimpleNamespace(decode=find_codec(codec, None).decode)
-    return Message(InFlightDelivery(delivery, 0.0, 0, 30.0), context, None, 0.0)
+    return Message(InFlightDelivery(delivery, 0.0, 0, 30.0, NONE), context, None, 0.0)

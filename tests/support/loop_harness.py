@@ -23,8 +23,8 @@ from delayq.broker.requests import Outgoing, OutgoingTable, Receipt, Release
 from delayq.options import read_settings
 from delayq.worker.consumer_loop import ConsumerLoop
 from delayq.worker.disposition import Completion, Disposition
+from delayq.worker.in_flight_delivery import Batch, InFlightDelivery
 from delayq.worker.loop_steps import Cancel, RoundTrip, Run, Sleep, Step, StepResult, Withdraw
-from delayq.worker.message import Batch, InFlightDelivery
 
 SERVER = 1_700_000_000_000
 """The server's clock in milliseconds while the local one is at `LOCAL`, unless a harness says otherwise."""

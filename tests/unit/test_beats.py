@@ -6,6 +6,7 @@ import os
 from contextlib import suppress
 from types import SimpleNamespace
 
+from delayq.broker.attributes import NONE
 from delayq.broker.calls import Calls
 from delayq.broker.context import QueueContext
 from delayq.broker.engine import STREAMS
@@ -16,8 +17,8 @@ from delayq.errors import ServerError, UnavailableError
 from delayq.options import read_settings
 from delayq.worker.beats import BEAT_EVERY, Beats
 from delayq.worker.consumer_loop import ConsumerLoop
+from delayq.worker.in_flight_delivery import Batch, InFlightDelivery
 from delayq.worker.loop_steps import RoundTrip, Sleep, StepResult
-from delayq.worker.message import Batch, InFlightDelivery
 from delayq.worker.pool import Pool
 from delayq.worker.resting_beats import LOOK_AGAIN, TOGETHER, RestingBeats
 
@@ -34,7 +35,7 @@ def beats(**options):
 
 
 def delivery(id, started=None):
-    one = InFlightDelivery(ClaimedMessage(id, 1, b"secret", 3, 0, 1, b""), 0.0, 0, 99.0)
+    one = InFlightDelivery(ClaimedMessage(id, 1, b"secret", 3, 0, 1, b""), 0.0, 0, 99.0, NONE)
     one.batch = None if started is None else Batch(started, [True])
     return one
 

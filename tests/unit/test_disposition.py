@@ -9,10 +9,11 @@ import pytest
 
 from delayq import Backoff, Discard, Reject, Retry, Snooze, StopWorker
 from delayq.backoff import FailurePolicy
+from delayq.broker.attributes import NONE, Attributes
 from delayq.broker.replies import ClaimedMessage
 from delayq.worker import disposition as judging
 from delayq.worker.disposition import Completion, Disposition, describe
-from delayq.worker.message import InFlightDelivery
+from delayq.worker.in_flight_delivery import InFlightDelivery
 
 POLICY = FailurePolicy.of(Backoff.linear(60), None, 10)
 disposition_of = partial(judging.disposition_of, policy=POLICY)
@@ -21,7 +22,7 @@ dispositions_of = partial(judging.dispositions_of, policy=POLICY)
 
 def delivery(*, settled=False, attributes=b""):
     claimed = ClaimedMessage("m1", 7, b"1", 3, 0, 2, b"", attributes)
-    held = InFlightDelivery(claimed, claimed_at=0.0, server_now=0, deadline=30.0)
+    held = InFlightDelivery(claimed, 0.0, 0, 30.0, Attributes.of(attributes))
     held.settled = settled
     return [held]
 
@@ -189,7 +190,8 @@ def test_cancelled_callback_is_not_logged(caplog):
 
 
 def batch(n=3, *, settled=()):
-    deliveries = [InFlightDelivery(ClaimedMessage(f"m{at}", 7, b"1", 3, 0, 2, b""), 0.0, 0, 30.0) for at in range(n)]
+    claimed = [ClaimedMessage(f"m{at}", 7, b"1", 3, 0, 2, b"") for at in range(n)]
+    deliveries = [InFlightDelivery(one, 0.0, 0, 30.0, NONE) for one in claimed]
     for at in settled:
         deliveries[at].settled = True
     return deliveries

@@ -6,14 +6,16 @@ import math
 
 import pytest
 
+from delayq.broker.attributes import Attributes
 from delayq.broker.replies import ClaimedMessage
 from delayq.worker.holding import HeldScopes, scope_held
-from delayq.worker.message import Batch, InFlightDelivery
+from delayq.worker.in_flight_delivery import Batch, InFlightDelivery
 
 
 def delivery(token, name="a"):
     attributes = f"name={name}".encode() if name else b""
-    return InFlightDelivery(ClaimedMessage(f"m{token}", token, b"", 3, 0, 1, b"", attributes), 0.0, 0, math.inf)
+    claimed = ClaimedMessage(f"m{token}", token, b"", 3, 0, 1, b"", attributes)
+    return InFlightDelivery(claimed, 0.0, 0, math.inf, Attributes.of(attributes))
 
 
 def in_flight(*deliveries):

@@ -7,12 +7,14 @@ from types import SimpleNamespace
 import pytest
 
 from delayq.backoff import FailurePolicy
+from delayq.broker.attributes import NONE
 from delayq.broker.replies import ClaimedMessage
 from delayq.errors import UndecodableError
 from delayq.outcomes import Reject
 from delayq.times import monotonic
 from delayq.worker.disposition import Disposition
-from delayq.worker.message import InFlightDelivery, Message
+from delayq.worker.in_flight_delivery import InFlightDelivery
+from delayq.worker.message import Message
 from delayq.worker.work_buffer import Callback, WorkBuffer
 
 SETTINGS = SimpleNamespace(policy=FailurePolicy.of(60, None, 0))
@@ -26,7 +28,7 @@ def decode(data):
 
 def deliveries(*payloads, retries_left=3):
     return [
-        InFlightDelivery(ClaimedMessage(text, 7, text.encode(), retries_left, 0, 1, b""), 0.0, 0, math.inf)
+        InFlightDelivery(ClaimedMessage(text, 7, text.encode(), retries_left, 0, 1, b""), 0.0, 0, math.inf, NONE)
         for text in payloads
     ]
 

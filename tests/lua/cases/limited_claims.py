@@ -198,6 +198,30 @@ READY = [
         ),
     ),
     Case(
+        "so it does where nothing else waits",
+        _sum(
+            _URGENT,
+            World(
+                ranked={"b": -60_005},
+                deliveries={"b": "ranked -5 0 0 0 -"},
+                limits={"name:x": "1 0 1 0 0 0 0 0 0 why"},
+                meta={**_RATE, "priority_step": 60},
+            ),
+        ),
+        _claim(4),
+        _claimed(names=_AB),
+        _sum(
+            _URGENT,
+            World(
+                throttled={"b": (1, -60_005)},
+                deliveries={"b": "throttled -5 0 0 0 -"},
+                limits={"name:x": "1 0 1 0 0 0 0 0 0 why"},
+                gates={1: None},
+                meta={**_RATE, "priority_step": 60, "throttled": 1},
+            ),
+        ),
+    ),
+    Case(
         "a line that ends has no gate",
         _sum(
             _names(a="x"),
@@ -360,6 +384,18 @@ READY = [
             _waiting(1, "b"),
             World(limits={"name:x": "1 1000 5 0 0 - +1000/0/0/0 0 0"}, gates={1: -3}, wake=1),
             _meta(_RATE, 1),
+        ),
+    ),
+    Case(
+        "the only place is taken",
+        _sum(_FOUR, _ready("a"), World(limits={"name:x": "1 0 1 1 0 - 0 0 0"}, running={"r": 1}, meta=_PLACES)),
+        _claim(1),
+        _claimed(names=_AB),
+        _sum(
+            _FOUR,
+            _waiting(1, "a"),
+            World(limits={"name:x": "1 0 1 1 0 - 0 0 0"}, running={"r": 1}, gates={1: None}),
+            World(meta={**_PLACES, "throttled": 1}),
         ),
     ),
     Case(

@@ -523,7 +523,35 @@ def _ranked() -> list[Case]:
     )
     del foreign.deliveries["y"]
     many = ranked(**{f"m{n:03}": n for n in range(250)})
+    before, after = ready + ranked(k=-60), waiting("a", deliveries=dues) + ranked(k=-45, l=-40, m=-31, n=20)
+    beside = waiting("a") + ranked(k=-3)
+    elsewhere = {"unack": {"x": 7}, "deliveries": beside.deliveries | {"x": "leased 900000 1 T-9 T-9 w"}}
+    stale = beside.but(ready=["x", "a"], meta=beside.meta | {"stale_ready": 1}, **elsewhere)
+    first_of_all = beside.but(ranked={"x": -9, "k": -3}, **elsewhere)
+    in_order = _held(beside.but(**elsewhere), "ak", unack={"x": 7, "a": LEASE, "k": LEASE})
     return [
+        Case("a stale entry of ready has no rank", stale, claim(9), claimed(given("a"), prior("k", 1)), in_order),
+        Case("nor has one of ranked", first_of_all, claim(9), claimed(given("a"), prior("k", 1)), in_order),
+        Case(
+            "no more of ready than are wanted, after all of ranked",
+            before,
+            claim(4),
+            claimed(
+                prior("k", 0),
+                given("a", T + 1, due=-50),
+                given("b", T + 2, due=-40),
+                given("c", T + 3, due=-40),
+                left=1,
+            ),
+            _held(before, "kabc", wake=1),
+        ),
+        Case(
+            "no more of ranked than are wanted, after all of ready",
+            after,
+            claim(4),
+            claimed(given("a", due=-50), prior("k", 1), prior("l", 2), prior("m", 3), left=1),
+            _held(after, "aklm", wake=1),
+        ),
         Case("ranked only", ranked(k=-9), claim(3), claimed(prior("k", 0)), _held(ranked(k=-9), "k")),
         Case("by rank, among what is ready", mixed, claim(9), claimed(*order), _held(mixed, "akbclmdn")),
         *(

@@ -2,10 +2,19 @@
 -- waits, once due, in the zset ranked, scored by that time (ms); all others wait in ready. The step (ms) is in meta from
 -- the first send with a priority on: without one, no script reads attributes for it.
 
--- Returns the rank of a message with these attributes (a text); nil or false for one without a priority.
+local head_starts = {}
+
+-- Returns the rank of a message with these attributes (a text); nil or false for one without a priority. Many messages
+-- have the same text, so the head start (ms) of each text is worked out once.
 local function rank_of(text, due, step)
-  local priority = text and string.match(' ' .. text, ' priority=(%-?%d+)')
-  return priority and due - priority * step
+  if not text then return nil end
+  local head_start = head_starts[text]
+  if head_start == nil then
+    local priority = string.match(' ' .. text, ' priority=(%-?%d+)')
+    head_start = priority and priority * step or false
+    head_starts[text] = head_start
+  end
+  return head_start and due - head_start
 end
 
 -- Returns the attributes of messages, as delayq writes them: short texts. None if the queue has no priorities.

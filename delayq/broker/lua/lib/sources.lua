@@ -6,13 +6,16 @@ local function source_of(key, state, length)
   return {key = key, state = state, length = length, scanned = 0, stale = 0, first = 0, found = {}, records = {}}
 end
 
-local function read_ahead(source, deliveries, attributes, count)
+-- Reads the ranks of ranked only if they count: beside another source, or where a limit may hold back messages.
+local function read_ahead(source, deliveries, attributes, count, beside)
   local last = source.scanned + math.min(count, scan_limit, 100) - 1
   source.first = source.scanned
-  if source.state == 'ranked' then
+  if source.state == 'ranked' and (beside or limiting) then
     local cells, found, ranks = redis.call('ZRANGE', source.key, source.first, last, 'WITHSCORES'), {}, {}
     for n = 1, #cells / 2 do found[n], ranks[n] = cells[2 * n - 1], cells[2 * n] end
     source.found, source.ranks = found, ranks
+  elseif source.state == 'ranked' then
+    source.found = redis.call('ZRANGE', source.key, source.first, last)
   else
     source.found = redis.call('LRANGE', source.key, source.first, last)
   end
@@ -21,12 +24,13 @@ local function read_ahead(source, deliveries, attributes, count)
   scan_limit = scan_limit - #source.found
 end
 
--- Returns where the next entry of a source is in what was read, nil at its end; `count` are wanted of it at most.
-local function next_of(source, deliveries, attributes, count)
+-- Returns where the next entry of a source is in what was read, nil at its end; `count` are wanted of it at most, `beside`
+-- those of another source if there are any.
+local function next_of(source, deliveries, attributes, count, beside)
   local at = source.scanned - source.first + 1
   if at <= #source.found then return at end
   if source.scanned == source.length or scan_limit <= 0 then return nil end
-  read_ahead(source, deliveries, attributes, count)
+  read_ahead(source, deliveries, attributes, count, beside)
   return 1
 end
 
@@ -40,7 +44,8 @@ end
 -- Returns the one of two sources that comes first by rank (of equal ranks `one`), and the first and last of its entries, of
 -- `count` at most, that come before those of the other; nil at the end of both. A stale entry is returned alone.
 local function first_run(one, other, deliveries, attributes, count)
-  local at, beside = next_of(one, deliveries, attributes, count), other and next_of(other, deliveries, attributes, count)
+  local at = next_of(one, deliveries, attributes, count)
+  local beside = other and next_of(other, deliveries, attributes, count, at)
   if not beside then return at and one, at, at and math.min(at + count - 1, #one.found) end
   if not at then return other, beside, math.min(beside + count - 1, #other.found) end
   local rank, bound = rank_at(one, at), rank_at(other, beside)
