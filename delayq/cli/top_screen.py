@@ -9,7 +9,7 @@ from delayq.cli.history import percentile_text
 from delayq.cli.pause import pause_text
 from delayq.cli.queues import unconsumed
 from delayq.cli.session import Session
-from delayq.cli.top_figures import TopRow, RunningNow, TopFigures
+from delayq.cli.top_figures import RunningNow, TopFigures, TopRow
 from delayq.errors import DelayqError
 from delayq.queue.lateness_report import slo_text
 from delayq.states import State
