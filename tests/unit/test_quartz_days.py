@@ -14,7 +14,7 @@ from delayq import ConfigurationError
 from delayq.schedules.cron import Cron
 
 NAMES = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
-FIRST, LAST = date(2000, 1, 1), date(2040, 1, 1)
+FIRST, LAST = date(2000, 1, 1), date(2028, 1, 1)  # then the days of the week begin again
 
 
 @cache
@@ -75,14 +75,14 @@ terms = st.one_of(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(terms | st.integers(1, 31).map(str), min_size=1, max_size=3))
 def test_days_of_the_month_are_those_of_a_calendar(chosen):
     found = occurrences(f"0 9 {','.join(chosen)} * ?")
     assert found == expected(lambda day: any(matches(term, day) for term in chosen))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=3, unique=True), st.booleans())
 def test_last_weekdays_are_those_of_a_calendar(numbers, named):
     field = ",".join(f"{NAMES[number] if named else number}L" for number in numbers)
