@@ -56,7 +56,7 @@ PROVOKED = {
             behaviour/test_scenarios.py::test_cancelled_message_is_never_delivered_from_any_waiting_state
         """,
         "claimed and not started: taken back, also from a worker that does not answer": """
-            failures/test_cancelling.py::test_message_that_was_claimed_and_not_started_is_cancelled
+            failures/test_cancelling.py::test_message_that_was_claimed_and_not_started_is_cancelled_and_killed
             failures/test_cancelling.py::test_message_that_was_claimed_and_not_started_is_rescheduled_and_replaced
             failures/test_cancelling.py::test_message_of_a_worker_that_does_not_answer_counts_as_running
         """,

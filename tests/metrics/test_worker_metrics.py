@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from delayq import AsyncDelayQueue, AsyncWorker, DelayQueue, Discard, Reject, Snooze, Worker
+from delayq.broker.attributes import Attributes
 from delayq.metrics import worker_monitor
 from delayq.metrics.worker_monitor import WorkerMonitor
 from delayq.streams import StreamQueue
@@ -150,8 +151,7 @@ def test_nothing_is_counted_unless_asked(monkeypatch, open_queue):
 def test_names_are_bounded():
     counting = Meter()
     for number in range(MAX_NAMES + 50):
-        claimed = SimpleNamespace(attributes=f"name=n{number}".encode())
-        delivery = SimpleNamespace(claimed=claimed, by_hand="")
+        delivery = SimpleNamespace(attributes=Attributes.of(f"name=n{number}".encode()), by_hand="")
         counting.complete([Completion([delivery], Disposition.ACK, "", None, 0.2)])
     assert len(counting.durations) == MAX_NAMES + 1
     assert counting.ended[OTHER_NAMES, "acked"] == sum(counting.durations[OTHER_NAMES].numbers) == 50
@@ -159,7 +159,7 @@ def test_names_are_bounded():
 
 def test_attempt_that_decides_nothing_is_late():
     counting = Meter()
-    delivery = SimpleNamespace(claimed=SimpleNamespace(attributes=b""), by_hand="")
+    delivery = SimpleNamespace(attributes=Attributes.of(b""), by_hand="")
     counting.complete([Completion([delivery], Disposition.NOTHING, "", None, 0.2)])
     assert counting.ended == {("", "late"): 1}
 
