@@ -59,6 +59,8 @@ class PendingSettlements:
         """Names that are to be closed, None for the queue, and for how long (ms)."""
         self._details: dict[InFlightDelivery, Failure | Rejection | Release | Completed] = {}
         """What all but an ack sends besides the receipt."""
+        self._late: dict[InFlightDelivery, Completion] = {}
+        """Successes of callbacks that took too long: they are settled once Redis has replied to the nack."""
         self._calls: dict[Disposition, Callable[[list[Any]], Any]] = {
             Disposition.ACK: calls.ack,
             Disposition.DISCARD: calls.discard,
@@ -108,6 +110,8 @@ class PendingSettlements:
             queue = self._acked if disposition is _ACK else self._queues.get(disposition)
             for delivery in deliveries:
                 if delivery.settled or queue is None:
+                    if delivery.timed_out and delivery in self._details and disposition in DONE:
+                        self._late[delivery] = Completion([delivery], disposition, text, delay)
                     continue
                 delivery.settled = True
                 self._count += 1
@@ -188,6 +192,8 @@ class PendingSettlements:
                 self._details.pop(delivery, None)
                 if delivery.timed_out:  # a callback that succeeds after all may still settle it
                     delivery.settled = False
+                    if late_success := self._late.pop(delivery, None):
+                        self.add([late_success])
         if "0" in reply:
             late = [delivery.claimed.id for delivery, status in zip(settled, reply, strict=True) if status == "0"]
             text = "%d messages were settled elsewhere before this %s: %s"

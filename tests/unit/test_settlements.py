@@ -1,0 +1,44 @@
+"""What is settled: a success after the timeout counts, whether the nack is sent, under way or still to be sent."""
+
+from __future__ import annotations
+
+import pytest
+
+from delayq.broker.attributes import NONE
+from delayq.broker.calls import Calls
+from delayq.broker.keys import Keys
+from delayq.broker.replies import ClaimedMessage
+from delayq.options import QueueOptions, read_settings
+from delayq.worker.disposition import Completion, Disposition, timed_out
+from delayq.worker.in_flight_delivery import InFlightDelivery
+from delayq.worker.settlements import PendingSettlements
+
+
+def send_next(settlements):
+    """Return the names of the next calls, and the functions for their replies."""
+    sent = list(settlements.settle())
+    return [call.script.name for call, _ in sent], [read for _, read in sent]
+
+
+@pytest.mark.parametrize("comes", ["before the nack is sent", "while it is under way", "after its reply"])
+@pytest.mark.parametrize("ends", [Disposition.ACK, Disposition.DISCARD], ids=["acked", "discarded"])
+def test_success_after_the_timeout_is_settled_once_the_nack_has_its_reply(comes, ends):
+    settings = read_settings(QueueOptions())
+    settlements = PendingSettlements(Calls(Keys.of("delayq", "q")), settings)
+    delivery = InFlightDelivery(ClaimedMessage("a", 1, b"1", 3, 0, 1, b""), 0.0, 0, 30.0, NONE)
+    success = Completion([delivery], ends)
+    settlements.add([timed_out([delivery], 0.1, settings.policy)])
+    if comes == "before the nack is sent":
+        settlements.add([success])
+    names, (read,) = send_next(settlements)
+    assert names == ["nack"]
+    if comes == "while it is under way":
+        settlements.add([success])
+    read("1")
+    if comes == "after its reply":
+        assert not settlements
+        settlements.add([success])
+    names, (read,) = send_next(settlements)
+    assert names == ["ack"]
+    read("1")
+    assert not settlements
