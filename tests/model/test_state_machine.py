@@ -15,7 +15,6 @@ from tests.model.traps import TRAPS, told
 pytestmark = pytest.mark.timeout(600)
 
 STEPS = 16_000
-PARTS = 2
 
 SITUATIONS = r"""
     send: gone → 1                        send: dead → 1                        send: leased → 3
@@ -123,10 +122,7 @@ def test_embedded_redis_matches_the_model():
         run(executor, STEPS // 10)
 
 
-@pytest.mark.parametrize(
-    "part", [pytest.param(part, marks=[pytest.mark.long] if part else []) for part in range(PARTS)]
-)
-def test_every_reply_and_all_stored_data_match_the_model(executor, part):
+def test_every_reply_and_all_stored_data_match_the_model(executor):
     reached: Counter[str] = Counter()
     run(executor, STEPS, reached)
     assert not seldom_met(reached, least=1)
