@@ -14,6 +14,7 @@ from delayq.broker.transport.operation import Operation
 from delayq.checks import check_bool
 from delayq.errors import NotReplicatedError
 from delayq.queue.producer import due_text
+from delayq.queue.whole_calls import every_status
 from delayq.queue.withdrawal import withdraw
 from delayq.times import Duration
 
@@ -107,33 +108,26 @@ def _statuses(
     stop: Callable[[Sequence[str]], ScriptCall[str]] | None = None,
 ) -> Operation[list[str]]:
     """Call a script for messages, again for those that their consumers return, and `stop` for those they do not."""
+
+    def each(some: Sequence[str], _: str) -> ScriptCall[str]:
+        return call(some)
+
     try:
-        statuses = dict(zip(ids, (yield from _each(context, call, ids)), strict=True))
+        statuses = dict(zip(ids, (yield from every_status(context, each, ids)), strict=True))
         held = [id for id in ids if statuses[id] in (_LEASED, _SUCCESSOR)]
         free = (yield from withdraw(context, held)) if held else []
         if free:
-            again = yield from _each(context, call, free)
+            again = yield from every_status(context, each, free)
             statuses |= {id: one for id, one in zip(free, again, strict=True) if _tells_more(statuses[id], one)}
         held = [id for id in held if statuses[id] in (_LEASED, _SUCCESSOR)] if stop is not None else []
         if stop is not None and held:
-            again = yield from _each(context, stop, held)
+            again = yield from every_status(context, lambda some, _: stop(some), held)
             told = (_CANCELLED_ALL, _STOPPING)
             statuses |= {id: one for id, one in zip(held, again, strict=True) if _tells_more(statuses[id], one, told)}
     except NotReplicatedError as error:
         error.ids = tuple(ids)
         raise
     return [statuses[id] for id in ids]
-
-
-def _each(
-    context: QueueContext, call: Callable[[Sequence[str]], ScriptCall[str]], ids: Sequence[str]
-) -> Operation[str]:
-    """Call a script for messages until it has answered for each: one call moves a limited number of bytes."""
-    statuses = ""
-    while len(statuses) < len(ids):
-        replies, *_ = yield [call(ids[len(statuses) :]), *context.confirming]
-        statuses += replies
-    return statuses
 
 
 def _tells_more(before: str, status: str, told: Sequence[str] = (_CANCELLED_ALL,)) -> bool:

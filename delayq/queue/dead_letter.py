@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from delayq._parity import awaited
@@ -18,6 +19,7 @@ from delayq.queue.dead_groups import DeadGroup, check_group, group_of, grouped
 from delayq.queue.deaths import BATCH, check_entry
 from delayq.queue.inspector import MAX_ROWS, Inspector
 from delayq.queue.message_info import MessageInfo, Page
+from delayq.queue.whole_calls import every_status
 from delayq.rates import parse_rate
 from delayq.states import State
 from delayq.times import from_millis
@@ -116,6 +118,10 @@ class _DeadLetterOperations:
         """
         if isinstance(selection, str):
             return (yield from self._one(selection, call))
+
+        def with_before(before: str, entries: list[str], done: str) -> ScriptCall[str]:
+            return call(entries, before + done)
+
         statuses = ""
         (counted,) = yield [self._context.calls.counts()]
         now = from_millis(counted.now)
@@ -126,10 +132,7 @@ class _DeadLetterOperations:
             dead = [message for message in page.messages if message.died and message.died <= now]
             entries = [message.entry for message in dead if message.entry and selection.matches(message)]
             for batch in batched(entries, BATCH):
-                done = 0
-                while done < len(batch):  # one call moves a limited number of bytes
-                    replies = yield [call(batch[done:], statuses), *self._context.confirming]
-                    statuses, done = statuses + replies[0], done + len(replies[0])
+                statuses += yield from every_status(self._context, partial(with_before, statuses), batch)
             cursor = page.cursor
             if cursor is None:
                 return statuses

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from delayq.broker.batches import byte_slices
 from delayq.broker.context import QueueContext
+from delayq.broker.requests import ScriptCall
 from delayq.broker.transport.operation import Operation
 from delayq.codec import encode_payload
 from delayq.errors import ConfigurationError, PayloadError
 from delayq.queue.deaths import BATCH, check_entry
 from delayq.queue.producer import BATCH_BYTES
+from delayq.queue.whole_calls import every_status
 
 
 def encode_edited(payloads: Mapping[str, Any], encode: Callable[[Any], bytes], max_bytes: int) -> dict[str, bytes]:
@@ -32,27 +35,24 @@ def redrive_edited(
     context: QueueContext, payloads: Mapping[str, bytes], retries: int | None, interval: float
 ) -> Operation[dict[str, str]]:
     """Redrive dead messages, by entry or id (its last death); a status of each as of the script, 0 for gone."""
-    redriven = 0
 
-    def redrive(rows: Sequence[tuple[str, bytes]]) -> Operation[str]:
-        nonlocal redriven
+    def call(before: str, rows: Sequence[tuple[str, bytes]], done: str) -> ScriptCall[str]:
+        entries, texts = zip(*rows, strict=True)
+        first = (before + done).count("1") * interval
+        return context.calls.redrive(entries, retries=retries, payloads=texts, first=first, interval=interval)
+
+    def redrive(rows: Sequence[tuple[str, bytes]], before: str) -> Operation[str]:
         statuses = ""
         for part in byte_slices([len(payload) for _, payload in rows], BATCH_BYTES, BATCH):
-            while len(statuses) < part.stop:  # one call moves a limited number of bytes
-                entries, texts = zip(*rows[len(statuses) : part.stop], strict=True)
-                pace = {"first": redriven * interval, "interval": interval}
-                call = context.calls.redrive(entries, retries=retries, payloads=texts, **pace)
-                replies, *_ = yield [call, *context.confirming]
-                statuses += replies
-                redriven += replies.count("1")
+            statuses += yield from every_status(context, partial(call, before + statuses), rows[part])
         return statuses
 
-    rows = list(payloads.items())
-    statuses = dict(zip(payloads, (yield from redrive(rows)), strict=True))
+    first_statuses = yield from redrive(list(payloads.items()), "")
+    statuses = dict(zip(payloads, first_statuses, strict=True))
     last: dict[str, str] = {}
     for which in [which for which, status in statuses.items() if status == "0"]:
         (found,) = yield [context.calls.get(which)]
         if found is not None and found.entry:  # it was an id
             last[found.entry] = which
-    again = yield from redrive([(entry, payloads[which]) for entry, which in last.items()])
+    again = yield from redrive([(entry, payloads[which]) for entry, which in last.items()], first_statuses)
     return statuses | dict(zip(last.values(), again, strict=True))

@@ -147,18 +147,9 @@ class RecordedCalls(RecordedSettlements, Calls):
         ids, dues = [id for id, _ in times], [_due_time(due) for _, due in times]
         return self.with_statuses(super().reschedule(times), "reschedule", ids=ids, dues=dues)
 
-    def redrive(
-        self,
-        entries: Iterable[str],
-        *,
-        retries: int | None,
-        first: float = 0,
-        interval: float = 0,
-        payloads: Iterable[bytes] | None = None,
-    ) -> ScriptCall[str]:
+    def redrive(self, entries: Iterable[str], **options: Any) -> ScriptCall[str]:
         entries = list(entries)
-        call = super().redrive(entries, retries=retries, first=first, interval=interval, payloads=payloads)
-        return self.with_statuses(call, "redrive", **_dead_letter_columns(entries))
+        return self.with_statuses(super().redrive(entries, **options), "redrive", **_dead_letter_columns(entries))
 
     def dead_purge(self, entries: Iterable[str]) -> ScriptCall[str]:
         entries = list(entries)
