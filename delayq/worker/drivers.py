@@ -148,11 +148,11 @@ class Driver:
 
         A stop waits for running callbacks, but not for Redis.
         """
+        now = monotonic()
         self.health.report(error)
-        self.health.turn()
+        self.health.turn(now)
         if self._stop_at is None:
             return True
-        now = monotonic()
         if self._loop.in_flight.any_running():
             self._idle_since = None
         else:
@@ -163,7 +163,7 @@ class Driver:
     def _report(self, result: StepResult) -> StepResult:
         """Add what has happened meanwhile to the result of a step."""
         result.now = monotonic()
-        self.health.turn()
+        self.health.turn(result.now)
         result.completions = self._buffer.drain()
         if self._buffer.stop_reason is not None and self._stop_at is None:
             self._stop_within(None)

@@ -27,9 +27,9 @@ class Health:
         """The local time since which each of its loops has turned, or has tried to reach Redis."""
         return min(self._turns.copy().values(), default=monotonic())  # a copy: other threads add to it
 
-    def turn(self, loop: object = None) -> None:
-        """Note that a loop goes on; a worker has one for each server."""
-        self._turns[loop] = monotonic()
+    def turn(self, now: float, loop: object = None) -> None:
+        """Note that a loop goes on at a local time; a worker has one for each server."""
+        self._turns[loop] = now
 
     def end(self, loop: object) -> None:
         """Note that one of several loops has ended."""

@@ -164,7 +164,7 @@ class PoolState:
     def _report_of(self, server: ServerLoop, result: StepResult) -> StepResult:
         """Add what has happened meanwhile to the result of a step."""
         result.now = monotonic()
-        self.health.turn(server)
+        self.health.turn(result.now, server)
         if self.pool.stop_reason is not None and self._stop_at is None:
             self.stop(None)
         result.stop_at = None if self._stop_at is None else min(self._stop_at, server.give_up_at)
@@ -178,7 +178,7 @@ class PoolState:
 
     def _retries(self, server: ServerLoop, error: Exception) -> bool:
         self._report_error(server, error)
-        self.health.turn(server)
+        self.health.turn(monotonic(), server)
         return server.waits_for_server(self._stop_at)
 
     def _start(self, deliveries: list[InFlightDelivery]) -> None:
