@@ -89,9 +89,9 @@ class Session:
         exists, self.now = self.executor.perform(together(requests))
         return bool(exists)
 
-    def queue_names(self) -> list[str]:
-        """Return the sorted names of the queues in use."""
-        return self.executor.perform(queue_names(self.prefix))
+    def queue_names(self, pattern: str = "*") -> list[str]:
+        """Return the sorted names of the queues in use that match a pattern."""
+        return self.executor.perform(queue_names(self.prefix, pattern))
 
     def stats(self, names: list[str]) -> list[tuple[Stats, bool] | ServerError]:
         """Read the stats of several queues, and whether they have limits, up to 100 per round trip.

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from fnmatch import fnmatchcase
 
 import click
 
@@ -53,7 +52,7 @@ def top(session: Session, names: tuple[str, ...], *, pattern: str | None, every:
         session.check_queue_exists(name)
 
     def read_names() -> list[str]:
-        return [*names] or [name for name in session.queue_names() if fnmatchcase(name, pattern or "*")]
+        return [*names] or session.queue_names(pattern or "*")
 
     with catch_stop_signals() as stop, _unbuffered_keys():
         screen = TopScreen(TopFigures(session, read_names), session)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from delayq.cli.session import Session
 from delayq.errors import DelayqError, ServerError
 from delayq.queue.counts import Stats
-from delayq.queue.workers import WorkerInfo
+from delayq.queue.workers import PAGE, WorkerInfo
 
 MAX_COUNTED = 8
 """Queues whose messages are counted at a time."""
@@ -115,7 +115,8 @@ class TopFigures:
             self.workers = queue.workers()
         except ServerError as error:
             figures.error, self.workers = str(error), []
-        return 3
+        has_objective = figures.stats is not None and figures.stats.slo is not None
+        return 3 + has_objective + len(self.workers) // PAGE
 
     def _count(self, names: Sequence[str]) -> int:
         first = self._turn % len(names) if len(names) > MAX_COUNTED else 0

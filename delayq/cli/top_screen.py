@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from delayq.cli.history import percentile_text
 from delayq.cli.pause import pause_text
@@ -18,6 +18,8 @@ from delayq.text import clean, format_duration, pluralize
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.table import Table
+
+    from delayq.queue.delay_queue import DelayQueue
 
 _COLUMNS = ("pending", "due", "active", "retry", "dead", "in/s", "out/s", "fail/s", "lag", "workers")
 _PACES = _COLUMNS[5:8]
@@ -96,8 +98,8 @@ class TopScreen:
 
     def _move(self, step: int) -> None:
         if self._in_running:
-            ids = [one.id for one in self._figures.running()]
-            self._picked = _moved(ids, self._picked_id, step)
+            running = self._figures.running()
+            self._picked = _moved([one.id for one in running], self._picked_of(running), step)
             return
         self._selected = _moved(self._figures.names, self.selected, step)
         self._figures.workers = []
@@ -115,10 +117,10 @@ class TopScreen:
         elif key == "p":
             self._question = _Question(f"pause {name}", lambda: pause_text(queue.pause(reason="delayq top")))
         elif key == "r":
-            self._question = _Question(f"make the retries of {name} due now", lambda: self._retry(name))
+            self._question = _Question(f"make the retries of {name} due now", lambda: _retry(queue))
         elif key == "d":
-            self._question = _Question(f"send the dead letter of {name} again", lambda: self._redrive(name))
-        elif key == "c" and self._in_running and (id := self._picked_id):
+            self._question = _Question(f"send the dead letter of {name} again", lambda: _redrive(queue))
+        elif key == "c" and self._in_running and (id := self._picked_of(self._figures.running())):
             text = f"ask {clean(id)} of {name} to stop"
             self._question = _Question(text, lambda: str(queue.cancel(id, running=True)))
 
@@ -128,22 +130,13 @@ class TopScreen:
         except DelayqError as error:
             self._message = str(error)
 
-    def _retry(self, name: str) -> str:
-        outcomes = self._session.queue(name, codec="bytes").select(State.BACKOFF).run_now()
-        return f"{pluralize(sum(outcomes.values()), 'message')} made due"
-
-    def _redrive(self, name: str) -> str:
-        done = self._session.queue(name, codec="bytes").dead.redrive(all=True)
-        kept = f", {done.exists:,} stay, as there are messages with their ids" if done.exists else ""
-        return f"{pluralize(done.redriven, 'message')} sent again{kept}"
-
     def _is_paused(self, name: str) -> bool:
         stats = self._figures.queues[name].stats
         return stats is not None and stats.counts.paused is not None
 
-    @property
-    def _picked_id(self) -> str:
-        ids = [one.id for one in self._figures.running()]
+    def _picked_of(self, running: Sequence[RunningNow]) -> str:
+        """Return which of the messages that run is selected: the first by default, '' if there is none."""
+        ids = [one.id for one in running]
         return self._picked if self._picked in ids else ids[0] if ids else ""
 
     # Looks
@@ -165,10 +158,11 @@ class TopScreen:
             for is_warning, line in about
         )
         yield Text()
-        picked = [one.id for one in running].index(self._picked_id) if running else 0
-        first = max(0, picked - left + 1)
-        yield self._running_table(running[first : first + left])
-        yield from [Text()] * (left - len(running[first : first + left]))
+        picked = self._picked_of(running)
+        first = max(0, [one.id for one in running].index(picked) - left + 1) if running else 0
+        shown = running[first : first + left]
+        yield _running_table(shown, picked if self._in_running else "")
+        yield from [Text()] * (left - len(shown))
         style = "bold" if self._question else "dim"
         yield Text(self._last_line, no_wrap=True, overflow="ellipsis", style=style, end="")
 
@@ -202,14 +196,6 @@ class TopScreen:
         lines += [(True, unconsumed(stats))] if stats.nobody_consumes else []
         return [(is_warning, f"{self.selected}: {line}") for is_warning, line in lines]
 
-    def _running_table(self, running: Sequence[RunningNow]) -> Table:
-        grid = _grid("runs for", _MESSAGE, "worker", widest=_MESSAGE)
-        for one in running:
-            is_picked = self._in_running and one.id == self._picked_id
-            lasts = format_duration(max(0.0, one.lasts.total_seconds()))
-            grid.add_row(lasts, clean(one.id), clean(one.worker), style="reverse" if is_picked else "")
-        return grid
-
     @property
     def _last_line(self) -> str:
         if self._question:
@@ -217,10 +203,29 @@ class TopScreen:
         return clean(self._message) or _HELP["running" if self._in_running else "queues"]
 
 
+def _retry(queue: DelayQueue[Any]) -> str:
+    outcomes = queue.select(State.BACKOFF).run_now()
+    return f"{pluralize(sum(outcomes.values()), 'message')} made due"
+
+
+def _redrive(queue: DelayQueue[Any]) -> str:
+    done = queue.dead.redrive(all=True)
+    kept = f", {done.exists:,} stay, as there are messages with their ids" if done.exists else ""
+    return f"{pluralize(done.redriven, 'message')} sent again{kept}"
+
+
 def _moved(names: Sequence[str], selected: str, step: int) -> str:
     """Return the name so many steps after the selected one; the first if none is selected."""
     at = names.index(selected) + step if selected in names else 0
     return names[max(0, min(at, len(names) - 1))] if names else ""
+
+
+def _running_table(running: Sequence[RunningNow], picked: str) -> Table:
+    grid = _grid("runs for", _MESSAGE, "worker", widest=_MESSAGE)
+    for one in running:
+        lasts = format_duration(max(0.0, one.lasts.total_seconds()))
+        grid.add_row(lasts, clean(one.id), clean(one.worker), style="reverse" if one.id == picked else "")
+    return grid
 
 
 def _grid(*titles: str, widest: str) -> Table:
