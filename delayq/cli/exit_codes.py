@@ -38,6 +38,11 @@ class NotFoundError(CommandError):
         super().__init__(f"no {what} named {name!r}{did_you_mean(name, among)}", Exit.NOT_FOUND)
 
 
+def interrupted(error: KeyboardInterrupt) -> CommandError:
+    """Return the end of a command by Ctrl-C, with the notes of what it has done."""
+    return CommandError("; ".join(("interrupted", *getattr(error, "__notes__", ()))), Exit.INTERRUPTED)
+
+
 _CODES: dict[type[errors.DelayqError], Exit] = {
     errors.UnavailableError: Exit.UNREACHABLE,
     errors.OutcomeUnknown: Exit.UNREACHABLE,

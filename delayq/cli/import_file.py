@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from delayq.broker.engine import Feature
-from delayq.cli.exit_codes import CommandError, Exit
+from delayq.cli.exit_codes import interrupted
 from delayq.cli.options import DURATION, json_option, queue_with
 from delayq.cli.output import print_json, print_note
 from delayq.cli.plan import open_bulk
@@ -62,7 +62,7 @@ def import_(session: Session, /, queue: str, file: Path, *, as_json: bool, **opt
                 **options,
             )
     except KeyboardInterrupt as error:
-        raise CommandError("; ".join(("interrupted", *getattr(error, "__notes__", ()))), Exit.INTERRUPTED) from error
+        raise interrupted(error) from error
     if as_json:
         print_json(found.facts())
         return

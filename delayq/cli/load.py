@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from delayq.broker.engine import Feature
-from delayq.cli.exit_codes import CommandError, Exit
+from delayq.cli.exit_codes import interrupted
 from delayq.cli.options import DURATION, json_option, queue_with
 from delayq.cli.output import print_json, print_note
 from delayq.cli.plan import open_bulk
@@ -87,7 +87,7 @@ def load(session: Session, /, file: Path, queue: str, *, run: str | None, as_jso
         with spinner(f"loading {file}", lambda: progress_of(ledger, run)):
             info = bulk.load(file, queue, run=run, **place, **options)
     except KeyboardInterrupt as error:
-        raise CommandError("; ".join(("interrupted", *getattr(error, "__notes__", ()))), Exit.INTERRUPTED) from error
+        raise interrupted(error) from error
     if as_json:
         print_json(info.facts())
         return

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from delayq.broker.engine import Feature
-from delayq.cli.exit_codes import CommandError, Exit
+from delayq.cli.exit_codes import interrupted
 from delayq.cli.message_json import message_json, payload_of
 from delayq.cli.options import json_option, queue_with, states_option
 from delayq.cli.output import print_json, print_note, print_rich, table
@@ -86,7 +86,7 @@ def search(
     except KeyboardInterrupt as error:
         if cursor is not None:
             _print(matches, searched, cursor, session.now, as_json=as_json)
-        raise CommandError("interrupted", Exit.INTERRUPTED) from error
+        raise interrupted(error) from error
     _print(matches, searched, cursor, session.now, as_json=as_json)
 
 
