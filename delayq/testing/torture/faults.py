@@ -152,14 +152,16 @@ def _server_kill(context: FaultContext, planned: PlannedFault) -> FaultSteps:
 
 
 def _power(context: FaultContext, planned: PlannedFault) -> FaultSteps:
-    server, at = context.environment.server, now()
+    server, shim, at = context.environment.server, context.environment.shim, now()
     server.kill()
-    size, since = context.environment.shim.cut_power(server.folder)
+    held_back = shim.held_back(now())  # what Redis had not even written, though all that it had is on the disk
+    size, since = shim.cut_power(server.folder)
     context.announce(planned, f"{size:,} bytes of the log were not on the disk")
     yield planned.lasts
     server.start()
     # If every write is synced before the reply, no call whose write was cut off had a reply.
-    context.record(planned, at, lost=0 if context.environment.aof == "always" else since)
+    lost = min((one for one in (since, held_back) if one), default=0)
+    context.record(planned, at, lost=0 if context.environment.aof == "always" else lost)
 
 
 def _flush(context: FaultContext, planned: PlannedFault) -> FaultSteps:
