@@ -70,7 +70,6 @@ def export(
     exported = sum(found.values())
     if as_json:
         print_json({"queue": queue, "file": str(file), "exported": exported, "states": found})
-    else:
-        print_note(f"exported {pluralize(exported, 'message')} of {queue}")
-    if counts.successors:
-        print_note(f"not exported: {pluralize(counts.successors, 'message')} that waits to follow a running one")
+        return
+    waiting = f"; not exported: {pluralize(counts.successors, 'message')} that waits to follow a running one"
+    print_note(f"exported {pluralize(exported, 'message')} of {queue}{waiting if counts.successors else ''}")

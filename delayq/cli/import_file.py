@@ -15,7 +15,6 @@ from delayq.cli.output import print_json, print_note
 from delayq.cli.plan import open_bulk
 from delayq.cli.progress import progress_bars
 from delayq.cli.session import Session
-from delayq.text import pluralize
 
 
 @click.command("import")
@@ -66,6 +65,4 @@ def import_(session: Session, /, queue: str, file: Path, *, as_json: bool, **opt
     if as_json:
         print_json(found.facts())
         return
-    print_note(found.told())
-    if found.dead:
-        print_note(f"{pluralize(found.dead, 'dead message')} left out: --dead send sends them again")
+    print_note(found.told() + (" (--dead send sends them again)" if found.dead else ""))

@@ -97,9 +97,8 @@ def _print(matches: list[Match], searched: int, cursor: str | None, now: datetim
         return
     if matches:
         print_rich(table(_TITLES, [_row(one, now) for one in matches], fill=True))
-    print_note(f"found {len(matches):,} in {pluralize(searched, 'message')}")
-    if cursor is not None:
-        print_note(f"more: --cursor {cursor}")
+    more = "" if cursor is None else f"; more: --cursor {cursor}"
+    print_note(f"found {len(matches):,} in {pluralize(searched, 'message')}{more}")
 
 
 def _row(match: Match, now: datetime) -> list[Any]:
