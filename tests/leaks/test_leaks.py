@@ -137,7 +137,7 @@ def check(samples: list[Sample], most_blocks: float, most_bytes: float) -> None:
     ("total", "most"),
     [
         pytest.param(5_000, (0.2, 100), id="5_000", marks=pytest.mark.timeout(300)),
-        pytest.param(25_000, (0.2, 100), id="25_000", marks=[pytest.mark.long, pytest.mark.timeout(600)]),
+        pytest.param(25_000, (0.2, 100), id="25_000", marks=[pytest.mark.torture, pytest.mark.timeout(600)]),
         pytest.param(1_000_000, (0.01, 10), id="1_000_000", marks=[pytest.mark.torture, pytest.mark.timeout(3600)]),
     ],
 )
