@@ -24,6 +24,8 @@ from delayq.worker.log_label import log_label
 log = logging.getLogger("delayq.consumer")
 
 _NOT_RUN = (CoroutineType, GeneratorType, AsyncGeneratorType)
+_UNDONE = (Reject, Retry, Snooze, StopWorker)
+"""What a callback may return that is no success."""
 _ADVICE = "use AsyncDelayQueue for coroutine functions, and do not yield in a callback"
 
 
@@ -81,14 +83,14 @@ def disposition_of(
     It applies to those of `deliveries` that were not settled by hand. An exception is logged, with the delay that
     `policy` gives, and so is a rejection; not so with `quiet`, if the exception is raised to the user.
     """
-    if when := _ended_before(deliveries, result, error):
-        if isinstance(error, Exception) and not isinstance(error, Outcome):
-            log_failure(deliveries, error, when=when)
-        return Disposition.NOTHING, "", None
     if error is None and isinstance(result, _NOT_RUN):
         error = TypeError(f"the callback returned a {type(result).__name__}, which is never run: {_ADVICE}")
         if isinstance(result, CoroutineType):
             result.close()
+    if when := _ended_before(deliveries, result, error):
+        if isinstance(error, Exception) and not isinstance(error, Outcome):
+            log_failure(deliveries, error, when=when)
+        return Disposition.NOTHING, "", None
     outcome = result if error is None else error
     if isinstance(outcome, Retry | Snooze | StopWorker):
         return _disposition_of_delay(deliveries, outcome, policy)
@@ -225,10 +227,11 @@ def _log(text: str, *args: object, level: int = logging.ERROR, **fields: Any) ->
 
 def _ended_before(deliveries: Sequence[InFlightDelivery], result: object, error: BaseException | None) -> str:
     """Return why a result or an exception decides nothing any more, in words; '' if it does."""
-    if all(delivery.settled for delivery in deliveries):
+    timed_out = deliveries[0].timed_out
+    if all(delivery.by_hand or (delivery.settled and not timed_out) for delivery in deliveries):
         return " after it was settled"
-    failed = result is False if error is None else not isinstance(error, Discard)
-    return " after its timeout" if failed and deliveries[0].timed_out else ""
+    succeeded = result is not False and not isinstance(result, _UNDONE) if error is None else isinstance(error, Discard)
+    return " after its timeout" if timed_out and not succeeded else ""
 
 
 def _disposition_of_error(

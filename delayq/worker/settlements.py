@@ -110,7 +110,8 @@ class PendingSettlements:
             queue = self._acked if disposition is _ACK else self._queues.get(disposition)
             for delivery in deliveries:
                 if delivery.settled or queue is None:
-                    if delivery.timed_out and delivery in self._details and disposition in DONE:
+                    under_way = delivery.timed_out and delivery in self._details and not delivery.by_hand
+                    if under_way and disposition in DONE:
                         self._late[delivery] = Completion([delivery], disposition, text, delay)
                     continue
                 delivery.settled = True
@@ -190,7 +191,7 @@ class PendingSettlements:
         if self._details:
             for delivery in settled:
                 self._details.pop(delivery, None)
-                if delivery.timed_out:  # a callback that succeeds after all may still settle it
+                if delivery.timed_out and not delivery.by_hand:  # a callback that succeeds may still settle it
                     delivery.settled = False
                     if late_success := self._late.pop(delivery, None):
                         self.add([late_success])

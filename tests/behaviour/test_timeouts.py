@@ -76,7 +76,8 @@ def test_a_task_may_have_a_timeout_and_its_send_another(open_queue, gate):
 
 
 @threads
-def test_callback_learns_that_its_time_is_over_and_a_late_success_still_counts(open_queue):
+@pytest.mark.parametrize("result", [None, "sent"], ids=["nothing", "a result"])
+def test_callback_learns_that_its_time_is_over_and_a_late_success_still_counts(open_queue, result):
     """What it has done is not done again while its retry waits."""
     told, queue = threading.Event(), open_queue(nack_delay="1h")
 
@@ -85,6 +86,7 @@ def test_callback_learns_that_its_time_is_over_and_a_late_success_still_counts(o
         wait_until(lambda: message.lease_lost)
         told.set()
         wait_until(lambda: queue.counts().backoff)
+        return result
 
     queue.send_delay_msg("late", id="late", timeout=0.1)
     queue.start_consume()

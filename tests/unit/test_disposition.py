@@ -20,10 +20,10 @@ disposition_of = partial(judging.disposition_of, policy=POLICY)
 dispositions_of = partial(judging.dispositions_of, policy=POLICY)
 
 
-def delivery(*, settled=False, attributes=b""):
+def delivery(*, settled=False, timed_out=False, by_hand="", attributes=b""):
     claimed = ClaimedMessage("m1", 7, b"1", 3, 0, 2, b"", attributes)
     held = InFlightDelivery(claimed, 0.0, 0, 30.0, Attributes.of(attributes))
-    held.settled = settled
+    held.settled, held.timed_out, held.by_hand = settled, timed_out, by_hand
     return [held]
 
 
@@ -179,6 +179,50 @@ def test_an_exception_after_settling_by_hand_changes_nothing_but_is_logged(caplo
     assert disposition_of(delivery(settled=True), None, error) == (Disposition.NOTHING, "", None)
     (record,) = caplog.records
     assert record.exc_info[1] is error
+
+
+def no_coroutine():
+    yield
+
+
+NACK_SENT = pytest.mark.parametrize("nack_sent", [True, False], ids=["nack is sent", "nack is answered"])
+
+
+@NACK_SENT
+@pytest.mark.parametrize("result", [None, "done", Discard("gone")], ids=["nothing", "a result", "discard"])
+def test_success_after_the_timeout_counts(result, nack_sent):
+    """Whether the reply to the nack is there or not."""
+    ended = delivery(settled=nack_sent, timed_out=True)
+    expected = Disposition.DISCARD if isinstance(result, Discard) else Disposition.ACK
+    assert disposition_of(ended, result, None)[0] is expected
+
+
+@NACK_SENT
+@pytest.mark.parametrize(
+    ("result", "error"),
+    [(outcome, None) for outcome in (False, Retry(), Reject("x"), Snooze("1m"), StopWorker())]
+    + [(None, error) for error in (Retry(), Reject("x"), Snooze("1m"), StopWorker(), asyncio.CancelledError())],
+    ids=repr,
+)
+def test_whatever_is_no_success_decides_nothing_after_the_timeout(result, error, nack_sent, caplog):
+    ended = delivery(settled=nack_sent, timed_out=True)
+    assert disposition_of(ended, result, error) == (Disposition.NOTHING, "", None)
+    assert not caplog.records
+
+
+@NACK_SENT
+@pytest.mark.parametrize(
+    ("result", "error"), [(None, ValueError("boom")), (no_coroutine(), None)], ids=["raised", "not run"]
+)
+def test_error_after_the_timeout_decides_nothing_but_is_logged_as_such(result, error, nack_sent, caplog):
+    ended = delivery(settled=nack_sent, timed_out=True)
+    assert disposition_of(ended, result, error) == (Disposition.NOTHING, "", None)
+    assert "message m1 failed at attempt 2 after its timeout" in caplog.text
+
+
+def test_success_after_the_timeout_that_was_acked_by_hand_is_not_acked_again():
+    ended = delivery(settled=True, timed_out=True, by_hand="ack")
+    assert disposition_of(ended, "done", None) == (Disposition.NOTHING, "", None)
 
 
 def test_cancelled_callback_is_not_logged(caplog):

@@ -42,3 +42,16 @@ def test_success_after_the_timeout_is_settled_once_the_nack_has_its_reply(comes,
     assert names == ["ack"]
     read("1")
     assert not settlements
+
+
+def test_message_that_was_acked_by_hand_after_the_timeout_is_not_acked_again():
+    settings = read_settings(QueueOptions())
+    settlements = PendingSettlements(Calls(Keys.of("delayq", "q")), settings)
+    delivery = InFlightDelivery(ClaimedMessage("a", 1, b"1", 3, 0, 1, b""), 0.0, 0, 30.0, NONE)
+    settlements.add([timed_out([delivery], 0.1, settings.policy)])
+    _, (read,) = send_next(settlements)
+    delivery.by_hand = "ack"
+    settlements.add([Completion([delivery], Disposition.ACK)])
+    read("1")
+    settlements.add([Completion([delivery], Disposition.ACK)])
+    assert not settlements
