@@ -52,7 +52,7 @@ class Block(NamedTuple):
 def blocks(page: Path, language: str) -> list[Block]:
     """Return the blocks of a language. A comment above a block says why it is not run."""
     text = page.read_text()
-    found = re.finditer(r"(?:<!-- not run: (.+) -->\n)?^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    found = re.finditer(r"(?:<!-- not run: ([^\n]+) -->\n)?^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     return [
         Block(match[3], text.count("\n", 0, match.start(3)), match[1] or "") for match in found if match[2] == language
     ]
