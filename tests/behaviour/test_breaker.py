@@ -141,11 +141,17 @@ def test_messages_whose_callback_has_not_run_do_not_count(open_queue, service):
 
 
 def test_timeouts_count(open_queue, gate):
-    queue = open_queue(callback=lambda _: gate.wait(30), breaker=Breaker(of=2, pause="1h"), tick=0.05)
+    seen = []
+
+    def work(message):
+        seen.append(message.id)
+        gate.wait(30)
+
+    queue = open_queue(callback=work, breaker=Breaker(of=2, pause="1h"), tick=0.05)
     send(queue, 0, 1, 2, timeout="100ms")
     queue.start_consume()
-    wait_until(lambda: tripped(queue))
-    assert queue.counts().ready == 1
+    wait_until(lambda: tripped(queue) and queue.counts().ready)
+    assert seen == ["m0", "m1"]
 
 
 def test_messages_of_a_batch_count_one_by_one(open_queue):
