@@ -132,20 +132,20 @@ def test_date_skips_all_occurrences_on_it_in_the_zone_of_the_schedule(timed):
 
 
 @everywhere
-@pytest.mark.parametrize("to", [0.25, 0.5, 1.25, 1.5, 2.25, 2.5, 30])
+@pytest.mark.parametrize("to", [0.25, 0.5, 1.5, 2.25, 12])
 def test_moved_occurrence_keeps_its_id_and_is_due_at_the_new_time(timed, clock, to):
     timed.schedules.add("sweep", every="1h", misfire=999, late_after="1m")
     moved = timed.schedules.move("sweep", START + 1.5 * HOUR, START + to * HOUR)
     due = START + to * HOUR + (timedelta(milliseconds=1) if to in (0.5, 2.5) else timedelta(0))
     assert (moved.outcome, moved.due) == ("unchanged" if to == 1.5 else "moved", due)
-    assert due in timed.schedules.next("sweep", 40)
+    assert due in timed.schedules.next("sweep", 20)
     seen = []
     timed.callback(lambda message: seen.append((message.id, message.due)))
-    for _ in range(40):
+    for _ in range(20):
         clock.advance(HOUR)
         timed.run(burst=True)
     assert dict(seen)["sweep@2026-11-20T09:00:00Z"] == due
-    assert len(seen) == len(dict(seen)) == 40
+    assert len(seen) == len(dict(seen)) == 20
     assert [due for _, due in seen] == sorted(due for _, due in seen)
 
 
