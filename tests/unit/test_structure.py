@@ -51,7 +51,7 @@ LAYERS = [
     {"schedules"},
     {"worker"},
     {"queue"},
-    {"streams", "workqueue", "reminders", "migrate", "metrics"},
+    {"streams", "workqueue", "reminders", "migrate", "metrics", "telemetry"},
     {"bulk"},
     {"testing", "spark", "delivery"},
     {"demo"},
@@ -227,6 +227,17 @@ def test_only_bulk_data_imports_arrow_and_only_spark_imports_spark():
         for where, _ in module.imports
         if where.split(".")[0] in heavy and not within(module, "spark", "demo.flights")
         if not (where.split(".")[0] == "pyarrow" and within(module, "bulk"))
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_only_telemetry_imports_opentelemetry_and_only_the_worker_command_imports_telemetry():
+    found = [
+        f"{module} imports {where}"
+        for module in MODULES
+        for where, _ in module.imports
+        if not within(module, "telemetry")
+        if where.startswith("opentelemetry") or (where.startswith("delayq.telemetry") and module.name != "cli.worker")
     ]
     assert not found, "\n".join(found)
 
@@ -425,6 +436,7 @@ def test_every_error_is_public():
 
 def test_importing_delayq_loads_no_dependency():
     heavy = ["asyncio", "click", "cronsim", "fakeredis", "hypothesis", "httpx", "msgspec", "pyspark", "redis", "rich"]
+    heavy += ["opentelemetry"]
     program = f"import delayq, sys; print([name for name in {heavy} if name in sys.modules])"
     assert run([sys.executable, "-c", program], check=True, capture_output=True).stdout == b"[]\n"
 
@@ -448,6 +460,19 @@ for face in (DelayQueue, AsyncDelayQueue):
 print([name for name in {heavy} if name in sys.modules])
 """
     assert run([sys.executable, "-c", program], check=True, capture_output=True).stdout == b"[]\n"
+
+
+def test_queues_work_where_opentelemetry_cannot_be_loaded():
+    """It is made to fail, since what is loaded tells nothing: redis-py loads it wherever it is installed."""
+    program = """
+import sys
+sys.modules["opentelemetry"] = None
+from delayq import DelayQueue
+with DelayQueue("q", url="memory://", callback=lambda message: print(message.payload)) as queue:
+    queue.send_delay_msg("sent")
+    queue.run(burst=True)
+"""
+    assert run([sys.executable, "-c", program], check=True, capture_output=True).stdout == b"sent\n"
 
 
 def test_importing_the_package_for_spark_loads_no_spark():
