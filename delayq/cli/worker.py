@@ -34,7 +34,7 @@ log = logging.getLogger("delayq.worker")
 _GROUPS = {
     "Many queues, one pool": ["--queues", "--strict", "--limit"],
     "Replacing processes in time": ["--max-messages", "--max-memory", "--kill-hung"],
-    "Metrics and probes": ["--http-port", "--http-host"],
+    "Metrics and probes": ["--http-port", "--http-host", "--otel"],
     "Logging": ["--log-level", "--log-json"],
     "Delivery without code": ["--queue", "--deliver", "--deliver-timeout", "--retry-delay", "--engine", "--group"],
     "With --deliver webhook": [
@@ -94,6 +94,7 @@ _NOT_EXPORTED = ("processes", "supervised", "http_port", "http_host", "http_sock
 @click.option("--burst", is_flag=True, help="Return when nothing is due any more.")
 @click.option("--http-port", type=click.IntRange(0, 65535), metavar="N", help="Serve metrics and probes there.")
 @click.option("--http-host", default="127.0.0.1", show_default=True, help="Listen on this address; 0.0.0.0 for all.")
+@click.option("--otel", is_flag=True, help="Record traces and metrics with the OpenTelemetry SDK of the program.")
 @log_options
 @deliver_options
 @engine_option(Feature.CALLBACKS)
@@ -153,6 +154,8 @@ def worker(
         logging.getLogger("delayq.doctor").setLevel(logging.ERROR)
     queues: Sequence[AnyQueue | PooledQueues]
     queues, ended = _delivering(session, options, words) if options["deliver"] else _imported(session, words, options)
+    if options["otel"]:
+        _instrument(queues)
     opened, started = (channel.report_opened, channel.report_started) if channel else (lambda: None, lambda: None)
     progress = Progress(opened, started, ended)
     # The start fails if Redis cannot be reached; later the consumer tries as long as it takes.
@@ -200,6 +203,17 @@ def _imported(
         if isinstance(queue, DelayQueue | AsyncDelayQueue) and queue.prefix != session.prefix:
             log.warning("%s has the prefix %r, not %r", queue.name, queue.prefix, session.prefix)
     return queues if pool is None else [pool], lambda: None
+
+
+def _instrument(queues: Sequence[AnyQueue | PooledQueues]) -> None:
+    """Record traces and metrics of all queues."""
+    from delayq.cli.worker_pool import PooledQueues
+    from delayq.telemetry.instrumentation import has_sdk, instrument
+
+    if not has_sdk():
+        log.warning("OpenTelemetry has no SDK here, so nothing is recorded: see 'delayq docs telemetry'")
+    for one in queues:
+        instrument(*(one.queues if isinstance(one, PooledQueues) else [one]))
 
 
 def _delivering(

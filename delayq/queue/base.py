@@ -60,6 +60,8 @@ class QueueBase(Generic[T, M]):
     """Whether callbacks may be coroutine functions."""
     _scripts = ""
     """The engine whose scripts it runs, as `preload` names it."""
+    _telemetry: Any = None
+    """What records it; see `delayq.telemetry`."""
 
     def __init__(self, name: str, payload_type: TypeForm[T], callback: Any, options: QueueOptions) -> None:
         """Validate everything; nothing is sent to Redis."""
@@ -96,6 +98,8 @@ class QueueBase(Generic[T, M]):
         self._handlers = self._handlers.of_queue(name)
         self._executor = copy(self._executor)
         self._executor.opening = self._executor.checking = None  # its worker does both
+        if self._telemetry is not None:
+            self._telemetry.attach(self)
 
     def _opening(self) -> list[Any]:
         """Return the requests that open the queue."""

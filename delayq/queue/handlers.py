@@ -59,6 +59,8 @@ class HandlerRegistry:
         """Whether this process has stored in Redis what it declares."""
         self._logged = False
         """Whether it has logged which schedules are left over."""
+        self.around: Callable[[Callback], Callback] | None = None
+        """Puts something around the callback whenever consuming starts, such as spans; None for nothing."""
 
     def of_queue(self, name: str) -> HandlerRegistry:
         """Return a registry with the same functions for another queue."""
@@ -186,6 +188,10 @@ class HandlerRegistry:
 
     def find(self) -> Callback:
         """Return the callback that dispatches the queue's messages; raises `NoCallbackError` if there is none."""
+        found = self._find()
+        return found if self.around is None else self.around(found)
+
+    def _find(self) -> Callback:
         callback, functions, named, tasks = self._callback, self._functions, self._named, self._tasks
         if not functions and not named and not tasks:
             if callback is None:

@@ -370,7 +370,9 @@ def test_a_file_name_stands_for_one_thing():
 # The public API
 
 
-@pytest.mark.parametrize("package", ["", "bulk", "reminders", "spark", "testing"], ids=lambda name: name or "delayq")
+@pytest.mark.parametrize(
+    "package", ["", "bulk", "reminders", "spark", "telemetry", "testing"], ids=lambda name: name or "delayq"
+)
 def test_every_import_for_type_checkers_is_a_public_name(package):
     block = next(node for node in BY_NAME[package].tree.body if isinstance(node, ast.If))
     imported = {alias.name: node.module for node in block.body for alias in node.names}

@@ -67,6 +67,12 @@ class _Client:
         """Seconds that a blocking command may wait at most, so that it replies within the socket's timeout."""
 
     @property
+    def address(self) -> tuple[str, int | None]:
+        """The host and port of the server, or the path of its socket and None; ('', None) if there are several."""
+        options = {} if self.is_cluster else self.client.connection_pool.connection_kwargs
+        return options.get("path") or options.get("host") or "", options.get("port")
+
+    @property
     def consumer_id(self) -> str:
         """The id under which this process holds messages, `host:pid:start`."""
         return self.protocol.consumer_id

@@ -1,0 +1,87 @@
+"""`instrument`: spans and metrics for queues."""
+
+# ruff: noqa: SLF001 - it replaces parts of a queue, which are private
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from opentelemetry import metrics, trace
+
+from delayq.checks import check_bool
+from delayq.errors import ConfigurationError, short_repr
+from delayq.queue.base import QueueBase
+from delayq.telemetry.observed_calls import CallObserver, observed
+from delayq.telemetry.process_spans import ProcessSpans
+from delayq.telemetry.recorder import QueueRecorder, is_real
+from delayq.telemetry.traced_sends import TracedProducer, traced_sends
+
+
+def instrument(
+    *queues: Any,
+    tracer_provider: Any = None,
+    meter_provider: Any = None,
+    create_spans: bool = False,
+    record_exceptions: bool = True,
+) -> None:
+    """Record spans and metrics of these queues with OpenTelemetry: of sends, claims, callbacks and settlements.
+
+    Takes delay queues and stream queues, also those for asyncio. Call it before they send or consume; a second call for
+    a queue changes nothing. The providers are the global ones unless given. With `create_spans`, each message of
+    `send_many` gets a span of its own. Without `record_exceptions`, spans have the class of an exception but not its
+    text, which may be private. Raises `ConfigurationError` for anything else, or for a queue that is being consumed.
+    """
+    check_bool(create_spans, "create_spans")
+    check_bool(record_exceptions, "record_exceptions")
+    for queue in queues:
+        if not isinstance(queue, QueueBase):
+            raise ConfigurationError(f"instrument takes delay queues and stream queues, not {short_repr(queue)}")
+        running: Any = getattr(queue, "_consuming", None)
+        if running is not None and running.running:
+            raise ConfigurationError(f"queue {queue.name} is being consumed: instrument it before")
+    options: Any = {"tracer_provider": tracer_provider, "meter_provider": meter_provider}
+    for queue in queues:
+        if queue._telemetry is None:
+            queue._telemetry = QueueTelemetry(create_spans=create_spans, record_exceptions=record_exceptions, **options)
+            queue._telemetry.attach(queue)
+
+
+def has_sdk() -> bool:
+    """Return whether the program has set up an SDK of OpenTelemetry, for traces or metrics."""
+    return is_real(trace.get_tracer_provider()) or is_real(metrics.get_meter_provider())
+
+
+class QueueTelemetry:
+    """What records a queue, and the queues that a worker serves like it."""
+
+    def __init__(self, *, create_spans: bool, **options: Any) -> None:
+        """Take the options of `instrument`."""
+        self._create_spans, self._options = create_spans, options
+
+    def attach(self, queue: Any) -> None:
+        """Put the recording parts in place of those of a queue."""
+        name, context = queue.name, queue._context
+        recorder = QueueRecorder(partial(_attributes_of, queue), **self._options)
+        context.calls = observed(context.calls, CallObserver(recorder, name))
+        queue._handlers.around = ProcessSpans(recorder, name, awaits=queue._awaits).around
+        if hasattr(queue, "_sends"):
+            queue._sends = traced_sends(queue._sends, recorder, name, awaits=queue._awaits)
+        producer = TracedProducer(context, queue._codec)
+        queue._producer = producer.trace(recorder, name, create_spans=self._create_spans)
+
+
+def _attributes_of(queue: Any) -> dict[str, Any]:
+    """Return the attributes that all spans of a queue have."""
+    address, port = ("", None) if queue._is_embedded else queue._executor.address
+    found = {
+        "messaging.system": "delayq",
+        "messaging.destination.name": queue.name,
+        "messaging.client.id": queue._executor.consumer_id,
+    }
+    if address:
+        found["server.address"] = address
+    if address and port is not None:
+        found["server.port"] = port
+    if group := getattr(queue, "group", ""):
+        found["messaging.consumer.group.name"] = group
+    return found
