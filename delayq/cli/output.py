@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -60,7 +61,10 @@ def _json_value(value: Any) -> Any:
 
 def to_json(value: Any) -> str:
     """Return JSON without control characters that a terminal would interpret."""
-    return inert(msgspec.json.encode(value, enc_hook=str))
+    try:
+        return inert(msgspec.json.encode(value, enc_hook=str))
+    except UnicodeEncodeError:  # the name of a file may be no text
+        return json.dumps(msgspec.to_builtins(value, enc_hook=str))
 
 
 def console(*, stderr: bool = False) -> Console:

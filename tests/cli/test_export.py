@@ -57,6 +57,10 @@ def test_json_has_the_counts(cli, sent):
     }
 
 
+def test_json_names_a_file_whose_name_is_no_text(cli, sent):
+    assert cli("export", "reminders", "\udcff.jsonl", "--json").json["file"] == "\udcff.jsonl"
+
+
 def test_a_queue_goes_through_a_pipe(cli, sent, other):
     ended = cli("export", "reminders", "--state", "pending")
     assert ended.err == "exported 10 messages of reminders\n"

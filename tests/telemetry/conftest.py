@@ -7,10 +7,18 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from opentelemetry import metrics, trace
 
 from delayq import DelayQueue
 from delayq.telemetry import instrument
 from tests.telemetry.recorded import Recorded
+
+
+@pytest.fixture(autouse=True)
+def no_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set no SDK up: once it is, as a page of the handbook does it, it stays for the process."""
+    monkeypatch.setattr(trace, "get_tracer_provider", trace.NoOpTracerProvider)
+    monkeypatch.setattr(metrics, "get_meter_provider", metrics.NoOpMeterProvider)
 
 
 @pytest.fixture
