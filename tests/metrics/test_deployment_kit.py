@@ -57,7 +57,9 @@ def unit(name: str) -> configparser.RawConfigParser:
 
 
 def command_of(name: str) -> list[str]:
-    words = shlex.split(unit(name)["Service"]["ExecStart"].replace("%i", "reminders:queue"))
+    words = shlex.split(
+        unit(name)["Service"]["ExecStart"].replace("%i", "reminders" if "notify" in name else "reminders:queue")
+    )
     assert words[0] == "/srv/app/.venv/bin/delayq"
     return words[1:]
 
@@ -87,7 +89,7 @@ def grace(words: list[str]) -> float:
 def test_all_commands_are_valid(monkeypatch):
     monkeypatch.setattr(click.Command, "invoke", lambda *_: None)
     found = dict(commands())
-    assert len(found) == 8
+    assert len(found) == 9
     for where, words in found.items():
         assert all(isinstance(word, str) for word in words), where  # "9121" has quotes, for YAML would make it a number
         ended = CliRunner().invoke(main, words, prog_name="delayq")
@@ -226,7 +228,7 @@ def test_units_are_told_what_the_worker_says():
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
-@pytest.mark.parametrize("name", ["delayq-worker@.service", "delayq-metrics.service"])
+@pytest.mark.parametrize("name", ["delayq-worker@.service", "delayq-metrics.service", "delayq-notify@.service"])
 def test_systemd_accepts_the_units(name, tmp_path):
     text = (SYSTEMD / name).read_text().replace("/srv/app/.venv/bin/delayq", sys.executable)  # which must be there
     (tmp_path / name).write_text(text)
