@@ -141,6 +141,8 @@ class Keys:
     """hash: run → rows that were refused before sending; only of runs with refusals."""
     archives: str
     """hash: archive of the event log → its last offset, and its location."""
+    notifiers: str
+    """hash: notifier → how far it has read the event log, what it has told and what it has still to deliver (JSON)."""
     plans: str
     """hash: calendar → revision and plan of its reminders, packed; only of calendars that were imported."""
     schedules: str

@@ -36,6 +36,7 @@ COMMANDS = {
         "workers": ("delayq.cli.workers:workers", "List who consumes a queue, and what they hold."),
         "history": ("delayq.cli.history:history", "Show what was delivered in each hour or day, and how late."),
         "metrics": ("delayq.cli.metrics:metrics", "Serve the metrics of queues to Prometheus."),
+        "notify": ("delayq.cli.notify:notify", "Tell people what goes wrong in a queue."),
         "health": ("delayq.cli.health:health", "Tell in one line whether a queue is well."),
         "forecast": ("delayq.cli.forecast:forecast", "Count what fires when, as bars."),
         "list": ("delayq.cli.list:list_", "List the messages in a state."),

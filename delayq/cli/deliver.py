@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,13 +37,15 @@ class _Lines(ParamType):
 
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
-_OPTIONS = [
+_QUEUE_OPTIONS = [
     click.option("--queue", type=QUEUE, metavar="QUEUE", help="Process this queue with --deliver."),
     click.option("--deliver", type=click.Choice(list(NEEDED)), help="Deliver messages this way, without code."),
     click.option("--deliver-timeout", type=DURATION, help="Limit the time of a delivery."),
     click.option(
         "--retry-delay", type=DURATION, help=f"Wait this long after the first failure.  [default: {RETRY_DELAY}]"
     ),
+]
+_WEBHOOK_OPTIONS = [
     click.option("--webhook-url", metavar="URL", help="Post messages to this URL, or template ('{url}')."),
     click.option(
         "--webhook-service",
@@ -64,6 +66,8 @@ _OPTIONS = [
     click.option(
         "--webhook-secret-file", type=FILE, help="Sign with the secret in this file.  [default: DELAYQ_WEBHOOK_SECRET]"
     ),
+]
+_COMMAND_OPTIONS = [
     click.option(
         "--command-env",
         type=_Lines(),
@@ -71,6 +75,8 @@ _OPTIONS = [
         metavar="NAME",
         help="Pass this variable to the program, though it may hold a secret; repeatable.",
     ),
+]
+_SMTP_OPTIONS = [
     click.option("--smtp-host", metavar="HOST", help="Send mail through this server."),
     click.option(
         "--smtp-port", type=click.IntRange(1, 65_535), metavar="PORT", help="Set the port of the mail server."
@@ -95,7 +101,16 @@ _OPTIONS = [
 
 def deliver_options(function: F) -> F:
     """Add the options for delivery without code."""
-    for option in reversed(_OPTIONS):
+    return _add([*_QUEUE_OPTIONS, *_WEBHOOK_OPTIONS, *_COMMAND_OPTIONS, *_SMTP_OPTIONS], function)
+
+
+def notify_options(function: F) -> F:
+    """Add the options for notifications: where they go."""
+    return _add([*_WEBHOOK_OPTIONS, *_SMTP_OPTIONS], function)
+
+
+def _add(options: Sequence[Callable[[F], F]], function: F) -> F:
+    for option in reversed(options):
         function = option(function)
     return function
 
@@ -121,6 +136,15 @@ def _find_error(way: str, options: dict[str, Any], explicit: Sequence[str], word
     """Return what is wrong with the options, "" if nothing is."""
     if options["queue"] is None:
         return "--deliver needs --queue"
+    if error := find_sink_error(way, options, explicit):
+        return error
+    if way == "command":
+        return "" if words else "--deliver command needs a program: -- PROGRAM [ARGUMENT]…"
+    return f"{words[0]!r:.80} cannot be used with --deliver {way}" if words else ""
+
+
+def find_sink_error(way: str, options: dict[str, Any], explicit: Sequence[str]) -> str:
+    """Return which option is missing for a way to deliver, or is of another one; "" if all is well."""
     for name in explicit:
         of = "webhook_" if name == "allow_private" else name
         if of.startswith(("webhook_", "smtp_", "command_")) and not of.startswith(f"{way}_"):
@@ -128,9 +152,7 @@ def _find_error(way: str, options: dict[str, Any], explicit: Sequence[str], word
     for name in NEEDED[way]:
         if not options[name]:
             return f"--deliver {way} needs {_flag(name)}"
-    if way == "command":
-        return "" if words else "--deliver command needs a program: -- PROGRAM [ARGUMENT]…"
-    return f"{words[0]!r:.80} cannot be used with --deliver {way}" if words else ""
+    return ""
 
 
 def make_adapter(options: dict[str, Any], words: Sequence[str]) -> Adapter:
@@ -163,7 +185,7 @@ def make_adapter(options: dict[str, Any], words: Sequence[str]) -> Adapter:
                 tls=options["smtp_tls"] or "starttls",
                 user=options["smtp_user"],
                 password=_secret(options["smtp_password_file"]),
-                **({"body": _text(body)} if body else {}),
+                **({"body": _text(body) if body else options["smtp_body"]} if body or "smtp_body" in options else {}),
                 **timing,
             )
         case "command":

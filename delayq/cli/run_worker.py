@@ -39,7 +39,7 @@ from delayq.streams import AsyncStreamQueue
 from delayq.times import HORIZON, to_millis
 
 if TYPE_CHECKING:
-    from delayq.metrics.worker_monitor import WorkerMonitor
+    from delayq.cli.service_manager import Watcher
 
 log = logging.getLogger("delayq.worker")
 
@@ -68,18 +68,18 @@ def serve(
     *,
     is_over: IsOver = lambda *_: False,
     leaves_hung: bool = False,
-    monitor: WorkerMonitor | None = None,
+    watchers: Sequence[Watcher] = (),
 ) -> None:
     """Consume until the queues are drained, callbacks stop them, or a signal comes; raise the worst of their errors.
 
     If callbacks were cut off, which may never end, the process exits. It also ends, as at a signal, once `is_over`
     returns True. With `leaves_hung` no stop waits for callbacks that have run beyond their timeouts: the process exits
-    with them. A `monitor` watches the consumers.
+    with them. The `watchers` get the consumers.
     """
     run = _WorkerRun(queues, options, progress, is_over)
     run.leaves_hung = leaves_hung
-    if monitor is not None:
-        monitor.consumers = run.consumers
+    for watcher in watchers:
+        watcher.consumers = run.consumers
     with handle_signals(run.signalled):
         asyncio.run(run.consume())
 

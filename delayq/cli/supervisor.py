@@ -18,9 +18,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
 from delayq.cli.exit_codes import CommandError, Exit
 from delayq.queue.stop_signals import handle_signals
+
+if TYPE_CHECKING:
+    from delayq.cli.service_manager import ServiceManager
 
 log = logging.getLogger("delayq.worker")
 
@@ -35,6 +39,8 @@ CHECK_EVERY = 1.0
 
 _OPENED, _STARTED, _FINISHED, _RENEWED, _ERROR = b"o", b"!", b".", b"+", b"\0"
 """What a child reports; the text of an error follows the last of them."""
+_ALIVE = b"\xff"
+"""Reported again and again, if a service manager watches; in no text, for UTF-8 has no such byte."""
 _MAX_ERROR = 2000
 """Bytes of such a text."""
 
@@ -68,6 +74,10 @@ class Channel:
         """Report to the parent that this child has reached a limit and drains: another replaces it however it ends."""
         self._report(_RENEWED)
 
+    def report_alive(self) -> None:
+        """Report to the parent that the loops of this child go on."""
+        self._report(_ALIVE)
+
     def report_error(self, text: str) -> None:
         """Report to the parent an error that stops all children, and which the parent prints."""
         self._report(_ERROR + text.encode("utf-8", "replace")[:_MAX_ERROR])
@@ -92,7 +102,7 @@ class _Child:
         self.opened = False
         self.finished = False
         self.renewed = False
-        self.since = 0.0
+        self.since = self.heard = 0.0
         self.pause = 0.0
         self.again_at = 0.0
         self.code: int | None = None
@@ -107,7 +117,8 @@ class _Child:
                 pass_fds=[theirs.fileno()],
                 process_group=0,
             )
-        self.channel, self.since, self.report = ours, time.monotonic(), b""
+        self.channel, self.report = ours, b""
+        self.since = self.heard = time.monotonic()
         self.opened = self.finished = self.renewed = False
         return ours
 
@@ -125,8 +136,12 @@ class _Child:
 class Supervisor:
     """Runs a number of children until they are done or a signal stops them."""
 
-    def __init__(self, command: Command, processes: int) -> None:
-        """Supervise `processes` children, each `python -m delayq` with the arguments that `command` returns."""
+    def __init__(self, command: Command, processes: int, service: ServiceManager | None = None) -> None:
+        """Supervise `processes` children, each `python -m delayq` with the arguments that `command` returns.
+
+        The service manager is told once the first of them consumes, and while those that consume go on.
+        """
+        self._service = service
         self._command = command
         self._children = [_Child(number + 1) for number in range(processes)]
         self._selector = selectors.DefaultSelector()
@@ -150,6 +165,9 @@ class Supervisor:
                 self._forward()
                 for child in self._children:
                     self._check(child)
+                if self._service is not None:
+                    ready, stopping = self._first_consumes, self._stopping
+                    self._service.update(ready=ready, stopping=stopping, dead=self._silent(self._service))
         if self._error is not None:
             raise self._error
         return max(child.code or 0 for child in self._children)
@@ -159,7 +177,8 @@ class Supervisor:
 
     def _wait(self) -> None:
         times = [child.again_at for child in self._children if child.process is None and child.again_at]
-        soonest = min([time.monotonic() + CHECK_EVERY, *times, *([self._kill_at] if self._kill_at else [])])
+        every = CHECK_EVERY if self._service is None else self._service.every
+        soonest = min([time.monotonic() + every, *times, *([self._kill_at] if self._kill_at else [])])
         for key, _ in self._selector.select(max(0.0, soonest - time.monotonic())):
             self._read(key.fileobj, key.data)  # type: ignore[arg-type]  # only sockets are registered
 
@@ -172,7 +191,8 @@ class Supervisor:
         if not report:
             self._selector.unregister(channel)
         elif child is not None:
-            child.report += report
+            child.heard = time.monotonic()
+            child.report += report.replace(_ALIVE, b"")
             marks = child.report.partition(_ERROR)[0]
             child.opened = _OPENED in marks
             child.finished, child.renewed = _FINISHED in marks, _RENEWED in marks
@@ -180,6 +200,12 @@ class Supervisor:
                 self._first_consumes = True
                 for other in self._children[1:]:
                     self._start(other)
+
+    def _silent(self, service: ServiceManager) -> str:
+        """Return which children that consume have not reported in time that they go on, '' if all have."""
+        running = [child for child in self._children if child.process is not None and child.opened]
+        late = [child.number for child in running if time.monotonic() - child.heard > service.patience]
+        return f"worker {', '.join(map(str, late))} does not go on" if late else ""
 
     @property
     def _stopping(self) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -25,6 +27,7 @@ from delayq.errors import StoppedByCallbackError
 
 if TYPE_CHECKING:
     from delayq.cli.app_loader import AnyQueue
+    from delayq.cli.service_manager import LoopWatch, ServiceManager
     from delayq.cli.supervisor import Channel
     from delayq.cli.worker_pool import PooledQueues
 
@@ -59,7 +62,7 @@ _GROUPS = {
     "With --deliver command": ["--command-env"],
 }
 """The options of the help by group; the others are those of every worker."""
-_NOT_EXPORTED = ("processes", "supervised", "http_port", "http_host", "http_socket")
+_NOT_EXPORTED = ("processes", "supervised", "http_port", "http_host", "http_socket", "beat")
 """Options of the parent alone."""
 
 
@@ -100,6 +103,7 @@ _NOT_EXPORTED = ("processes", "supervised", "http_port", "http_host", "http_sock
 @engine_option(Feature.CALLBACKS)
 @group_option
 @click.option("--http-socket", hidden=True, allow_from_autoenv=False, type=click.Path(path_type=Path))
+@click.option("--beat", hidden=True, allow_from_autoenv=False, type=float, metavar="SECONDS")
 @click.option("--supervised", hidden=True, allow_from_autoenv=False, type=(int, int), metavar="NUMBER CHANNEL")
 @click.pass_context
 def worker(
@@ -124,6 +128,9 @@ def worker(
     and another takes its place. With --kill-hung, so does a process with a callback that runs 2 s beyond its timeout,
     once its other callbacks have finished; the one that hangs ends with the process.
 
+    Under systemd, a unit with Type=notify is told when the worker consumes and when it drains; with WatchdogSec, also
+    that its loops go on. See 'delayq docs deployment'.
+
     With --queue and --deliver you need no MODULE: each message is logged, posted to a webhook, mailed, or passed to a
     program. Put the program at the end: --deliver command -- PROGRAM ARGUMENT…. See 'delayq docs delivery'.
     """
@@ -137,12 +144,13 @@ def worker(
     configure_logging(options["log_level"], as_json=options["log_json"])
     http = HttpOptions(options["http_port"], options["http_host"], options["http_socket"])
     limits = ProcessLimits(options["max_messages"] or 0, options["max_memory"] or 0, options["kill_hung"])
+    service = _find_service_manager()
     if supervised is None and (processes > 1 or any(limits)):
         from delayq.cli.supervisor import Supervisor
 
         _export_options(ctx)
         with http.of_parent() as child_options:
-            return Supervisor(partial(_command, ctx, child_options), processes).run()
+            return Supervisor(partial(_command, ctx, child_options, service), processes, service).run()
 
     from delayq.cli.run_worker import Progress, serve
     from delayq.cli.supervisor import Channel
@@ -164,8 +172,9 @@ def worker(
     limits.check_start()
     is_over = partial(_is_over, limits.spread(), channel)
     try:
-        with http.of_process() as monitor:
-            serve(queues, consume, progress, is_over=is_over, leaves_hung=limits.kill_hung, monitor=monitor)
+        with http.of_process() as monitor, _watch(service, channel, options["beat"]) as watch:
+            watchers = [one for one in (monitor, watch) if one is not None]
+            serve(queues, consume, progress, is_over=is_over, leaves_hung=limits.kill_hung, watchers=watchers)
     except StoppedByCallbackError as error:
         if channel is None:
             raise
@@ -174,6 +183,28 @@ def worker(
     if channel:
         channel.report_finished()
     return Exit.OK
+
+
+def _find_service_manager() -> ServiceManager | None:
+    """Return the service manager that has started this process, such as systemd; None without one."""
+    if "NOTIFY_SOCKET" not in os.environ:
+        return None
+    from delayq.cli.service_manager import find_service_manager
+
+    return find_service_manager()
+
+
+def _watch(
+    service: ServiceManager | None, channel: Channel | None, beat: float | None
+) -> AbstractContextManager[LoopWatch | None]:
+    """Return what tells the service manager, or the parent, that the consumers go on; nothing if nobody asks."""
+    if service is not None:
+        return service.watching()
+    if channel is None or beat is None:
+        return nullcontext()
+    from delayq.cli.service_manager import beating
+
+    return beating(channel.report_alive, beat)
 
 
 def _is_over(limits: ProcessLimits, channel: Channel | None, messages: int, hung_for: float) -> bool:
@@ -239,11 +270,19 @@ def _export_options(ctx: click.Context) -> None:
         os.environ[f"DELAYQ_WORKER_{str(option.name).upper()}"] = str(value)
 
 
-def _command(ctx: click.Context, child_options: Callable[[int], list[str]], number: int, channel: int) -> list[str]:
+def _command(
+    ctx: click.Context,
+    child_options: Callable[[int], list[str]],
+    service: ServiceManager | None,
+    number: int,
+    channel: int,
+) -> list[str]:
     """Return the arguments of a child process, which takes the options of `worker` from the environment."""
     root = ctx.find_root().params
     command = ["--prefix", root["prefix"], "--timeout", f"{ctx.obj.timeout.total_seconds()}"]
     command += ["--traceback"] if root["traceback"] else []
     command += ["worker", "--processes", "1", "--supervised", str(number), str(channel)]
     command += child_options(number)
+    if service is not None and service.watchdog < math.inf:
+        command += ["--beat", f"{service.watchdog}"]
     return [*command, "--", *ctx.params["words"]]

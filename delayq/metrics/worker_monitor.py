@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from delayq.metrics.families import REGISTRY, Collector, Families, Metric
-from delayq.queue.consumer import AsyncConsuming, Consuming, QueueMeter, meters_of, silent_for, was_stopped
+from delayq.queue.consumer import QueueMeter, meters_of
+from delayq.queue.probes import AnyConsuming, dead_loop, why_unready
 from delayq.worker.meter import DURATION_BOUNDS, start_counting
 
 ALIVE_WITHIN = 60.0
 """Seconds without a turn after which the loop of a consumer counts as dead, beyond its tick."""
-
-AnyConsuming = Consuming | AsyncConsuming
 
 
 class WorkerMonitor(Collector):
@@ -39,24 +38,11 @@ class WorkerMonitor(Collector):
 
     def dead(self) -> str:
         """Return which loop does not go on, '' if all do; while a worker drains, its loops may wait for callbacks."""
-        for consuming in self.consumers():
-            if consuming is None or not consuming.running or was_stopped(consuming):
-                continue
-            if (seconds := silent_for(consuming)) > ALIVE_WITHIN:
-                return f"the loop of a consumer has not turned for {seconds:.0f} s"
-        return ""
+        return dead_loop(self.consumers(), ALIVE_WITHIN)
 
     def unready(self) -> str:
         """Return why this worker does not consume all of its queues, '' if it does."""
-        consumers = self.consumers()
-        if not consumers or any(one is None for one in consumers):
-            return "starting"
-        for consuming in consumers:
-            if consuming is None or not consuming.running or was_stopped(consuming):
-                return "draining"
-            if not consuming.healthy:
-                return "Redis does not answer a consumer, or refuses its calls"
-        return ""
+        return why_unready(self.consumers())
 
 
 def _add_meter(families: Families, one: QueueMeter) -> None:

@@ -66,6 +66,11 @@ def group_of(message: MessageInfo) -> str:
     return _name_of(shape_of(message.reason), shape_of(message.error))
 
 
+def group_name(reason: str, error: str) -> str:
+    """Return the name of the group of messages with such shapes."""
+    return _name_of(reason, error)
+
+
 def grouped(messages: Iterable[MessageInfo]) -> list[DeadGroup]:
     """Return the groups of dead messages, given in the order of their deaths; the largest group first."""
     groups: dict[tuple[str, str], DeadGroup] = {}

@@ -379,6 +379,7 @@ COMMANDS = {
     "delayq workers": ("workers", "tasks"),
     "delayq history": ("history", "tasks"),
     "delayq metrics": ("metrics", "tasks", "--once"),
+    "delayq notify": ("notify", "tasks", "--deliver", "log", "--once"),
     "delayq health": ("health", "tasks"),
     "delayq cancel": ("cancel", "tasks", "7"),
     "delayq kill": ("kill", "tasks", "7"),

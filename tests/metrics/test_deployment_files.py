@@ -24,6 +24,7 @@ from tests.support.waiting import wait_until
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "scripts" / "deploy"
 ALERTS = DEPLOY / "prometheus" / "alerts.yml"
+KEDA = DEPLOY / "kubernetes" / "keda.yml"
 DASHBOARD = DEPLOY / "grafana" / "delayq.json"
 OF_PROMETHEUS = {"up"}
 
@@ -46,6 +47,7 @@ def metrics_in(expression: str) -> set[str]:
 def expressions() -> Iterator[str]:
     yield from (rule["expr"] for rule in rules())
     yield from (target["expr"] for panel in panels() for target in panel["targets"])
+    yield from (trigger["metadata"]["query"] for trigger in yaml.safe_load(KEDA.read_text())["spec"]["triggers"])
 
 
 @pytest.fixture
@@ -63,7 +65,7 @@ def exported(redis_url, tmp_path, monkeypatch):
         return found | names_of(queues)
 
 
-def test_all_metrics_of_alerts_and_dashboard_are_exported(exported):
+def test_all_metrics_of_alerts_dashboard_and_scaling_are_exported(exported):
     used = set[str]().union(*map(metrics_in, expressions()))
     assert used - OF_PROMETHEUS - exported == set()
     assert len(used) > 20

@@ -527,7 +527,7 @@ def test_children_of_a_worker_get_the_url_from_the_environment(monkeypatch):
     started: list[list[str]] = []
 
     class Supervisor:
-        def __init__(self, command: Callable[[int, int], list[str]], processes: int) -> None:
+        def __init__(self, command: Callable[[int, int], list[str]], processes: int, service: object) -> None:
             started.append(command(1, 7))
 
         def run(self) -> int:

@@ -54,6 +54,7 @@ SCRIPTS = {
     ("delay", Role.RELAY): {
         *("streams/relay", "unack_to_retry", "collect_garbage", "fire", "schedules_due", "wake", "beat"),
     },
+    ("delay", Role.NOTIFIER): {"counts"},
 }
 """The scripts that each role may run."""
 LOOKS = {"exists", "xinfo|groups", "xrange"}
@@ -69,6 +70,7 @@ PLAIN = {
     ("workqueue", Role.INSPECTOR): READS,
     ("workqueue", Role.ADMIN): {"blmove", "mget", "scan", "eval", "script|load"} | READS,
     ("delay", Role.RELAY): {"hsetnx", "sadd", "blpop", "lpush"},
+    ("delay", Role.NOTIFIER): {"sismember", "hget", "hset", "xrange", "xrevrange"},
 }
 """Commands of each role besides scripts and the commands that all roles need."""
 BY_HAND = {("workqueue", Role.CONSUMER, "workqueue/add")}
@@ -83,12 +85,17 @@ REFUSED = "[Nn]o permissions to|can't run this command"
 """Error texts of Redis for a command of a client and for a command within a script."""
 CONTAINERS = {"xinfo", "xgroup"}
 
+READ_PARTS = {("delay", Role.NOTIFIER): {"events", "notifiers"}}
+"""Parts that a role uses besides those of its scripts."""
+
 each_role = pytest.mark.parametrize(("engine", "role"), SCRIPTS, ids=str)
 roles = pytest.mark.parametrize("role", ROLES)
 
 
-def queue_of(engine: str) -> dict[str, Any]:
+def queue_of(engine: str, role: Role | None = None) -> dict[str, Any]:
     """Return the arguments of `rules` for a queue."""
+    if role is Role.NOTIFIER:
+        return {"queue": "reminders"}
     return {
         "streams": {"engine": "streams", "queue": STREAM},
         "workqueue": {"engine": "workqueue", "queue": JOBS},
@@ -106,7 +113,7 @@ def guarded() -> Iterator[RedisServer]:
     with RedisServer() as server:
         with server.client() as admin:
             for engine, role in SCRIPTS:
-                rule = rules([role], **queue_of(engine))
+                rule = rules([role], **queue_of(engine, role))
                 admin.execute_command("ACL", "SETUSER", user_of(engine, role), "on", ">secret", *rule)
         yield server
 
@@ -131,7 +138,7 @@ def commands_of(name: str) -> set[str]:
 
 
 def granted(engine: str, role: Role, sign: str) -> list[str]:
-    found = rules([role], **queue_of(engine))
+    found = rules([role], **queue_of(engine, role))
     return [rule.removeprefix(sign) for rule in found if rule.startswith(sign)]
 
 
@@ -145,10 +152,12 @@ def test_role_has_only_the_commands_of_its_scripts(engine, role):
 @each_role
 def test_role_has_only_the_keys_of_its_scripts(engine, role):
     parts = {part for name in SCRIPTS[engine, role] for part in script(name).parts}
+    parts |= READ_PARTS.get((engine, role), set())
     if engine == "streams":
         wanted = {STREAM if part == "stream" else f"{{{STREAM}}}.{part}" for part in parts}
     elif engine == "delay":
-        wanted = {STREAM, "delayq:queues", *(f"delayq:{{reminders}}:{part}" for part in parts - {"stream"})}
+        streams = {STREAM} if "stream" in parts else set()
+        wanted = {*streams, "delayq:queues", *(f"delayq:{{reminders}}:{part}" for part in parts - {"stream"})}
     else:  # whose headers name the keys of ids apart
         text = " ".join(files("delayq.workqueue").joinpath("lua", f"{name.partition('/')[2]}.lua").read_text()
                         .partition("-- ARGV")[0] for name in SCRIPTS[engine, role])  # fmt: skip
@@ -592,6 +601,7 @@ def test_rules_use_the_keys_of_the_stream_queue(stream, beside):
         {"engine": "workqueue", "queue": "a'b"},
         {"queue": "q", "stream": "tasks"},
         {"roles": ["relay"]},
+        {"roles": ["notifier"], "engine": "streams", "queue": "tasks"},
         {"roles": ["relay"], "stream": "a b"},
         {"roles": ["relay"], "stream": "tasks", "engine": "streams", "queue": "tasks"},
         {"roles": ["owner"]},

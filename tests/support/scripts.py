@@ -143,6 +143,7 @@ class World:
     latest: set[str] = field(default_factory=set)
     runs: dict[str, str] = field(default_factory=dict)
     refusals: dict[str, str] = field(default_factory=dict)
+    notifiers: dict[str, str] = field(default_factory=dict)
     schedules: dict[str, int] = field(default_factory=dict)
     schedule_specs: dict[str, str] = field(default_factory=dict)
     schedule_states: dict[str, str] = field(default_factory=dict)
@@ -231,6 +232,7 @@ def plant(executor: Executor, world: World) -> None:
             KEYS.declared: dict(world.declared),
             KEYS.runs: {run: _run_out(record) for run, record in world.runs.items()},
             KEYS.refusals: dict(world.refusals),
+            KEYS.notifiers: dict(world.notifiers),
             KEYS.schedule_specs: {name: _bytes(spec) for name, spec in world.schedule_specs.items()},
             KEYS.schedule_states: {name: _state_out(state) for name, state in world.schedule_states.items()},
             KEYS.plans: {calendar: _bytes(plan) for calendar, plan in world.plans.items()},
@@ -572,6 +574,7 @@ _READ: dict[str, Any] = {
     "latest": lambda pairs: {_indexed_in(member) for member in _members(pairs)},
     "runs": lambda held: {run.decode(): _run_in(record) for run, record in held.items()},
     "refusals": _texts,
+    "notifiers": _texts,
     "schedules": _times,
     "schedule_specs": _texts,
     "schedule_states": lambda held: {name.decode(): _state_in(state) for name, state in held.items()},

@@ -213,7 +213,7 @@ def test_attributes_exist(page):
 
 @every_page
 def test_classes_exist(page):
-    if page.stem in {"from-go", "from-asynq", "coming-from", "contributing", "django", "fastapi"}:
+    if page.stem in {"from-go", "from-asynq", "coming-from", "contributing", "django", "fastapi", "deployment"}:
         return  # they name classes of others, too
     for code in inline(page):
         if re.fullmatch(r"([A-Z][a-z]+){2,}(\(.*\))?", code):

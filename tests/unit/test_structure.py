@@ -53,7 +53,7 @@ LAYERS = [
     {"queue"},
     {"streams", "workqueue", "reminders", "migrate", "metrics", "telemetry"},
     {"bulk"},
-    {"testing", "spark", "delivery"},
+    {"testing", "spark", "delivery", "notify"},
     {"demo"},
     {"cli", "__main__"},
 ]

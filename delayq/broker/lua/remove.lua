@@ -4,8 +4,8 @@
 --   unack zset, retry list, garbage set, retries hash, deliveries hash, headers hash, attributes hash, errors hash,
 --   successors hash, limits hash, declared hash, gates zset, throttled zset, running zset, replies hash, dead zset,
 --   dead_ids hash, completed zset, results hash, waited zset, ends stream, events stream, done zset, latest zset, runs
---   hash, refusals hash, archives hash, plans hash, schedules zset, schedule_states hash, schedule_labels zset,
---   workers hash, history hash, wake list, meta hash
+--   hash, refusals hash, archives hash, notifiers hash, plans hash, schedules zset, schedule_states hash,
+--   schedule_labels zset, workers hash, history hash, wake list, meta hash
 -- ARGV: now (ms or '')
 -- Returns: messages, dead messages, schedules, consumers that count; only if all are 0 the keys are deleted
 -- Re-run: deletes what is there, if it is empty still.

@@ -27,7 +27,9 @@ from delayq.text import pluralize
 @click.option("--aclfile", is_flag=True, help="Print a line for an ACL file instead of a command.")
 @click.pass_obj
 def acl(session: Session, /, roles: tuple[str, ...], *, user: str | None, aclfile: bool, **options: Any) -> None:
-    """Print the Redis ACL command for ROLE: producer, consumer, inspector, admin or relay; several are combined.
+    """Print the Redis ACL command for ROLE: producer, consumer, inspector, admin, notifier or relay.
+
+    Several are combined.
 
     Pipe it into redis-cli. It replaces the rights of the user and keeps its passwords; it does not set one.
     Only an admin may load scripts: run `delayq preload` as an admin after each start of Redis.

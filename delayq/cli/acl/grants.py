@@ -21,6 +21,8 @@ class Role(StrEnum):
     ADMIN = "admin"
     RELAY = "relay"
     """Moves messages of a delay queue into a stream; no use for either alone."""
+    NOTIFIER = "notifier"
+    """Tells people what goes wrong in a delay queue."""
 
 
 ROLES = (Role.PRODUCER, Role.CONSUMER, Role.INSPECTOR, Role.ADMIN)
@@ -113,6 +115,12 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
         Role.RELAY: Grant(
             ["streams/relay", "unack_to_retry", "collect_garbage", "fire", "schedules_due", "wake", "beat"],
             (*OPENING, "hsetnx", "sadd", "blpop", "lpush"),
+        ),
+        # Counts, and reads the event log, which has no payloads; writes what it has told.
+        Role.NOTIFIER: Grant(
+            ["counts"],
+            (*OPENING, "sismember", "hget", "hset", "xrange", "xrevrange"),
+            ("events", "notifiers"),
         ),
     },
     "streams": {

@@ -34,7 +34,7 @@ def rules(
         raise ConfigurationError(f"engine must be one of {', '.join(GRANTS)}, not {short_repr(engine)}")
     for role in chosen:
         if role not in GRANTS[engine]:
-            raise ConfigurationError(f"the {engine} engine has no {role}: it moves the messages of a delay queue")
+            raise ConfigurationError(f"the {engine} engine has no {role}: that is a role of delay queues")
     grants = [GRANTS[engine][role] for role in chosen]
     key = _KEYS[engine](prefix, queue, stream)
     keys = [registry(prefix)] if engine == "delay" else []
