@@ -139,7 +139,7 @@ def test_the_image_runs_as_nobody_in_two_stages():
     assert all(pod["securityContext"]["runAsUser"] == int(step("USER").partition(":")[0]) for pod in PODS.values())
 
 
-@pytest.mark.long
+@pytest.mark.torture
 @pytest.mark.timeout(600)
 def test_the_steps_of_the_image_build_a_worker(tmp_path, redis_url):
     """Run the steps without Docker, in a folder in place of the root; packages come from the network, as in a build."""
