@@ -12,9 +12,12 @@ from delayq.broker.replies import ClaimedMessage, ClaimReply, CollectReply, Expi
 from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Release, ScheduleFire, SchedulePut
 from delayq.broker.results import Completed
 from delayq.broker.scripts import MAX_IDS
-from tests.lua.tables import MUTATING, on_both
+from tests.lua.tables import MUTATING
 from tests.support.scripts import ANYWHERE, LOG, NOW, Case, Dead, Kept, T, World, calls, deliver, observe, plant
 
+on_each = pytest.mark.parametrize(
+    "executor", ["redis", "embedded, sample", pytest.param("embedded", marks=pytest.mark.torture)], indirect=True
+)
 IDS = sorted(new_id() for _ in range(MAX_IDS))
 ENTRIES = [f"{id}:{T - 7}" for id in IDS]
 RECEIPTS = [Receipt(id, T - 7) for id in IDS]
@@ -282,7 +285,7 @@ def test_every_script_has_a_case():
     assert {case.call.script.name for case in CASES} == set(MUTATING) - of_one_or_no_id
 
 
-@on_both
+@on_each
 @pytest.mark.table("case", CASES, ids=lambda case: f"{case.call.script.name}: {case.name}")
 def test_call_handles_a_thousand_ids(executor, case: Case):
     plant(executor, case.before)
@@ -332,7 +335,7 @@ LOGGED = {
 REMEMBERED = {"leased", "completed", "rejected", "cancelled", "killed", "collected", "named", "trimmed at once"}
 
 
-@on_both
+@on_each
 @pytest.mark.table("case", CASES, ids=lambda case: f"{case.call.script.name}: {case.name}")
 def test_call_logs_and_remembers_a_thousand_ids(executor, case: Case):
     switched_on = World(meta=LOG | {"dedupe": "1000 5000"})

@@ -111,7 +111,7 @@ def seldom_tried(reached: Counter[str], least: int) -> dict[str, int]:
     return {name: reached[name] for name in names if reached[name] < least}
 
 
-@pytest.fixture(params=[pytest.param("embedded", marks=pytest.mark.long), "redis"])
+@pytest.fixture(params=[pytest.param("embedded", marks=pytest.mark.torture), "redis"])
 def executor(request):
     with connected("memory://model" if request.param == "embedded" else request.getfixturevalue("redis_url")) as opened:
         yield opened

@@ -14,7 +14,7 @@ from tests.mutation.mutants import FILES, Mutant, mutants_of, source
 from tests.mutation.trial import MutantRunner
 
 SURVIVORS = Path(__file__).with_name("survivors.toml")
-PARTS = 120
+PARTS = 200
 """The long tests run one of these parts of all mutants, always the same."""
 
 
@@ -69,7 +69,7 @@ def test_mutants_cover_every_kind_of_mistake_and_every_script():
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("parts", [3 * PARTS, pytest.param(PARTS, marks=pytest.mark.long)])
+@pytest.mark.parametrize("parts", [2 * PARTS, pytest.param(PARTS, marks=pytest.mark.long)])
 def test_sample_of_the_mutants_is_killed_except_for_survivors(parts):
     drawn = [mutant for file in FILES for mutant in mutants_of(file) if is_drawn(mutant, parts)]
     assert len(drawn) > 2000 // parts
