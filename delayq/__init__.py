@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from delayq.outcomes import Retry as Retry
     from delayq.outcomes import Snooze as Snooze
     from delayq.outcomes import StopWorker as StopWorker
+    from delayq.privacy.encrypted import Encrypted as Encrypted
     from delayq.queue.async_delay_queue import AsyncDelayQueue as AsyncDelayQueue
     from delayq.queue.bulk_runs import RunInfo as RunInfo
     from delayq.queue.cancellation import CancelOutcome as CancelOutcome

@@ -30,7 +30,7 @@ class DelayBase(QueueBase[T, M]):
     _context: QueueContext
 
     def _make_context(self) -> QueueContext:
-        results = ResultCodec(find_codec(self._options.get("codec", "json"), None), self.settings.max_result)
+        results = ResultCodec(find_codec(self._options.get("codec", "json"), None, self.name), self.settings.max_result)
         return QueueContext(self._make_calls(), self.settings, self._codec.decode, self.name, results)
 
     def _make_calls(self) -> Calls:

@@ -27,6 +27,7 @@ from delayq import (
     DeclaredLimit,
     DelayqError,
     DelayQueue,
+    Encrypted,
     NewMessage,
     RunningMessage,
     Schedule,
@@ -87,7 +88,8 @@ def told(error: BaseException) -> str:
 @pytest.fixture
 def instances(url) -> dict[str, Any]:
     """One of everything public that can be held in hands, all of a queue of private messages."""
-    taken: dict[str, Any] = {}
+    taken: dict[str, Any] = {"Encrypted": Encrypted({"k": 4 * CANARY.encode()})}
+    taken["QueueCipher"] = taken["Encrypted"].for_queue("reminders")
     with DelayQueue("reminders", url=url, events=True) as queue:
         private = NewMessage(PAYLOAD, id="a", headers=HEADERS)
         taken["SentMany"] = queue.send_many([private, NewMessage(PAYLOAD, id="b", headers=HEADERS)], run="nightly")
