@@ -19,6 +19,11 @@ def is_encrypted(stored: bytes) -> bool:
     return stored.startswith(MARK)
 
 
+def describe_encrypted(size: int) -> str:
+    """Return what to show of an encrypted payload of so many bytes."""
+    return f"encrypted, {size:,} B"
+
+
 def head_of(key_id: str) -> bytes:
     """Return how payloads that are encrypted with this key begin."""
     return MARK + bytes([len(key_id)]) + key_id.encode()

@@ -107,6 +107,11 @@ class QueueCipher:
             raise _not_bytes(plain)
         return self.seal_stable(plain)
 
+    def seal(self, plain: bytes) -> bytes:
+        """Return encoded bytes encrypted."""
+        nonce = urandom(NONCE)
+        return self._head + nonce + self._encrypt(nonce, plain, self._associated)
+
     def seal_stable(self, plain: bytes) -> bytes:
         """Return encoded bytes encrypted, the same for the same ones."""
         nonce = hmac.digest(self._secret, self._associated + b"\n" + plain, "sha256")[:NONCE]
@@ -146,8 +151,7 @@ class QueueCipher:
         """Return stored bytes encrypted with the first key; None if they are already. Raises as `decode`."""
         if data.startswith(self._head):
             return None
-        nonce, plain = urandom(NONCE), self.unseal(data)
-        return self._head + nonce + self._encrypt(nonce, plain, self._associated)
+        return self.seal(self.unseal(data))
 
 
 def _not_bytes(plain: object) -> PayloadError:
