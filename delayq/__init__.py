@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from delayq.queue.message_info import Page as Page
     from delayq.queue.pausing import Pause as Pause
     from delayq.queue.producer import NewMessage as NewMessage
+    from delayq.queue.rekeying import Rekeyed as Rekeyed
     from delayq.queue.repair_report import Checkup as Checkup
     from delayq.queue.repair_report import Finding as Finding
     from delayq.queue.repair_report import FindingKind as FindingKind

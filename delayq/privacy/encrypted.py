@@ -147,11 +147,21 @@ class QueueCipher:
             raise UndecodableError(text) from None
         return plain
 
-    def rekeyed(self, data: bytes) -> bytes | None:
+    @property
+    def head(self) -> bytes:
+        """How bytes begin that are encrypted with the first key."""
+        return self._head
+
+    def has_key(self, id: str) -> bool:
+        """Tell whether there is a key with this id."""
+        return id in self._ciphers
+
+    def rekeyed(self, data: bytes, *, stable: bool = False) -> bytes | None:
         """Return stored bytes encrypted with the first key; None if they are already. Raises as `decode`."""
         if data.startswith(self._head):
             return None
-        return self.seal(self.unseal(data))
+        plain = self.unseal(data)
+        return self.seal_stable(plain) if stable else self.seal(plain)
 
 
 def _not_bytes(plain: object) -> PayloadError:

@@ -108,3 +108,46 @@ def test_a_program_that_does_not_fit_is_refused_in_one_line(cli, queue, app, wor
         "dead", "redrive", "reminders", *(word.format(app=app) for word in words), stdin=b'{"id":"dead","payload":1}'
     )
     assert (ended.code, ended.line.partition(". See")[0]) == (2, text.format(app=app))
+
+
+REKEYING = """
+from delayq import {kind}, DelayQueue, Encrypted
+from delayq.streams import StreamQueue
+keys = {{"new": bytes(16), "2026": bytes(range(32))}}
+queue = {kind}("reminders", url={url!r}, codec=Encrypted(keys))
+lost = {kind}("reminders", url={url!r}, codec=Encrypted({{"new": bytes(16)}}))
+plain = DelayQueue("reminders", url={url!r})
+stream = StreamQueue("tasks", url={url!r}, codec=Encrypted(keys))
+"""
+
+
+@pytest.fixture
+def rekeying(app, tmp_path, redis_url):
+    """The program with a new key before the old one."""
+    (tmp_path / f"new_{app}.py").write_text(
+        REKEYING.format(kind="Async" * ("async" in app) + "DelayQueue", url=redis_url)
+    )
+    return f"new_{app}"
+
+
+def test_rekey_says_what_it_has_done(cli, queue, rekeying):
+    done = cli("rekey", f"{rekeying}:queue")
+    assert (done.code, done.out, done.err) == (0, "rekeyed 2, 0 already, 0 left\n", "")
+    again = {"queue": "reminders", "rekeyed": 0, "already": 2, "left": 0, "unreadable": 0, "missing": []}
+    assert cli("rekey", f"{rekeying}:queue", "--json").json == again
+
+
+def test_rekey_without_the_old_key_changes_nothing(cli, queue, rekeying):
+    lost = cli("rekey", f"{rekeying}:lost")
+    assert (lost.code, lost.line) == (4, "keys that are not there: 2026")
+    assert queue.get("waits").payload == {"card": 4111}
+
+
+@pytest.mark.parametrize("app", ["DelayQueue"], indirect=True)
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("plain", "rekey needs a queue that encrypts"), ("stream", "the entries of a stream cannot be changed")],
+)
+def test_rekey_refuses_other_queues_in_one_line(cli, queue, rekeying, name, text):
+    ended = cli("rekey", f"{rekeying}:{name}")
+    assert (ended.code, ended.line.startswith(text)) == (2, True)
