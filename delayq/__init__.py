@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from delayq.outcomes import Retry as Retry
     from delayq.outcomes import Snooze as Snooze
     from delayq.outcomes import StopWorker as StopWorker
+    from delayq.privacy.encrypted import Encrypted as Encrypted
     from delayq.queue.async_delay_queue import AsyncDelayQueue as AsyncDelayQueue
     from delayq.queue.bulk_runs import RunInfo as RunInfo
     from delayq.queue.cancellation import CancelOutcome as CancelOutcome
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
     from delayq.queue.message_info import Page as Page
     from delayq.queue.pausing import Pause as Pause
     from delayq.queue.producer import NewMessage as NewMessage
+    from delayq.queue.rekeying import Rekeyed as Rekeyed
     from delayq.queue.repair_report import Checkup as Checkup
     from delayq.queue.repair_report import Finding as Finding
     from delayq.queue.repair_report import FindingKind as FindingKind

@@ -80,10 +80,19 @@ class FailurePolicy(NamedTuple):
     """None if every exception is a failure."""
     max_snoozes: int
     """How often a message may be snoozed; 0 for no limit."""
+    keeps_text: bool = True
+    """Whether the texts of exceptions are stored, or their class names alone."""
+
+    def text_of(self, error: BaseException, text: str) -> str:
+        """Return what is stored of an exception with this text."""
+        return text if self.keeps_text else getattr(error, "_stored_as", "") or type(error).__name__
 
     @classmethod
-    def of(cls, backoff: Backoff | Duration, is_failure: IsFailure | None, max_snoozes: int) -> FailurePolicy:
+    def of(
+        cls, backoff: Backoff | Duration, is_failure: IsFailure | None, max_snoozes: int, *, keeps_text: bool = True
+    ) -> FailurePolicy:
         """Return a valid policy; raise `ConfigurationError` for a wrong backoff or function."""
         if is_failure is not None and not callable(is_failure):
             raise ConfigurationError(f"is_failure must be a function of an exception, not {short_repr(is_failure)}")
-        return cls(backoff if isinstance(backoff, Backoff) else Backoff.constant(backoff), is_failure, max_snoozes)
+        chosen = backoff if isinstance(backoff, Backoff) else Backoff.constant(backoff)
+        return cls(chosen, is_failure, max_snoozes, keeps_text)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Iterable
 from typing import Any
 
-from delayq.errors import ConfigurationError, short_repr
+from delayq.errors import ConfigurationError, did_you_mean, short_repr
 
 MAX_RETRIES = 1_000_000
 MAX_CONCURRENCY = 10_000
+_OWNER = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 def check_int(value: Any, name: str, min: int, max: int) -> int:
@@ -27,6 +30,31 @@ def check_bool(value: Any, name: str) -> bool:
     if not isinstance(value, bool):
         raise ConfigurationError(f"{name} must be True or False, not {short_repr(value)}")
     return value
+
+
+def check_choice(value: Any, name: str, *allowed: str) -> str:
+    """Return one of the allowed texts; raise `ConfigurationError` for anything else."""
+    if not isinstance(value, str) or value not in allowed:
+        raise ConfigurationError(f"{name} must be {' or '.join(map(repr, allowed))}, not {short_repr(value)}")
+    return value
+
+
+def check_owner(owner: Any) -> str:
+    """Return the service that declares schedules, '' for None; raise `ConfigurationError` for an invalid name."""
+    if owner is None:
+        return ""
+    if not isinstance(owner, str) or not _OWNER.fullmatch(owner):
+        raise ConfigurationError(f"owner must be 1 to 64 of A-Z a-z 0-9 . _ -, not {short_repr(owner)}")
+    return owner
+
+
+def check_options(options: Iterable[str], known: Collection[str]) -> None:
+    """Raise `ConfigurationError` for unknown options, suggesting the closest match."""
+    for name in options:
+        if name not in known:
+            containing = [option for option in known if len(name) >= len("lease") and name in option]
+            hint = f", did you mean {containing[0]!r}?" if containing else did_you_mean(name, known)
+            raise ConfigurationError(f"unknown option {short_repr(name)}{hint}")
 
 
 def check_concurrency(value: Any) -> int:

@@ -224,8 +224,13 @@ def inert(json: bytes) -> str:
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", json.decode())
 
 
-def find_codec(codec: str | Codec, payload_type: Any) -> Codec:
-    """Return the codec for an option: `"json"`, `"text"`, `"bytes"` or an object with `encode` and `decode`."""
+def find_codec(codec: str | Codec, payload_type: Any, queue: str = "") -> Codec:
+    """Return the codec for an option: `"json"`, `"text"`, `"bytes"` or an object with `encode` and `decode`.
+
+    An object with `for_queue`, such as `Encrypted`, makes one for the `queue`.
+    """
+    if not isinstance(codec, str) and callable(bind := getattr(codec, "for_queue", None)):
+        return bind(queue, payload_type)  # type: ignore[no-any-return]  # checked by shape, as below
     if codec == "json":
         return JsonCodec(payload_type)
     if payload_type is not None and isinstance(codec, str):
@@ -239,6 +244,24 @@ def find_codec(codec: str | Codec, payload_type: Any) -> Codec:
     raise ConfigurationError(
         f"codec must be 'json', 'text', 'bytes' or have encode and decode, not {short_repr(codec)}"
     )
+
+
+def codec_of_queue(codec: Codec, queue: str) -> Codec:
+    """Return the same codec for another queue: itself, unless it encodes differently for each."""
+    bind = getattr(codec, "for_queue", None)
+    return bind(queue) if callable(bind) else codec
+
+
+def stable_encode(codec: Codec) -> Callable[[Any], bytes]:
+    """Return the `encode` of a codec that makes equal bytes of equal payloads, for what is compared as stored."""
+    stable: Callable[[Any], bytes] = getattr(codec, "encode_stable", codec.encode)
+    return stable
+
+
+def recode(stored: bytes, codec: Any, other: Any) -> bytes:
+    """Return a payload that one codec of `for_queue` has stored as another one stores it."""
+    recoded: bytes = other.seal_stable(codec.unseal(stored))
+    return recoded
 
 
 def encode_payload(payload: Any, encode: Callable[[Any], bytes], max_bytes: int) -> bytes:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
 from delayq.backoff import MIN_DELAY, Backoff, FailurePolicy, IsFailure
 from delayq.breaker import Breaker, check_breaker
-from delayq.checks import check_bool, check_concurrency, check_int, check_optional_int, check_retries
+from delayq.checks import (
+    check_bool,
+    check_choice,
+    check_concurrency,
+    check_int,
+    check_optional_int,
+    check_options,
+    check_owner,
+    check_retries,
+)
 from delayq.codec import Codec
-from delayq.errors import ConfigurationError, did_you_mean, short_repr
+from delayq.errors import ConfigurationError
 from delayq.lateness import check_slo
 from delayq.rates import Pace, check_limits
 from delayq.times import HORIZON, Duration, to_millis
@@ -23,7 +30,6 @@ MAX_PREFETCH = 500
 DEDUPE_MAX = 1_000_000
 MAX_REPLICAS = 1000
 MAX_STEP = 86_400_000
-_OWNER = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class QueueOptions(TypedDict, total=False):
@@ -101,6 +107,8 @@ class QueueOptions(TypedDict, total=False):
         How long the ids of settled messages are refused, for all processes; 0 switches it off, as it is at first.
     dedupe_max: int
         Ids the dedupe window holds if `dedupe_window` sets it; 1,000,000.
+    keep_errors: Literal["text", "class"]
+        What is stored of exceptions: `"text"`, or the name of their `"class"` alone; `"text"`.
     retention: Duration
         How long the results of messages sent here are kept; 0, which keeps none.
     max_result: int
@@ -187,6 +195,8 @@ class QueueOptions(TypedDict, total=False):
     """How long the ids of settled messages are refused, for all processes; 0 switches it off, as it is at first."""
     dedupe_max: int
     """Ids the dedupe window holds if `dedupe_window` sets it; 1,000,000."""
+    keep_errors: Literal["text", "class"]
+    """What is stored of exceptions: `"text"`, or the name of their `"class"` alone; `"text"`."""
     retention: Duration
     """How long the results of messages sent here are kept; 0, which keeps none."""
     max_result: int
@@ -243,23 +253,6 @@ class Settings:
     strict: bool
 
 
-def _owner(owner: str | None) -> str:
-    if owner is None:
-        return ""
-    if not isinstance(owner, str) or not _OWNER.fullmatch(owner):
-        raise ConfigurationError(f"owner must be 1 to 64 of A-Z a-z 0-9 . _ -, not {short_repr(owner)}")
-    return owner
-
-
-def check_options(options: Iterable[str], known: Collection[str]) -> None:
-    """Raise `ConfigurationError` for unknown options, suggesting the closest match."""
-    for name in options:
-        if name not in known:
-            containing = [option for option in known if len(name) >= len("lease") and name in option]
-            hint = f", did you mean {containing[0]!r}?" if containing else did_you_mean(name, known)
-            raise ConfigurationError(f"unknown option {short_repr(name)}{hint}")
-
-
 def read_settings(options: QueueOptions) -> Settings:
     """Return the validated options of a queue; `ConfigurationError` says which is wrong and what is allowed."""
     check_options(options, QueueOptions.__annotations__)
@@ -274,9 +267,8 @@ def read_settings(options: QueueOptions) -> Settings:
     if 2 * replication_timeout > socket_timeout:
         raise ConfigurationError("replication_timeout must be at most half of socket_timeout")
     pace, running = check_limits(options.get("rate_limit"), options.get("burst"), options.get("running"))
-    durability = options.get("durability", "stored")
-    if durability not in ("stored", "replicated"):
-        raise ConfigurationError(f"durability must be 'stored' or 'replicated', not {short_repr(durability)}")
+    durability = check_choice(options.get("durability", "stored"), "durability", "stored", "replicated")
+    keeps_text = check_choice(options.get("keep_errors", "text"), "keep_errors", "text", "class") == "text"
     return Settings(
         tick=to_millis(options.get("tick", 1), "tick", min=10, max=3_600_000),
         lease=to_millis(options.get("lease", 30), "lease", min=100),
@@ -289,12 +281,13 @@ def read_settings(options: QueueOptions) -> Settings:
             options.get("nack_delay", DEFAULT_BACKOFF),
             options.get("is_failure"),
             check_int(options.get("max_snoozes", 1000), "max_snoozes", 0, 1 << 31),
+            keeps_text=keeps_text,
         ),
         breaker=check_breaker(options.get("breaker")),
         rate_limit=pace,
         running=running,
         unknown_for=to_millis(options.get("unknown_for", "1h"), "unknown_for"),
-        owner=_owner(options.get("owner")),
+        owner=check_owner(options.get("owner")),
         grace=to_millis(options.get("grace", 30), "grace"),
         max_payload=check_int(options.get("max_payload", 1 << 20), "max_payload", 1, 512 << 20),
         max_length=check_optional_int(options.get("max_length"), "max_length", 1, 1 << 40),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
+from delayq.privacy.ciphertext import describe_encrypted, is_encrypted
+
 MAX_PREVIEW = 200
 """Characters of a payload shown in a table."""
 
@@ -60,7 +62,9 @@ def pluralize(number: int, noun: str) -> str:
 
 
 def preview(payload: bytes, size: int) -> str:
-    """Return a payload as one line of text; one that is not text as its size and first bytes."""
+    """Return a payload as one line of text; one that is encrypted or not text as its size, or with its first bytes."""
+    if is_encrypted(payload):
+        return describe_encrypted(size)
     try:
         # A truncated payload may end within a character.
         text = payload.decode("utf-8", "strict" if len(payload) == size else "ignore")

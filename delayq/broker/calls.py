@@ -15,6 +15,7 @@ from delayq.broker.engine import DELAY, EngineCapabilities
 from delayq.broker.forecast_calls import ForecastCalls
 from delayq.broker.lease_calls import LeaseCalls
 from delayq.broker.limit_calls import LimitCalls
+from delayq.broker.payload_calls import PayloadCalls
 from delayq.broker.replies import integers, statuses
 from delayq.broker.requests import (
     ALWAYS,
@@ -53,7 +54,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Calls(ScheduleCalls, ResultCalls, LeaseCalls, LimitCalls, ForecastCalls, WorkerCalls, DeadCalls):
+class Calls(ScheduleCalls, ResultCalls, LeaseCalls, LimitCalls, ForecastCalls, WorkerCalls, DeadCalls, PayloadCalls):
     """Builds the calls of one queue."""
 
     capabilities: ClassVar[EngineCapabilities] = DELAY

@@ -108,10 +108,11 @@ def check_retention(retention: Duration | None, default: int) -> int:
 class ResultCodec:
     """Encodes results and progress by the codec of the queue, whatever the type of its payloads."""
 
-    __slots__ = ("decode", "encode", "max_result")
+    __slots__ = ("decode", "encode", "keeps_text", "max_result")
 
-    def __init__(self, codec: Codec, max_result: int) -> None:
-        """Refuse results of more than `max_result` bytes."""
+    def __init__(self, codec: Codec, max_result: int, *, keeps_text: bool = True) -> None:
+        """Refuse results of more than `max_result` bytes; note why, or the class of the error alone."""
+        self.keeps_text = keeps_text
         self.encode = codec.encode
         self.decode: Callable[[bytes], Any] = codec.decode
         self.max_result = max_result
@@ -121,7 +122,7 @@ class ResultCodec:
         try:
             return self.pack_checked(value)
         except PayloadError as error:
-            return Ending.UNKEPT, str(error)[:MAX_NOTE], b""
+            return Ending.UNKEPT, str(error)[:MAX_NOTE] if self.keeps_text else type(error).__name__, b""
 
     def pack_checked(self, value: object) -> tuple[str, str, bytes]:
         """Return the same for a result that is given by hand; raise `PayloadError` for one that cannot be kept."""

@@ -63,6 +63,7 @@ COMMANDS = {
         "acl": ("delayq.cli.acl.command:acl", "Print the Redis permissions that a role needs."),
         "preload": ("delayq.cli.acl.command:preload", "Load the scripts into Redis, for users who may not."),
         "doctor": ("delayq.cli.doctor:doctor", "Check queues and Redis, and repair problems."),
+        "rekey": ("delayq.cli.rekey:rekey", "Encrypt what waits with another key."),
         "check": ("delayq.cli.check:check", "Check that a program could process what waits."),
     },
     "Bulk data": {

@@ -55,6 +55,15 @@ def find_queues(targets: Sequence[str]) -> list[AnyQueue]:
     return [one.queue for one in served.values()]
 
 
+def find_queue(target: str) -> AnyQueue:
+    """Import a module and return the queue that is named, or its only one; it needs no callback."""
+    found = {source_of(one.queue): one for one in _find(target)}
+    if len(found) > 1:
+        names = ", ".join(one.target for one in found.values())
+        raise click.UsageError(f"{target} has several queues: name one of {names}")
+    return next(iter(found.values())).queue
+
+
 def _find(target: str) -> Iterator[_Found]:
     """Yield the queues of a target, each object once."""
     name, colon, attribute = target.partition(":")

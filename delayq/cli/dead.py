@@ -9,7 +9,7 @@ from typing import IO, Any, NamedTuple
 import click
 
 from delayq.broker.engine import Feature
-from delayq.cli.edited_dead import read_edited
+from delayq.cli.edited_dead import read_edited, sealed
 from delayq.cli.engines import ENGINES
 from delayq.cli.exit_codes import Exit
 from delayq.cli.list import ALL_PAGES, pages_from, print_pages
@@ -197,6 +197,7 @@ def _matching_reader(queue: Any, wanted: DeadFilter) -> Callable[..., Page]:
 @click.option(
     "--edit", type=click.File("rb"), metavar="FILE", help="Send those of FILE, with its payloads; - is stdin."
 )
+@click.option("--app", metavar="MODULE:QUEUE", help="With --edit: encrypt the payloads with the keys of this queue.")
 @click.pass_obj
 def redrive(
     session: Session,
@@ -207,6 +208,7 @@ def redrive(
     retries: int | None,
     rate: str | None,
     edit: IO[bytes] | None,
+    app: str | None,
     as_json: bool,
 ) -> Exit:
     """Send dead messages of QUEUE again, due now: by id (its last death) or entry, by a filter, or all.
@@ -215,6 +217,7 @@ def redrive(
 
     With --edit, send the messages of FILE with the payloads that they have there: lines of JSON as those of
     `dead list --json` or --jsonl, or {"id" or "entry", "payload"}. If a line is wrong, nothing is sent.
+    The payloads of a queue that encrypts are encrypted with the keys of --app.
 
     A dead message stays if a message with its id is alive; if you gave the id, the exit code is 1. Exit code 3 if an
     id is not in the dead letter.
@@ -226,9 +229,11 @@ def redrive(
         selection.check_edit()
         payloads = read_edited(edit)
         opened = ENGINES[engine].commands(session).open_dead(queue)
-        how = {**paced, "retries": retries, "payloads": payloads}
+        how = {**paced, "retries": retries, "payloads": sealed(payloads, opened, app)}
         result = Redriven(0, 0) if selection.dry_run else opened.dead.redrive(**how)
         return _report_edited(queue, len(payloads), result, dry_run=selection.dry_run, as_json=as_json)
+    if app is not None:
+        raise click.UsageError("--app goes with --edit")
     selection.check()
     opened = ENGINES[engine].commands(session).open_dead(queue)
     matched = selection.confirm(opened, "Send {} of {} again?")

@@ -12,6 +12,7 @@ import msgspec
 
 from delayq.cli.send import MAX_LINE
 from delayq.errors import ConfigurationError, short_repr
+from delayq.privacy.ciphertext import is_encrypted
 from delayq.queue.deaths import check_entry
 
 
@@ -29,6 +30,29 @@ def read_edited(stream: IO[bytes]) -> dict[str, bytes]:
         payloads[which] = payload
     if not payloads:
         raise click.UsageError("there is no line with a message")
+    return payloads
+
+
+def sealed(payloads: dict[str, bytes], queue: Any, app: str | None) -> dict[str, bytes]:
+    """Return payloads as the codec of the queue stores them, encrypted where it encrypts.
+
+    `app` is MODULE:QUEUE, which has the keys. Without it, raises a usage error if the dead messages are encrypted.
+    """
+    plain = [which for which, payload in payloads.items() if not is_encrypted(payload)]
+    if app is not None:
+        from delayq.cli.app_loader import find_queue
+        from delayq.queue.rekeying import seal
+
+        owner = find_queue(app)
+        if owner.name != queue.name:
+            raise click.UsageError(f"{app} is queue {owner.name}, not {queue.name}")
+        return payloads | {which: seal(owner, payloads[which]) for which in plain}
+    for which in plain if hasattr(queue, "get") else []:
+        found = queue.get(which) or queue.get(which.rpartition(":")[0] or which)
+        if found is not None and is_encrypted(found.payload):
+            raise click.UsageError(f"{which} is encrypted: give --app MODULE:QUEUE, which has the keys")
+        if found is not None:
+            break  # so the others are not, either
     return payloads
 
 
@@ -65,7 +89,7 @@ def _read(row: Any, where: str) -> tuple[str, bytes]:
 def _stored(payload: Any, encoding: Any, where: str) -> bytes:
     if encoding == "json":
         return msgspec.json.encode(payload)
-    if encoding not in ("text", "base64"):
+    if encoding not in ("text", "base64", "encrypted"):
         raise click.UsageError(f"{where}: the encoding must be json, text or base64, not {short_repr(encoding)}")
     if not isinstance(payload, str):
         raise click.UsageError(f"{where}: a payload with the encoding {encoding} must be a text")

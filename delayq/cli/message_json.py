@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from delayq.cli.output import json_fields
+from delayq.privacy.ciphertext import is_encrypted
 from delayq.queue.message_info import MessageInfo
 from delayq.states import State
 
@@ -46,8 +47,13 @@ def json_names(kind: type[MessageInfo | ItemInfo]) -> list[str]:
 
 
 def decode_payload(stored: bytes, size: int) -> tuple[Any, str, bool]:
-    """Return a payload of `size` bytes, its encoding (json, text or base64), and whether it is truncated."""
+    """Return a payload of `size` bytes, its encoding (json, text, base64 or encrypted), and whether it is truncated.
+
+    One that is encrypted is returned in base64.
+    """
     truncated = len(stored) < size
+    if is_encrypted(stored):
+        return base64.b64encode(stored).decode(), "encrypted", truncated
     if not truncated:
         try:
             return msgspec.json.decode(stored), "json", False

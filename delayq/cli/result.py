@@ -9,10 +9,10 @@ import click
 from delayq.broker.engine import Feature
 from delayq.cli.message_json import decode_payload
 from delayq.cli.options import DURATION, ID, json_option, queue_with
-from delayq.cli.output import print_json
+from delayq.cli.output import print_json, print_line
 from delayq.cli.session import Session
 from delayq.errors import MessageFailedError
-from delayq.text import clean
+from delayq.text import clean, preview
 
 
 @click.command()
@@ -26,7 +26,8 @@ def result(session: Session, queue: str, id: str, *, timeout: timedelta, as_json
 
     Exit code 1 if the message has failed, or has not ended in time; 3 if there is no result of it.
 
-    JSON: {"queue", "id", "result", "encoding"}; the encoding is json, text or base64. Of a message that has failed:
+    JSON: {"queue", "id", "result", "encoding"}; the encoding is json, text, base64 or encrypted (in base64). Of a
+    message that has failed:
     {"queue", "id", "error": {"reason", "error", "attempts"}}.
     """
     try:
@@ -39,5 +40,7 @@ def result(session: Session, queue: str, id: str, *, timeout: timedelta, as_json
     value, encoding, _ = (None, "json", False) if stored is None else decode_payload(stored, len(stored))
     if as_json:
         print_json({"queue": queue, "id": id, "result": value, "encoding": encoding})
+    elif stored is not None and encoding == "encrypted":
+        print_line(preview(stored, len(stored)))
     else:
         click.echo(clean("null" if stored is None else stored.decode("utf-8", "replace"), lines=True))

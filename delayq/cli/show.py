@@ -16,6 +16,7 @@ from delayq.cli.options import ID, group_option, json_option, lease_option, queu
 from delayq.cli.output import print_details, print_json
 from delayq.cli.session import Session
 from delayq.cli.zones import exact_time
+from delayq.privacy.ciphertext import describe_encrypted
 from delayq.queue.message_info import MessageInfo
 from delayq.states import State
 from delayq.text import clean, format_duration, pluralize, preview
@@ -51,6 +52,9 @@ def show_(session: Session, /, queue: str, id: str, *, engine: str, as_json: boo
         print_details(_details(found, session.now))
         return
     payload, encoding, _ = decode_payload(payload_of(found), found.size)
+    if encoding == "encrypted":
+        print_details(_details(found, session.now) | {"payload": describe_encrypted(found.size)})
+        return
     print_details(_details(found, session.now) | {"payload": f"{encoding}, {pluralize(found.size, 'byte')}"})
     if encoding == "json":
         payload = msgspec.json.format(msgspec.json.encode(payload), indent=2).decode()

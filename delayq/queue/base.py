@@ -12,7 +12,7 @@ from delayq.broker.context import EngineContext
 from delayq.broker.shared_calls import preload
 from delayq.broker.transport.operation import Operation, together
 from delayq.broker.transport.server_url import find_url
-from delayq.codec import Codec, find_codec
+from delayq.codec import Codec, codec_of_queue, find_codec, stable_encode
 from delayq.errors import CannotConnectError, DelayqError, UnavailableError
 from delayq.options import QueueOptions, read_settings
 from delayq.queue.consumer import (
@@ -69,10 +69,10 @@ class QueueBase(Generic[T, M]):
         self.prefix = options.get("prefix", "delayq")
         self.settings = read_settings(options)
         self._options = options
-        self._codec: Codec = find_codec(options.get("codec", "json"), payload_type)
+        self._codec: Codec = find_codec(options.get("codec", "json"), payload_type, name)
         self._context = self._make_context()
         self._producer = Producer(self._context, self._codec)
-        self._handlers = HandlerRegistry(self.name, self.settings, self._codec.encode, awaits=self._awaits)
+        self._handlers = HandlerRegistry(self.name, self.settings, stable_encode(self._codec), awaits=self._awaits)
         self._identity: Any = None
         """The identity that Redis has given the queue, as this process knows it; see `shared_calls.identify`."""
         if callback is not None:
@@ -94,8 +94,9 @@ class QueueBase(Generic[T, M]):
 
     def _rename(self, name: str) -> None:
         self.name = name
+        before, self._codec = self._codec, codec_of_queue(self._codec, name)
         self._context = self._make_context()
-        self._handlers = self._handlers.of_queue(name)
+        self._handlers = self._handlers.of_queue(name, before, self._codec)
         self._executor = copy(self._executor)
         self._executor.opening = self._executor.checking = None  # its worker does both
         if self._telemetry is not None:

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple, TypedDict
 
 from delayq._parity import mirrors
 from delayq.broker.context import EngineContext
-from delayq.checks import check_bool, check_concurrency
+from delayq.checks import check_bool, check_concurrency, check_options
 from delayq.errors import ConfigurationError, StoppedByCallbackError, short_repr
-from delayq.options import check_options
 from delayq.queue.stop_signals import StopSignals
 from delayq.times import Duration, monotonic, to_millis
 from delayq.worker.async_driver import AsyncDriver

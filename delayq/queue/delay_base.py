@@ -30,7 +30,8 @@ class DelayBase(QueueBase[T, M]):
     _context: QueueContext
 
     def _make_context(self) -> QueueContext:
-        results = ResultCodec(find_codec(self._options.get("codec", "json"), None), self.settings.max_result)
+        settings, codec = self.settings, find_codec(self._options.get("codec", "json"), None, self.name)
+        results = ResultCodec(codec, settings.max_result, keeps_text=settings.policy.keeps_text)
         return QueueContext(self._make_calls(), self.settings, self._codec.decode, self.name, results)
 
     def _make_calls(self) -> Calls:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from delayq.queue.handler_check import HandlerCheck
     from delayq.queue.history import QueueHistory
     from delayq.queue.limits import Limits
+    from delayq.queue.rekeying import Rekeyed
     from delayq.queue.result_waits import BlockingResultWaits
     from delayq.queue.schedules import Schedules
     from delayq.queue.search import SearchPage
@@ -208,6 +209,17 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         seconds. A message that is being processed stays: `running`.
         """
         return self._perform(kill(self._context, id))
+
+    def rekey(self) -> Rekeyed:
+        """Encrypt what waits, is dead or follows, and schedules, with the first key of `codec=Encrypted(keys)`.
+
+        Works page by page beside running workers, and replaces each payload only if it is still what was read. A
+        message that is being processed or was changed meanwhile is left as it is, so repeat the call until it leaves
+        none. Safe to interrupt and to repeat: a payload is readable at any moment. Results are not encrypted again.
+        """
+        from delayq.queue.rekeying import rekey  # few programs encrypt
+
+        return self._perform(rekey(self._context, self._codec), writes=True)
 
     def reschedule(self, id: str, delay: Duration | None = None, *, at: datetime | None = None) -> RescheduleOutcome:
         """Set a new due time for a message that is not being processed; its attempts and retries do not change."""

@@ -14,6 +14,7 @@ from delayq.broker.context import QueueContext
 from delayq.broker.scripts import MAX_IDS
 from delayq.broker.transport.operation import Operation
 from delayq.checks import check_int
+from delayq.codec import Codec, recode, stable_encode
 from delayq.errors import ConfigurationError, NoCallbackError, short_repr
 from delayq.options import Settings
 from delayq.queue.producer import NewMessage
@@ -62,11 +63,19 @@ class HandlerRegistry:
         self.around: Callable[[Callback], Callback] | None = None
         """Puts something around the callback whenever consuming starts, such as spans; None for nothing."""
 
-    def of_queue(self, name: str) -> HandlerRegistry:
-        """Return a registry with the same functions for another queue."""
+    def of_queue(self, name: str, codec: Codec, own: Codec) -> HandlerRegistry:
+        """Return a registry with the same functions for another queue, whose `own` codec may differ from `codec`."""
         registry = copy(self)
         registry.__dict__.pop("_unhandled", None)
         registry.__dict__.update(_queue=name, stored=False)
+        if own is not codec:
+            registry._encode = stable_encode(own)  # noqa: SLF001 - of the same class
+            specs = {schedule: spec.partition(b"\n") for schedule, spec in self.declared.items()}
+            declared = {
+                schedule: definition + end + recode(payload, codec, own)
+                for schedule, (definition, end, payload) in specs.items()
+            }
+            registry.declared = MappingProxyType(declared)
         return registry
 
     def callback(self, function: F) -> F:

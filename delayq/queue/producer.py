@@ -21,7 +21,7 @@ from delayq.broker.same_id import Debounce, check_holds, missing_id
 from delayq.broker.send_replies import Placing, SendStatuses
 from delayq.broker.transport.operation import Operation
 from delayq.checks import check_retries
-from delayq.codec import Codec, encode_headers, encode_payload
+from delayq.codec import Codec, encode_headers, encode_payload, stable_encode
 from delayq.errors import ConfigurationError, NotReplicatedError, OutcomeUnknown, QueueFullError
 from delayq.queue.debouncing import send_debounced
 from delayq.queue.message_attributes import attributes_of
@@ -79,6 +79,8 @@ class Producer:
         self._context = context
         self._has_delays = context.calls.capabilities.has(Feature.DELAYS)
         self.encode = codec.encode
+        self.encode_stable = stable_encode(codec)
+        """As `encode`, but equal payloads become equal bytes."""
         self._attributes = attributes_of(context, 0)
         """Those of a message without options of its own."""
 
@@ -115,7 +117,8 @@ class Producer:
             check_after_outage(after_outage, replace=replace)
             check_prefix(id)
         if unique is not None:
-            id = digest_id(unique, id, name, encoded)
+            stable = encoded if self.encode == self.encode_stable else self.encode_stable(payload)
+            id = digest_id(unique, id, name, stable)
         if check_replace(replace) and id is None:
             raise missing_id(replace)
         own_id = id is not None

@@ -49,7 +49,7 @@ class ScheduleOperations:
         taken = [name for name in given if name != "payload" and getattr(schedule, name) is not None]
         if taken:
             raise ConfigurationError(f"schedule {schedule.name}: give {taken[0]} to the schedule or to its message")
-        settings, encode = self._context.settings, self._producer.encode
+        settings, encode = self._context.settings, self._producer.encode_stable
         return pack(replace(schedule, **given), settings, encode, declared=declared, attributes=attributes)
 
     def _add(self, schedule: Schedule) -> Operation[ScheduleOutcome]:
@@ -92,7 +92,7 @@ class ScheduleOperations:
     def _set(self, selection: ScheduleSelection, options: Mapping[str, Any]) -> Operation[int]:
         given, attributes = message_options(self._context, options.get("payload"))
         changed = options if attributes is None else {**given, **options, "payload": given["payload"]}
-        change = redefine(changed, self._context.settings, self._producer.encode, attributes)
+        change = redefine(changed, self._context.settings, self._producer.encode_stable, attributes)
         return (yield from self._change(selection, change))
 
     def _upcoming(self, selection: ScheduleSelection, n: int) -> Operation[list[Occurrence]]:

@@ -52,7 +52,7 @@ class BaseTask(Generic[P, R]):
         """What the function takes."""
         given: FailurePolicy = queue.settings.policy
         backoff, is_failure = options.get("backoff", given.backoff), options.get("is_failure", given.is_failure)
-        self.policy = FailurePolicy.of(backoff, is_failure, given.max_snoozes)
+        self.policy = FailurePolicy.of(backoff, is_failure, given.max_snoozes, keeps_text=given.keeps_text)
         """What its failures mean."""
         self.timeout = check_timeout(options.get("timeout"))
         """How long it may run (ms); 0 as its queue says."""

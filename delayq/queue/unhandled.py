@@ -57,7 +57,9 @@ class UnhandledMessages:
 
     def _outcome(self, message: Any, reason: str, kind: type[DelayqError], schedule: str | None) -> Outcome:
         if message._delivery.attributes.unhandled >= self._returns:  # noqa: SLF001
-            return Reject(f"{kind.__name__}: {reason}")
+            rejection = Reject(f"{kind.__name__}: {reason}")
+            rejection._stored_as = kind.__name__  # noqa: SLF001 - the error that it stands for
+            return rejection
         if (message.name, schedule, kind) not in self._logged:
             self._logged.add((message.name, schedule, kind))
             text = "%s: %s; its messages are left to other processes, each for %s in all"

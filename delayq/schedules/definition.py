@@ -17,10 +17,10 @@ from msgspec import structs
 from msgspec.structs import asdict
 
 from delayq.broker.jitter import MAX_JITTER
-from delayq.checks import check_int, check_retries
+from delayq.checks import check_int, check_options, check_retries
 from delayq.codec import encode_headers, encode_payload
 from delayq.errors import ConfigurationError, short_repr
-from delayq.options import Settings, check_options
+from delayq.options import Settings
 from delayq.schedules.changed_rule import ChangedRule
 from delayq.schedules.exceptions import Exceptions, ExceptRule, read_exceptions
 from delayq.schedules.local_times import check_zone

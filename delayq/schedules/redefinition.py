@@ -9,9 +9,10 @@ from msgspec.structs import replace
 
 from delayq.broker.requests import SchedulePut
 from delayq.broker.schedule_replies import StoredSchedule
+from delayq.checks import check_options
 from delayq.codec import encode_payload
 from delayq.errors import ConfigurationError
-from delayq.options import Settings, check_options
+from delayq.options import Settings
 from delayq.schedules.definition import DECLARED_LABEL, Definition, Schedule, TimedOptions, define, unpack, write
 from delayq.schedules.store import Change, row_of
 from delayq.times import from_millis

@@ -100,9 +100,9 @@ def disposition_of(
             name, fields = log_label(deliveries)
             text = "%s was rejected%s and goes to the dead letter: %s"
             _log(text, name, _at_attempt(fields), truncate(reason), level=logging.WARNING, extra=fields)
-        return Disposition.REJECT, reason, None
+        return Disposition.REJECT, policy.text_of(outcome, reason), None
     if isinstance(outcome, Discard):
-        return Disposition.DISCARD, _reason(outcome), None
+        return Disposition.DISCARD, policy.text_of(outcome, _reason(outcome)), None
     if error is None:
         return (
             (Disposition.NACK, "the callback returned False", None) if result is False else (Disposition.ACK, "", None)
@@ -151,6 +151,7 @@ def undecodable(delivery: InFlightDelivery, error: UndecodableError, policy: Fai
     delay, text = log_failure([delivery], error, policy), str(error)
     disposition = Disposition.NACK if delivery.claimed.retries_left else Disposition.REJECT
     text = text if text.startswith("undecodable") else f"undecodable: {text}"
+    text = text if policy.keeps_text else "undecodable"
     return Completion([delivery], disposition, text, delay)
 
 
@@ -251,7 +252,11 @@ def _disposition_of_error(
             )
             _log(text, name, wait, level=logging.WARNING, exc_info=error, extra=fields)
         return Disposition.SNOOZE, "", delay
-    return Disposition.NACK, describe(error), None if quiet else log_failure(deliveries, error, policy)
+    return (
+        Disposition.NACK,
+        stored_text(error, policy),
+        None if quiet else log_failure(deliveries, error, policy),
+    )
 
 
 def _disposition_of_delay(
@@ -272,8 +277,8 @@ def _disposition_of_delay(
     except ConfigurationError as error:
         name, kind = log_label(deliveries)[0], "Snooze" if isinstance(outcome, Snooze) else "Retry"
         _log("%s: invalid delay of %s, using nack_delay: %s", name, kind, error)
-        return Disposition.NACK, str(error), None
-    return Disposition.NACK, _reason(outcome) or "retry", delay
+        return Disposition.NACK, policy.text_of(error, str(error)), None
+    return Disposition.NACK, policy.text_of(outcome, _reason(outcome) or "retry"), delay
 
 
 def _is_failure(error: Exception, policy: FailurePolicy) -> bool:
@@ -307,3 +312,8 @@ def describe(error: BaseException) -> str:
         return f"{type(error).__name__}: {error}"
     except BaseException:  # noqa: BLE001 - a user's __str__ may raise anything
         return type(error).__name__
+
+
+def stored_text(error: BaseException, policy: FailurePolicy) -> str:
+    """Return what is stored of an exception: what `describe` returns, or the class alone."""
+    return policy.text_of(error, describe(error))

@@ -164,8 +164,16 @@ class _BaseMessage(Generic[T]):
     def _nack(self, delay: Duration | None, error: str) -> Operation[bool]:
         policy = self._delivery.policy or self._context.settings.policy
         wait = policy.backoff.delay(self.attempt) if delay is None else nack_wait(delay)
-        failure = Failure(*self._delivery.receipt, nack_wait(wait / 1000), truncate(error))
+        text = truncate(error) if policy.keeps_text else ""
+        failure = Failure(*self._delivery.receipt, nack_wait(wait / 1000), text)
         return (yield from self._settle(self._context.calls.nack([failure]), failed=True))
+
+    def _reject(self, reason: str) -> Operation[bool]:
+        text = truncate(reason, "reason")
+        if not (self._delivery.policy or self._context.settings.policy).keeps_text:
+            text = "rejected"
+        rejection = Rejection(*self._delivery.receipt, text, "")
+        return (yield from self._settle(self._context.calls.reject([rejection]), failed=True))
 
     def _release(self, delay: Duration | None) -> Operation[bool]:
         release, stored = Release(*self._delivery.receipt), self._delivery.claimed.attributes
@@ -234,8 +242,7 @@ class Message(_BaseMessage[T]):
 
     def reject(self, reason: str) -> bool:
         """Move the message to the dead letter at once. False, and no change, if the lease was lost before."""
-        rejection = Rejection(*self._delivery.receipt, truncate(reason, "reason"), "")
-        return self._executor.perform(self._settle(self._context.calls.reject([rejection]), failed=True))
+        return self._executor.perform(self._reject(reason))
 
 
 class AsyncMessage(_BaseMessage[T]):

@@ -21,12 +21,12 @@ from delayq.times import monotonic
 from delayq.worker.disposition import (
     Completion,
     Disposition,
-    describe,
     disposition_of,
     dispositions_of,
     log_failure,
     missed,
     stop_reason_of,
+    stored_text,
     undecodable,
 )
 from delayq.worker.holding import HeldScopes, scope_held
@@ -187,7 +187,9 @@ class WorkBuffer:
             self._completions.append(undecodable(delivery, error, self._context.settings.policy))
         except BaseException as error:  # noqa: BLE001 - whatever a codec raises costs one retry only
             delay = log_failure([delivery], error, self._context.settings.policy, " to be decoded")
-            self._completions.append(Completion([delivery], Disposition.NACK, describe(error), delay))
+            self._completions.append(
+                Completion([delivery], Disposition.NACK, stored_text(error, self._context.settings.policy), delay)
+            )
         return None
 
     def complete(
@@ -212,7 +214,7 @@ class WorkBuffer:
                 completions = dispositions_of(deliveries, result, error, took, policy)
         except BaseException as failure:  # noqa: BLE001 - a user's outcome may raise anything
             delay = log_failure(deliveries, failure, policy, " when its result was read")
-            completions = [Completion(deliveries, Disposition.NACK, describe(failure), delay, took)]
+            completions = [Completion(deliveries, Disposition.NACK, stored_text(failure, policy), delay, took)]
         if error is None and any(delivery.attributes.retention for delivery in deliveries):
             self._keep_results(completions, result)
         self._hold_back(completions)

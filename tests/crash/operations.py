@@ -7,12 +7,13 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from delayq import DelayQueue, NewMessage
+from delayq import DelayQueue, Encrypted, NewMessage
 from delayq.broker.batches import BATCH
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys
 from delayq.broker.requests import Failure, Receipt
 from delayq.queue.message_info import MessageInfo
+from delayq.queue.rekeying import rekey
 from tests.crash.cuts import Cutter, cut_client
 
 OPTIONS: dict[str, Any] = {"events": True, "dedupe_window": "1h", "deadline": 20, "nack_delay": 0}
@@ -63,6 +64,15 @@ def one_followed(queue: DelayQueue[Any]) -> Any:
     message = one_held(queue)
     queue.send_delay_msg("A2", 60, id="a", replace="after", headers={"x": "y"}, name="two")
     return message
+
+
+def one_of_each_to_rekey(queue: DelayQueue[Any]) -> None:
+    """One that runs and is followed, one that waits, one that is dead, and a schedule."""
+    queue.send_delay_msg("D", 0, 0, id="d")
+    (message,) = queue.lease(n=1)
+    message.reject("no such user")
+    scheduled(queue)
+    one_followed(queue)
 
 
 def one_held_for_the_last_time(queue: DelayQueue[Any]) -> Any:
@@ -129,6 +139,13 @@ def many(queue: DelayQueue[Any], _: Any) -> Any:
     return len(sent), [one.status for one in sent].count("new")
 
 
+def rekeyed(queue: DelayQueue[Any]) -> Any:
+    """Encrypt what stands in the clear; the same bytes in every run, so that runs can be compared."""
+    codec = Encrypted({"k": bytes(16)}, allow_plain=True).for_queue(queue.name)
+    codec.seal = codec.seal_stable
+    return queue._perform(rekey(queue._context, codec), writes=True)
+
+
 OPERATIONS = [
     Operation("open", nothing, lambda queue, _: queue.open()),
     Operation(
@@ -144,6 +161,7 @@ OPERATIONS = [
     Operation("send many", nothing, many),
     Operation("cancel", two_due, lambda queue, _: queue.cancel("a")),
     Operation("kill", two_due, lambda queue, _: queue.kill("a")),
+    Operation("rekey", one_of_each_to_rekey, lambda queue, _: rekeyed(queue)),
     Operation("reschedule", two_due, lambda queue, _: queue.reschedule("a", 60)),
     Operation("lease", two_due, lambda queue, _: [(one.id, one.attempt, one.payload) for one in queue.lease(n=2)]),
     Operation("lease by rank", two_ranked, lambda queue, _: [one.id for one in queue.lease(n=3)]),

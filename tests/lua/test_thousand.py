@@ -259,6 +259,13 @@ CASES = [
         (-MAX_IDS, 0, -MAX_IDS, 0, 0),
         BACKOFF.but(ready=IDS, meta={"stale_ready": MAX_IDS, "backoffs": MAX_IDS}),
     ),
+    Case(
+        "rekeyed",
+        BACKOFF,
+        calls.rekey("messages", [(id, BACKOFF.messages[id].encode(), b"new") for id in IDS]),
+        statuses(1),
+        BACKOFF.but(messages=each("new")),
+    ),
     Case("purged", BACKOFF, calls.purge(), MAX_IDS, World(meta={"purged": MAX_IDS})),
     Case("put", World(), calls.schedule_put(PLACINGS), statuses(1), SCHEDULED.but(wake=1)),
     Case("removed", SCHEDULED, calls.schedule_remove(IDS), statuses(1), World()),

@@ -27,6 +27,7 @@ from delayq import (
     DeclaredLimit,
     DelayqError,
     DelayQueue,
+    Encrypted,
     NewMessage,
     RunningMessage,
     Schedule,
@@ -87,7 +88,8 @@ def told(error: BaseException) -> str:
 @pytest.fixture
 def instances(url) -> dict[str, Any]:
     """One of everything public that can be held in hands, all of a queue of private messages."""
-    taken: dict[str, Any] = {}
+    taken: dict[str, Any] = {"Encrypted": Encrypted({"k": 4 * CANARY.encode()})}
+    taken["QueueCipher"] = taken["Encrypted"].for_queue("reminders")
     with DelayQueue("reminders", url=url, events=True) as queue:
         private = NewMessage(PAYLOAD, id="a", headers=HEADERS)
         taken["SentMany"] = queue.send_many([private, NewMessage(PAYLOAD, id="b", headers=HEADERS)], run="nightly")
@@ -186,7 +188,12 @@ NO_HOLDERS = {
         "SendStatus",
         "State",
     ),  # words
-    *("Backfill", "OccurrenceChange", "OccurrenceHistory"),  # times and numbers, and the error that events show, too
+    *(
+        "Backfill",
+        "OccurrenceChange",
+        "OccurrenceHistory",
+        "Rekeyed",
+    ),  # times and numbers, and the error that events show, too
 }
 
 
@@ -450,6 +457,7 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     "docs": [[], ["security"]],
     "doctor": [[], ["--repair"]],
     "import": [["q", "-"], ["broken", "-"], ["q", "-", "--on-error", "collect"], ["q", "gone.jsonl"]],
+    "rekey": [["canary_app:queue"], ["canary_app:other"]],
     "check": [["canary_app:queue"], ["canary_app:queue", "--json"]],
 }
 SHOWING = {"list", "show", "search", "export", "dead list"}
@@ -470,7 +478,8 @@ def scene(url, tmp_path, monkeypatch) -> str:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "canary_app.py").write_text(
-        "from delayq import DelayQueue\nqueue = DelayQueue('q', payload_type=dict[str, int], nack_delay='1h')\n"
+        "from delayq import DelayQueue, Encrypted\nother = DelayQueue('r', codec=Encrypted({'k': bytes(16)}))\n"
+        "queue = DelayQueue('q', payload_type=dict[str, int], nack_delay='1h')\n"
         "@queue.callback\ndef fail(message):\n    raise ValueError('no such user')\n"
     )
     with DelayQueue("q", url=url, events=True) as queue:

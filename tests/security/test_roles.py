@@ -18,7 +18,7 @@ import pytest
 import redis
 
 import delayq
-from delayq import DelayQueue, NewMessage, Schedule, ServerError, State
+from delayq import DelayQueue, Encrypted, NewMessage, Schedule, ServerError, State
 from delayq.broker.scripts import names, script
 from delayq.broker.transport.executor import Executor, open_executor
 from delayq.cli.acl.grants import ROLES, Role
@@ -285,6 +285,7 @@ OPERATIONS = {
     ),
     "cancel": Operation(lambda q: q.cancel("ready") == "cancelled"),
     "kill": Operation(lambda q: q.kill("ready") == "killed"),
+    "rekey": Operation(lambda q: q.rekey().already == 0, {"codec": Encrypted({"k": bytes(16)}, allow_plain=True)}),
     "select to count": Operation(lambda q: q.select("ready").count() == 1),
     "select to cancel or reschedule": Operation(lambda q: q.select("pending").cancel() == {"cancelled": 1}),
     "select to kill": Operation(lambda q: q.select("pending").kill() == {"killed": 1}),

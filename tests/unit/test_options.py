@@ -59,6 +59,7 @@ ELSEWHERE = {
     "prefix",
     "codec",
     "durability",
+    "keep_errors",
     "owner",
     "is_failure",
     "breaker",
@@ -123,6 +124,12 @@ def test_defaults_are_as_documented():
         socket_timeout=5000,
         strict=False,
     )
+
+
+@pytest.mark.parametrize("value", [True, "none", None, ["text"]], ids=repr)
+def test_errors_are_kept_as_text_or_class(value):
+    with pytest.raises(ConfigurationError, match="keep_errors must be 'text' or 'class', not"):
+        read_settings({"keep_errors": value})
 
 
 @pytest.mark.parametrize("function", [True, "TimeoutError", 5, []], ids=repr)

@@ -402,6 +402,7 @@ def test_documented_default_of_an_option_is_correct(name):
             "strict",
             "events",
             "durability",
+            "keep_errors",
             "owner",
             "is_failure",
             "breaker",

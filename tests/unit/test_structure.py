@@ -42,6 +42,7 @@ LAYERS = [
         "breaker",
         "states",
         "codec",
+        "privacy",
         "times",
         "text",
         "rates",

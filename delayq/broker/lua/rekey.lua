@@ -1,0 +1,36 @@
+-- Replaces stored texts by the same ones under another key, each only if it is still the one that the caller has read:
+-- payloads of messages that nobody processes, successors, dead messages, schedules.
+-- KEYS: messages hash, deliveries hash, successors hash, dead_messages hash, schedule_specs hash, meta hash,
+--   replies hash
+-- ARGV: slot, sequence, now (ms or ''), part (the hash), then per text: id (or entry, or schedule), before, after
+-- Returns: a status for each of the first texts: 1 replaced, 2 the message is being processed, 0 changed or gone
+-- Re-run: returns the same reply.
+-- Uses: bytes, clock, once, record
+local messages, deliveries, successors, dead_messages, schedule_specs, meta, replies = unpack(KEYS)
+local slot, sequence, override, part = unpack(ARGV, 1, 4)
+local past = answered(replies, slot, sequence)
+if past then return past end
+
+local now = math.floor(clock(override) / 1000)
+local hashes = {messages = messages, successors = successors, dead_messages = dead_messages,
+  schedule_specs = schedule_specs}
+redis.call('HVALS', meta) -- the rights of producers and consumers do not include this command: see `configure`
+for _, hash in ipairs({messages, deliveries, successors, dead_messages, schedule_specs}) do redis.call('HLEN', hash) end
+local statuses, replaced, seen = {}, {}, {}
+for i = 5, #ARGV, 3 do
+  if bytes_left <= 0 then break end
+  local id, before, after = unpack(ARGV, i, i + 2)
+  local status = '0'
+  if not seen[id] and read_payload(hashes[part], id) == before then
+    status, seen[id] = '1', true
+    if part == 'messages' and read(redis.call('HGET', deliveries, id) or '') == 'leased' then
+      status = '2'
+    else
+      replaced[#replaced + 1], replaced[#replaced + 2] = id, after
+    end
+  end
+  statuses[#statuses + 1] = status
+end
+begin(replies, slot)
+if #replaced > 0 then redis.call('HSET', hashes[part], unpack(replaced)) end
+return remember(replies, slot, sequence, now, table.concat(statuses))

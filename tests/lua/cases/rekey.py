@@ -1,0 +1,52 @@
+"""`rekey`: stored texts are replaced unless they have changed, or their message is being processed."""
+
+from __future__ import annotations
+
+from tests.lua.cases.states import CROWD, PENDING, STATES, STOPPING
+from tests.support.scripts import Case, World, calls
+
+A = [("a", b"A", b"new")]
+_EMPTY = [("a", b"", b"new")]
+_REPLIES = {"leased": "2", "dead": "0", "gone": "0"}
+_SPEC = World(schedule_specs={"s": "{}\nA"})
+
+
+def _new(world: World) -> World:
+    return world.but(messages=world.messages | {"a": "new"})
+
+
+CASES = [
+    *(
+        Case(state, world + CROWD, calls.rekey("messages", A), _REPLIES.get(state, "1"), after)
+        for state, world in STATES.items()
+        for after in [_new(world + CROWD) if state not in _REPLIES else world + CROWD]
+    ),
+    Case("stopping", STOPPING, calls.rekey("messages", A), "2", STOPPING),
+    Case("changed", PENDING, calls.rekey("messages", [("a", b"B", b"new")]), "0", PENDING),
+    Case(
+        "empty",
+        World(messages={"a": ""}),
+        calls.rekey("messages", [("a", b"", b"new")]),
+        "1",
+        World(messages={"a": "new"}),
+    ),
+    Case("twice in a batch", PENDING, calls.rekey("messages", [*A, ("a", b"A", b"other")]), "10", _new(PENDING)),
+    Case(
+        "several",
+        PENDING + CROWD,
+        calls.rekey("messages", [("p", b"P", b"1"), ("r", b"R", b"2"), ("x", b"X", b"3"), *A]),
+        "1201",
+        _new(PENDING + CROWD).but(messages=CROWD.messages | {"a": "new", "p": "1"}),
+    ),
+    Case(
+        "a schedule",
+        _SPEC,
+        calls.rekey("schedule_specs", [("s", b"{}\nA", b"{}\nnew")]),
+        "1",
+        World(schedule_specs={"s": "{}\nnew"}),
+    ),
+    Case(
+        "a schedule that was changed", _SPEC, calls.rekey("schedule_specs", [("s", b"{}\nB", b"{}\nnew")]), "0", _SPEC
+    ),
+    Case("what is not dead", PENDING, calls.rekey("dead_messages", [("a:1", b"A", b"new")]), "0", PENDING),
+]
