@@ -336,6 +336,7 @@ LOGGED = {
     "purged dead": "dead_purged",
     "mended": "rescheduled",
     "in step": "",
+    "rekeyed": "",
     "recounted": "",
 }
 """Events that the log has for a case, where they differ from its name."""

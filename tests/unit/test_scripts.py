@@ -13,7 +13,7 @@ NAMES = sorted(
     path.name.removesuffix(".lua") for path in files("delayq").joinpath("broker", "lua").iterdir() if path.is_file()
 )
 READING = {"outcomes", "counts", "get", "page", "snapshot", "walk", "schedules_due", "schedules_page", "schedules_find"}
-READING |= {"limits_page", "workers_page", "history", "forecast", "sample_names"}
+READING |= {"limits_page", "workers_page", "history", "forecast", "sample_names", "rekey_page"}
 REPEATABLE = {"configure", "remove", "wake"}
 
 

@@ -38,6 +38,7 @@ def test_every_script_that_moves_messages_is_in_the_table():
         "repair",
         "repair_dead",
         "recount",
+        "rekey",
     }
     elsewhere |= {"schedule_put", "schedule_remove", "withdraw", "pause", "resume", "report", "await_ends"}
     elsewhere |= {"limit", "declare", "hold", "superseded", "beat"}
