@@ -11,7 +11,7 @@ NAMES = {
     path.name.removesuffix(".lua") for path in files("delayq").joinpath("broker", "lua").iterdir() if path.is_file()
 }
 READING = {"outcomes", "counts", "get", "page", "snapshot", "walk", "schedules_due", "schedules_page", "schedules_find"}
-READING |= {"limits_page", "workers_page", "history", "forecast", "sample_names"}
+READING |= {"limits_page", "workers_page", "history", "forecast", "sample_names", "rekey_page"}
 
 
 @pytest.mark.table("transition", TRANSITIONS, ids=lambda one: f"{one.script}-{one.source}-{one.target}")
