@@ -15,7 +15,7 @@ class Visitor:
 
     def __init__(self, app: Any, *, base: str = "http://localhost", client: str = "127.0.0.1") -> None:
         """Come from `client` and name the host of `base`."""
-        self.base = base
+        self.app, self.base = app, base
         self.cookies = httpx.Cookies()
         self._transport = httpx.ASGITransport(app, raise_app_exceptions=True, client=(client, 50_000))
 

@@ -146,3 +146,30 @@ def test_every_action_is_logged_with_who_did_it(full, visit, caplog):
     assert "failed: " in failed.outcome
     assert "\x1b" not in str(failed.fields)
     assert TOKEN not in caplog.text
+
+
+def test_limits_and_pauses_of_names(full, visitor):
+    page = "/limits?queue=orders"
+    assert "Limited mail of orders." in text_of(
+        visitor.submit(page, "/do/limit", queue="orders", name="mail", rate_limit="5/s", running="2")
+    )
+    (limit,) = full.limits.list()
+    assert (limit.name, limit.rate_limit, limit.running) == ("mail", "5/s", 2)
+    assert "Paused mail of orders" in text_of(visitor.submit(page, "/do/pause", queue="orders", name="mail"))
+    assert full.limits.list()[0].paused
+    assert "Resumed mail" in text_of(visitor.submit(page, "/do/pause", queue="orders", name="mail", end="yes"))
+    assert "Removed the limit" in text_of(visitor.submit(page, "/do/limit", queue="orders", name="mail", remove="yes"))
+    assert full.limits.list() == []
+
+
+def test_schedules(full, visitor):
+    full.schedules.add("daily", every="1d", payload=1)
+    page = "/schedules?queue=orders"
+    assert "Paused the schedule daily." in text_of(
+        visitor.submit(page, "/do/schedule", queue="orders", name="daily", what="pause")
+    )
+    assert full.schedules.get("daily").state == "paused"
+    visitor.submit(page, "/do/schedule", queue="orders", name="daily", what="resume")
+    assert full.schedules.get("daily").state == "active"
+    sent = text_of(visitor.submit(page, "/do/schedule", queue="orders", name="daily", what="run"))
+    assert "Sent daily@now:" in sent

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-from delayq import DelayQueue
+from delayq import DelayQueue, NewMessage
 from tests.support.visitor import text_of
+from tests.support.waiting import wait_until
 
 
 def test_queues(full, redis_url, visit):
@@ -125,3 +126,61 @@ def test_redis_that_does_not_answer_is_503(visit):
     assert reply.status_code == 503
     assert "Redis does not answer" in text_of(reply)
     assert "secret" not in reply.text
+
+
+def test_search(full, visit, monkeypatch):
+    visitor = visit()
+    assert "Found" not in text_of(visitor.get("/search?queue=orders"))
+    found = visitor.get("/search?queue=orders&text=not+paid")
+    assert "Found 2 in" in text_of(found)
+    assert set(re.findall(r'id=(\w+)"', found.text)) == {"failed", "spent"}
+    assert "Found 0 in" in text_of(visitor.get("/search?queue=orders&text=not+paid&in=headers"))
+    assert "Found 1 in" in text_of(visitor.get("/search?queue=orders&text=acme&in=headers"))
+    monkeypatch.setattr("delayq.web.search_pages.MAX_SEARCHED", 1)
+    part = visitor.get("/search?queue=orders&text=not+paid")
+    assert "so far" in text_of(part)
+    more = re.search(r'rel="next" href="([^"]+)"', part.text)[1].replace("&amp;", "&")
+    assert visitor.get(more).status_code == 200
+
+
+def test_workers(queue, visit):
+    assert "No worker" in text_of(visit().get("/workers?queue=orders")) or queue.send_delay_msg(1, "1h")
+    queue.callback(lambda message: None)
+    queue.start_consume()
+    wait_until(queue.workers)
+    (worker,) = queue.workers()
+    text = text_of(visit().get("/workers?queue=orders"))
+    queue.stop_consume()
+    assert f"{worker.host}:{worker.pid} working {worker.version}" in text
+
+
+def test_schedules_with_next_occurrences(queue, visit):
+    queue.schedules.add("daily", cron="0 9 * * *", tz="Europe/Berlin", payload=1, labels=["reports"])
+    queue.schedules.add("often", every="15m", payload=1)
+    queue.schedules.pause("often")
+    page = visit().get("/schedules?queue=orders")
+    text = text_of(page)
+    times = [f"{time:%a %Y-%m-%d %H:%M %Z}" for time in queue.schedules.next("daily", 3)]
+    assert f"daily reports 0 9 * * * Europe/Berlin {' '.join(times)}" in text
+    assert "often paused every 15m" in text
+    assert "daily" not in text_of(visit().get("/schedules?queue=orders&prefix=o"))
+
+
+def test_forecast(queue, visit):
+    queue.send_many([NewMessage(n, id=str(n), delay="90m", name="mail") for n in range(7)])
+    queue.schedules.add("often", every="1h", payload=1)
+    text = text_of(visit().get("/forecast?queue=orders"))
+    assert "7 0 1 8" in text
+    assert "mail 7" in text
+    assert "Nothing fires" not in text
+    assert visit().get("/forecast?queue=orders&until=1h").status_code == 200
+    assert visit().get("/forecast?queue=orders&until=1000y").status_code == 400
+
+
+def test_limits(queue, visit):
+    queue.limits.set("mail", rate_limit="200/s", running=3)
+    queue.pause(name="sms", reason="no credit")
+    text = text_of(visit().get("/limits?queue=orders"))
+    assert "mail 200/s" in text
+    assert "sms" in text
+    assert "paused no credit" in text
