@@ -21,6 +21,9 @@ from delayq.web.site import site_of
 LASTS = 600.0
 """Seconds after which a stream ends; browsers open another one, so that who may no longer look is told."""
 PING = 15
+"""Seconds between two signs of life."""
+RETRY = 1000
+"""Milliseconds after which a browser connects again."""
 
 
 async def show_live(request: Request) -> Response:
@@ -52,7 +55,8 @@ async def _events(
             if part != before:
                 before = part
                 trouble = "Redis does not answer" if reading.snapshot is None else "the queue is gone"
-                yield ServerSentEvent(part, event="figures") if part else ServerSentEvent(trouble, event="trouble")
+                kind = "figures" if part else "trouble"
+                yield ServerSentEvent(part or trouble, event=kind, retry=RETRY)
             if asyncio.get_running_loop().time() > ends:
                 return
 

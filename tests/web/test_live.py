@@ -122,7 +122,7 @@ def test_stream_sends_the_part_of_the_page(visit, queue, query):
     assert dict(start["headers"])[b"content-type"].startswith(b"text/event-stream")
     assert body.startswith("event: figures\r\n")
     assert "orders" in body
-    assert all(line.startswith(("event: ", "data: ")) for line in body.split("\r\n") if line)
+    assert all(line.startswith(("event: ", "data: ", "retry: ")) for line in body.split("\r\n") if line)
 
 
 def test_queue_of_others_has_no_stream(visit, queue):
