@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from delayq.errors import ConfigurationError
@@ -64,8 +65,11 @@ class Access:
 
     # Viewers
 
-    def viewer(self, request: Request) -> Viewer | None:
-        """Return who makes a request, None for nobody who may look."""
+    async def find_viewer(self, request: Request) -> Viewer | None:
+        """Return who makes a request, None for nobody who may look; a function that names viewers may block."""
+        return await run_in_threadpool(self._viewer, request) if self._viewer_of else self._viewer(request)
+
+    def _viewer(self, request: Request) -> Viewer | None:
         if self.is_open:
             return Viewer("local")
         if self.has_login:

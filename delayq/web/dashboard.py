@@ -29,9 +29,9 @@ def web_app(
     """Return the dashboard as an ASGI app, to be served by itself or mounted into another one.
 
     Who may look is said in one of four ways: all that log in with `token`, or with the tokens of `viewers`; all that
-    a proxy names in `proxy_header`; all that `viewer_of` names when it is given a request, for programs with a login of
-    their own. Without any, only requests from this machine to `localhost` are answered. With `viewers`, only those may
-    look, and each sees its queues alone.
+    a proxy names in `proxy_header`; all that `viewer_of` names when it is given a request, in a thread, for programs
+    with a login of their own. Without any, only requests from this machine to `localhost` are answered. With
+    `viewers`, only those may look, and each sees its queues alone.
 
     It changes nothing unless `write` is true. `hosts` are the names under which browsers reach it, beside `localhost`:
     requests for others are refused, or `["*"]` allows all. `queues` are patterns of the queues that anybody sees. Takes

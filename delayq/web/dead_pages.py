@@ -13,7 +13,7 @@ from delayq.web.message_pages import PAGE
 from delayq.web.payload_view import payload_line
 from delayq.web.site import site_of
 
-MAX_GROUPED = 5_000
+MAX_GROUPED = 500
 """Dead messages up to which the page groups them by itself; of more, a link asks for it: all of them are read."""
 MAX_PAGES = 20
 """Pages of the dead letter that are read to find the messages of a group for one page."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -15,14 +15,18 @@ from delayq.queue.message_info import MessageInfo
 from delayq.times import timestamp
 from delayq.web.queue_source import QueueSource
 
-PAGE = 100
+PAGE = 50
 """Entries that are read at a time; each may contain a thousand messages."""
-MAX_READ = 1_500
+MAX_READ = 2_000
 """Entries of a log that is read as a whole."""
-AROUND = 300
+AROUND = 500
 """Entries that are read from a time on at which something has happened to the message."""
-AHEAD = timedelta(seconds=1)
-"""How long before such a time to begin: the id tells the clock of the sender."""
+MAX_BYTES = 500_000
+"""Bytes that are read from one such time on: entries of bulk sends are large."""
+AHEAD = timedelta(milliseconds=5)
+"""How long before such a time to begin."""
+SKEW = timedelta(seconds=1)
+"""The same for the time of an id: it tells the clock of the sender."""
 
 
 class Story(NamedTuple):
@@ -37,10 +41,11 @@ class Story(NamedTuple):
 
 def read_story(source: QueueSource, queue: str, id: str, message: MessageInfo | None) -> Story:
     """Read what the event log says of a message; a long log only around its times, and at the end."""
-    known = [sent_by(id)]
+    sent = sent_by(id)
+    known = [] if sent is None else [sent - SKEW, sent]
     if message is not None:
-        known += [message.due, message.died, message.completed, message.deadline]
-    times = sorted({timestamp(at - AHEAD) for at in known if at is not None})
+        known += [at for at in (message.due, message.died, message.completed) if at is not None]
+    times = sorted({timestamp(at - AHEAD) for at in known})
     return source.executor.perform(_read(source.calls(queue), id, times))
 
 
@@ -49,17 +54,15 @@ def _read(calls: Calls, id: str, times: Iterable[int]) -> Operation[Story]:
     if not first or not last:
         return Story([], is_whole=True, is_empty=True)
     start, end = first[0].offset, last[0].offset
-    is_whole = end < MIN_TIME_OFFSET and end - start < MAX_READ
-    found: dict[tuple[int, int], MessageEvent] = {}
-    spans = [(start, MAX_READ)] if is_whole else [(max(start, end - AROUND + 1), AROUND)]
-    if not is_whole and end < MIN_TIME_OFFSET:  # the offsets of older servers are times, which cannot be divided
-        for at in times:
-            if at <= last[0].at:
-                begin = yield from _offset_at(calls, at, start, end)
-                spans.append((begin, AROUND))
-    for begin, number in spans:
-        yield from _read_span(calls, id, begin, number, found)
-    return Story([found[key] for key in sorted(found)], is_whole=is_whole, is_empty=False)
+    reader = _StoryReader(calls, id)
+    counted = end < MIN_TIME_OFFSET  # the offsets of older servers are times, which cannot be divided
+    if counted and end - start < MAX_READ and (yield from reader.read(start, MAX_READ)) >= end:
+        return Story(reader.events, is_whole=True, is_empty=False)
+    for at in times:
+        if counted and at <= last[0].at:
+            yield from reader.read((yield from _offset_at(calls, at, start, end)), AROUND)
+    yield from reader.read_back(AROUND)
+    return Story(reader.events, is_whole=False, is_empty=False)
 
 
 def _offset_at(calls: Calls, at: int, low: int, high: int) -> Operation[int]:
@@ -74,16 +77,44 @@ def _offset_at(calls: Calls, at: int, low: int, high: int) -> Operation[int]:
     return low
 
 
-def _read_span(
-    calls: Calls, id: str, begin: int, number: int, found: dict[tuple[int, int], MessageEvent]
-) -> Operation[None]:
-    wanted = id.encode()
-    while number > 0:
-        entries: list[EventEntry]
-        (entries,) = yield [calls.events(begin, limit=min(PAGE, number))]
-        if not entries:
-            return
+class _StoryReader:
+    """Reads parts of a log, and collects the events of one message."""
+
+    def __init__(self, calls: Calls, id: str) -> None:
+        self._calls = calls
+        self._id = id
+        self._wanted = id.encode()
+        self._found: dict[tuple[int, int], MessageEvent] = {}
+
+    @property
+    def events(self) -> list[MessageEvent]:
+        """What was found, the oldest first."""
+        return [self._found[key] for key in sorted(self._found)]
+
+    def read(self, begin: int, number: int) -> Operation[int]:
+        """Read some entries from an offset on; returns the offset of the last one."""
+        size = 0
+        while number > 0 and size < MAX_BYTES:
+            (entries,) = yield [self._calls.events(begin, limit=min(PAGE, number))]
+            if not entries:
+                break
+            size += self._take(entries)
+            begin, number = entries[-1].offset + 1, number - len(entries)
+        return begin - 1
+
+    def read_back(self, number: int) -> Operation[None]:
+        """Read some entries from the end of the log."""
+        size, last = 0, None
+        while number > 0 and size < MAX_BYTES:
+            (entries,) = yield [self._calls.events_back(last, limit=min(PAGE, number))]
+            if not entries:
+                break
+            size += self._take(entries)
+            last, number = entries[-1].offset - 1, number - len(entries)
+
+    def _take(self, entries: Sequence[EventEntry]) -> int:
+        """Keep the events of the message; returns about how many bytes the entries have."""
         for entry in entries:
-            if wanted in entry.columns.get("ids", b""):
-                found |= {(one.offset, one.index): one for one in expand(entry) if one.id == id}
-        begin, number = entries[-1].offset + 1, number - len(entries)
+            if self._wanted in entry.columns.get("ids", b""):
+                self._found |= {(one.offset, one.index): one for one in expand(entry) if one.id == self._id}
+        return sum(len(entry.columns.get("ids", b"")) * len(entry.columns) for entry in entries)

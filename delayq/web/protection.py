@@ -27,6 +27,8 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
+MAX_BODY = 65_536
+"""Bytes of a form."""
 _PUBLIC = ("/login", "/static/")
 """What is served without a viewer."""
 
@@ -80,7 +82,7 @@ class Protection:
         state["session"] = session
         refused = self._refusal(request)
         if refused is None:
-            state["viewer"] = self._access.viewer(request)
+            state["viewer"] = await self._access.find_viewer(request)
             refused = self._missing_viewer(request)
         await (refused or self._app)(scope, receive, send_with_headers)
 
@@ -92,6 +94,8 @@ class Protection:
             return PlainTextResponse("only this machine may look: start delayq web with a token\n", 403)
         if request.method not in ("GET", "HEAD") and not _is_same_origin(request, host):
             return PlainTextResponse("the request is from another website\n", 403)
+        if request.method not in ("GET", "HEAD") and not _is_short(request):
+            return PlainTextResponse("the form is too long\n", 413)
         return None
 
     def _missing_viewer(self, request: Request) -> Response | None:
@@ -113,3 +117,9 @@ def _is_same_origin(request: Request, host: str) -> bool:
     if origin is None:
         return request.headers.get("Sec-Fetch-Site") == "same-origin"
     return urlsplit(origin).netloc.lower() == host.lower()
+
+
+def _is_short(request: Request) -> bool:
+    """Return whether the body of a request says its length, and that is the length of a form."""
+    length = request.headers.get("Content-Length", "")
+    return length.isascii() and length.isdecimal() and len(length) <= len(str(MAX_BODY)) and int(length) <= MAX_BODY

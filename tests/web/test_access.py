@@ -106,6 +106,18 @@ def test_form_without_its_token_or_from_elsewhere_is_refused(visit):
     assert visitor.post("/login", {"token": TOKEN, "form_token": token}, origin="", **site).status_code == 303
 
 
+def test_form_that_is_too_long_is_not_read(visit):
+    visitor = visit(token=TOKEN)
+
+    async def endless():
+        yield b"token="
+        raise AssertionError("read")
+
+    headers = {"Origin": "http://localhost", "Content-Type": "application/x-www-form-urlencoded"}
+    assert visitor.request("POST", "/login", content=endless(), headers=headers).status_code == 413
+    assert visitor.post("/login", {"token": "x" * 70_000}).status_code == 413
+
+
 def test_viewer_sees_its_queues_alone(full, redis_url, visit):
     with DelayQueue("mails-1", url=redis_url) as mails:
         mails.send_delay_msg(1, "1h", id="m")
