@@ -62,6 +62,9 @@ def test_it_serves_until_a_signal(queue, start):
     with urllib.request.urlopen(address, timeout=10) as reply:
         assert "reminders" in reply.read().decode()
         assert "Server" not in reply.headers
-    program.signal()
-    assert program.ends() == 0
+    with urllib.request.urlopen(f"{address}/live?view=queues", timeout=10) as stream:
+        assert stream.readline() == b"event: figures\r\n"
+        program.signal()
+        assert program.ends() == 0
+    assert "stopped" in program.err
     assert "Traceback" not in program.err

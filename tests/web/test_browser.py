@@ -63,6 +63,9 @@ PATHS = {
     "error": "/queue?queue=%3Cscript%3Ealert(20)%3C%2Fscript%3E",
 }
 
+WIDE = ["queues", "queue", "pending", "waits", "dead", "limits"]
+"""The pages that are looked at on a wide screen, too."""
+
 
 @pytest.fixture
 def browser() -> Iterator[Browser]:
@@ -136,9 +139,9 @@ def test_hostile_contents_do_nothing_and_pages_fit(browser, hostile, redis_url):
         for width, scheme in ((1280, "light"), (360, "dark")):
             view = {"viewport": {"width": width, "height": 800}, "color_scheme": scheme}
             with looking(browser, **view) as (page, found):
-                seen = []
-                for name, path in PATHS.items():
-                    page.goto(f"{address}{path}")
+                seen = {}
+                for name in WIDE if width > 1000 else PATHS:
+                    page.goto(f"{address}{PATHS[name]}")
                     page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
                     assert page.evaluate("document.documentElement.scrollWidth") <= width, (name, width)
                     assert page.get_by_role("heading", level=1).is_visible(), name
@@ -146,11 +149,10 @@ def test_hostile_contents_do_nothing_and_pages_fit(browser, hostile, redis_url):
                     assert (
                         page.evaluate("document.querySelectorAll('iframe, base, svg[onload], [onerror]').length") == 0
                     )
-                    seen.append(page.evaluate("document.body.innerText"))
+                    seen[name] = page.evaluate("document.body.innerText")
                 assert [text for text in found if "404" not in text] == []  # that of the page of an error
-                assert all(
-                    "<script>alert(1)</script>" in seen[[*PATHS].index(name)] for name in ("waits", "spent", "done")
-                )
+                shown = [name for name, text in seen.items() if "<script>alert(1)</script>" in text]
+                assert {"queue", "pending", "waits", "dead"} <= set(shown)
                 page.goto(f"{address}/")
                 page.locator("#live-state", has_text="live").wait_for()
                 background = page.evaluate("getComputedStyle(document.body).backgroundColor")
