@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 READ_TOGETHER = 100
 """Queues that are read in one round trip."""
+MAX_KEPT = 500
+"""Queue objects that are kept: each checks the server at its first action only."""
 DEADLINE = 5.0
 """Seconds in which Redis has to answer."""
 
@@ -50,13 +52,20 @@ class QueueSource:
         self._snapshot: Snapshot | None = None
         self._read_at = 0.0
         self._lock = threading.Lock()
+        self._queues: dict[str, DelayQueue[Any]] = {}
+        self._opening = threading.Lock()
 
     def queue(self, name: str) -> DelayQueue[Any]:
         """Return a queue, whether or not it exists, with payloads as bytes."""
         from delayq.queue.delay_queue import DelayQueue
 
-        options: dict[str, Any] = {**self._options, "redis": self.executor.client, "codec": "bytes"}
-        return DelayQueue(name, **options)
+        with self._opening:
+            if name not in self._queues:
+                if len(self._queues) >= MAX_KEPT:
+                    self._queues.clear()
+                options: dict[str, Any] = {**self._options, "redis": self.executor.client, "codec": "bytes"}
+                self._queues[name] = DelayQueue(name, **options)
+            return self._queues[name]
 
     def exists(self, name: str) -> bool:
         """Return whether a queue was ever used; False for what can be no queue."""

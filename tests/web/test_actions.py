@@ -173,3 +173,11 @@ def test_schedules(full, visitor):
     assert full.schedules.get("daily").state == "active"
     sent = text_of(visitor.submit(page, "/do/schedule", queue="orders", name="daily", what="run"))
     assert "Sent daily@now:" in sent
+
+
+def test_server_is_checked_at_the_first_action_only(full, visitor, caplog):
+    for _ in range(3):
+        visitor.submit("/queue?queue=orders", "/do/pause", queue="orders")
+    warnings = [record for record in caplog.records if record.name == "delayq.doctor" and record.levelname == "WARNING"]
+    before = 1  # that of the queue that has sent the messages
+    assert len(warnings) <= before + 1
