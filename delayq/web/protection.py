@@ -64,7 +64,8 @@ class Protection:
         request = Request(scope, receive)
         session = request.cookies.get(COOKIE, "")
         cookie = ""
-        if not session and not route_of(scope).startswith("/static/"):
+        is_static = route_of(scope).startswith("/static/")
+        if not session and not is_static:
             session = self._access.session()
             cookie = session_cookie(scope, session)
 
@@ -73,7 +74,7 @@ class Protection:
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers[name] = value
-                headers.setdefault("Cache-Control", "no-store")
+                headers.setdefault("Cache-Control", "no-cache" if is_static else "no-store")
                 if cookie and COOKIE not in headers.get("Set-Cookie", ""):
                     headers.append("Set-Cookie", cookie)
             await send(message)

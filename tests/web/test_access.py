@@ -23,6 +23,11 @@ def test_every_reply_has_the_headers(queue, visit):
     for path in ("/", "/queue?queue=orders", "/nothing", "/static/dashboard.css"):
         reply = visitor.get(path)
         assert {name: reply.headers[name] for name in HEADERS} == HEADERS, path
+    assert visitor.get("/").headers["Cache-Control"] == "no-store"
+    static = visitor.get("/static/dashboard.css")
+    assert static.headers["Cache-Control"] == "no-cache"
+    again = visitor.get("/static/dashboard.css", headers={"If-None-Match": static.headers["ETag"]})
+    assert again.status_code == 304
     policy = HEADERS["Content-Security-Policy"]
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
