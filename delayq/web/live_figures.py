@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Callable, Hashable
 from dataclasses import dataclass, field
 
@@ -10,6 +11,8 @@ from starlette.concurrency import run_in_threadpool
 
 from delayq.errors import DelayqError
 from delayq.web.queue_source import QueueSource, Snapshot
+
+log = logging.getLogger("delayq.web")
 
 EVERY = 2.0
 """Seconds between two readings."""
@@ -84,6 +87,9 @@ class LiveFigures:
                 self._interval = max(EVERY, len(snapshot.queues) / MAX_QUEUES)
                 self._latest = LiveReading(snapshot)
             except DelayqError:
+                self._latest = LiveReading(None)
+            except Exception:  # else those who watch would wait for ever
+                log.exception("the figures cannot be read")
                 self._latest = LiveReading(None)
             told, self._next = self._next, asyncio.get_running_loop().create_future()
             if told is not None and not told.done():

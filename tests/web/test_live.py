@@ -128,3 +128,16 @@ def test_stream_sends_the_part_of_the_page(visit, queue, query):
 def test_queue_of_others_has_no_stream(visit, queue):
     queue.send_delay_msg(1, "1h")
     assert visit(queues=["mails"]).get("/live?queue=orders").status_code == 404
+
+
+def test_reader_goes_on_after_any_error(source, fast, caplog):
+    read, failures = source._read, [RuntimeError("a defect")]
+    source._read = lambda: read() if not failures else (_ for _ in ()).throw(failures.pop())
+
+    async def scene():
+        async with aclosing(LiveFigures(source).watch()) as watching:
+            assert (await anext(watching)).snapshot is None
+            assert (await anext(watching)).snapshot is not None
+
+    asyncio.run(asyncio.wait_for(scene(), 30))
+    assert "a defect" in caplog.text
