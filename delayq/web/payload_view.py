@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from delayq.privacy.ciphertext import describe_encrypted
 from delayq.queue.decoded_payload import decode_payload
 from delayq.queue.message_info import MessageInfo
 from delayq.text import clean, preview
@@ -15,7 +16,7 @@ MAX_SHOWN = 200_000
 
 
 class PayloadView(NamedTuple):
-    """A payload as text, and how it was encoded: json, text or base64."""
+    """A payload as text, and how it was encoded: json, text, base64 or encrypted."""
 
     text: str
     encoding: str
@@ -34,6 +35,9 @@ def payload_view(message: MessageInfo) -> PayloadView:
 
 def value_view(stored: Any, size: int | None = None) -> PayloadView:
     """Return stored bytes in full; `size` is more if they were cut."""
-    value, encoding, is_cut = decode_payload(stored, len(stored) if size is None else size)
+    size = len(stored) if size is None else size
+    value, encoding, is_cut = decode_payload(stored, size)
+    if encoding == "encrypted":
+        return PayloadView(describe_encrypted(size), encoding, is_cut=False)
     text = value if encoding != "json" else msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
     return PayloadView(clean(text[:MAX_SHOWN], lines=True), encoding, is_cut or len(text) > MAX_SHOWN)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from delayq import DelayQueue, NewMessage
+from delayq import DelayQueue, Encrypted, NewMessage
 from tests.support.visitor import text_of
 from tests.support.waiting import wait_until
 
@@ -184,3 +184,13 @@ def test_limits(queue, visit):
     assert "mail 200/s" in text
     assert "sms" in text
     assert "paused no credit" in text
+
+
+def test_encrypted_payload_is_said_to_be_one(redis_url, visit):
+    with DelayQueue("cards", url=redis_url, codec=Encrypted({"k": b"0" * 32})) as cards:
+        cards.send_delay_msg("4111", "1h", id="card")
+    visitor = visit()
+    for path in ("/messages?queue=cards", "/message?queue=cards&id=card"):
+        text = text_of(visitor.get(path))
+        assert "encrypted, " in text, path
+        assert "4111" not in text
