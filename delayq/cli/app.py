@@ -37,6 +37,7 @@ COMMANDS = {
         "history": ("delayq.cli.history:history", "Show what was delivered in each hour or day, and how late."),
         "metrics": ("delayq.cli.metrics:metrics", "Serve the metrics of queues to Prometheus."),
         "notify": ("delayq.cli.notify:notify", "Tell people what goes wrong in a queue."),
+        "web": ("delayq.cli.web:web", "Serve a dashboard for browsers."),
         "health": ("delayq.cli.health:health", "Tell in one line whether a queue is well."),
         "forecast": ("delayq.cli.forecast:forecast", "Count what fires when, as bars."),
         "list": ("delayq.cli.list:list_", "List the messages in a state."),

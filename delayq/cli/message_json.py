@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from delayq.cli.output import json_fields
-from delayq.privacy.ciphertext import is_encrypted
+from delayq.queue.decoded_payload import decode_payload as decode_payload  # noqa: PLC0414 - commands take it from here
 from delayq.queue.message_info import MessageInfo
 from delayq.states import State
 
@@ -44,22 +41,3 @@ def json_names(kind: type[MessageInfo | ItemInfo]) -> list[str]:
     """Return the names of these fields, in their order."""
     first = ["id", "state", "payload", "encoding", "truncated"]
     return first + [field.name for field in dataclasses.fields(kind) if field.name not in {*first, "data"}]
-
-
-def decode_payload(stored: bytes, size: int) -> tuple[Any, str, bool]:
-    """Return a payload of `size` bytes, its encoding (json, text, base64 or encrypted), and whether it is truncated.
-
-    One that is encrypted is returned in base64.
-    """
-    truncated = len(stored) < size
-    if is_encrypted(stored):
-        return base64.b64encode(stored).decode(), "encrypted", truncated
-    if not truncated:
-        try:
-            return msgspec.json.decode(stored), "json", False
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            pass
-    try:
-        return stored.decode("utf-8", "ignore" if truncated else "strict"), "text", truncated
-    except UnicodeDecodeError:
-        return base64.b64encode(stored).decode(), "base64", truncated

@@ -10,23 +10,13 @@ from typing import NamedTuple
 
 from delayq.cli.session import Session
 from delayq.errors import DelayqError, ServerError
-from delayq.queue.counts import Stats
+from delayq.queue.recent_rates import Readings
 from delayq.queue.workers import PAGE, WorkerInfo
 
 MAX_COUNTED = 8
 """Queues whose messages are counted at a time."""
 NAMES_EVERY = 10.0
 """Seconds between two readings of the names of the queues."""
-RATES_OVER = timedelta(seconds=10)
-"""How far back the beginning of a rate lies, at least once so much is known."""
-
-
-class Rates(NamedTuple):
-    """What happened to the messages of a queue each second of late."""
-
-    sent: float
-    acked: float
-    failed: float
 
 
 class RunningNow(NamedTuple):
@@ -39,33 +29,11 @@ class RunningNow(NamedTuple):
 
 
 @dataclass(slots=True)
-class TopRow:
+class TopRow(Readings):
     """What was read of a queue."""
 
-    stats: Stats | None = None
     error: str = ""
     """Why it could not be read."""
-    earlier: tuple[Stats, ...] = ()
-    """What was read before, the oldest first."""
-
-    def update(self, stats: Stats) -> None:
-        """Take what was read now."""
-        known = (*self.earlier, stats)
-        old = [one for one in known if stats.at - one.at >= RATES_OVER]
-        self.earlier = known[max(0, len(old) - 1) :]
-        self.stats, self.error = stats, ""
-
-    @property
-    def rates(self) -> Rates | None:
-        """The rates since the oldest reading; None if there is one reading only."""
-        if self.stats is None or not self.earlier or self.earlier[0].at >= self.stats.at:
-            return None
-        first, seconds = self.earlier[0], (self.stats.at - self.earlier[0].at).total_seconds()
-        now, before = self.stats.totals, first.totals
-        sent, acked, failed, expired = (
-            max(0, now.get(kind, 0) - before.get(kind, 0)) / seconds for kind in ("sent", "acked", "nacked", "expired")
-        )
-        return Rates(sent, acked, failed + expired)
 
 
 class TopFigures:
@@ -112,6 +80,7 @@ class TopFigures:
         queue, figures = self._session.queue(name, codec="bytes"), self.queues[name]
         try:
             figures.update(queue.stats())
+            figures.error = ""
             self.workers = queue.workers()
         except ServerError as error:
             figures.error, self.workers = str(error), []
@@ -127,6 +96,7 @@ class TopFigures:
                 self.queues[name].error = str(found)
             else:
                 self.queues[name].update(found[0])
+                self.queues[name].error = ""
         return len(some)
 
     def running(self) -> list[RunningNow]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from delayq import DelayQueue
 from delayq.cli import main
 from delayq.spark import session
 from delayq.spark.java_home import use_java, use_this_python
+from tests.support.browsers import chromium
 from tests.support.processes import Process
 from tests.support.waiting import wait_until
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 COVERAGE = "COVERAGE_PROCESS_CONFIG"
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Faster start; tests are too short to benefit from better compiled code."""
 
@@ -164,19 +163,8 @@ def browser() -> Iterator[Browser]:
 
     Each test has its own, because an open one runs an event loop in this thread and no other could be started.
     """
-    from playwright.sync_api import Error, sync_playwright
-
-    with sync_playwright() as playwright:
-        for program in [None, *filter(None, map(shutil.which, BROWSERS))]:
-            try:
-                browser = playwright.chromium.launch(executable_path=program, chromium_sandbox=False)
-            except Error as error:
-                refused = str(error).strip().splitlines()[0]
-                continue
-            with browser:
-                yield browser
-            return
-        pytest.skip(f"no Chromium found (scripts/ensure-browser installs one): {refused}")
+    with chromium() as browser:
+        yield browser
 
 
 @pytest.fixture

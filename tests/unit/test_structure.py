@@ -52,7 +52,7 @@ LAYERS = [
     {"schedules"},
     {"worker"},
     {"queue"},
-    {"streams", "workqueue", "reminders", "migrate", "metrics", "telemetry"},
+    {"streams", "workqueue", "reminders", "migrate", "metrics", "telemetry", "web"},
     {"bulk"},
     {"testing", "spark", "delivery", "notify"},
     {"demo"},

@@ -1,0 +1,163 @@
+"""Actions: each is a form that is checked, done, logged with who did it, and answered with the page it came from."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from delayq.errors import DelayqError, UnknownScheduleError
+from delayq.text import clean, pluralize, truncate
+from delayq.web.rendering import query
+from delayq.web.site import Site, site_of
+from delayq.web.viewers import Viewer
+
+if TYPE_CHECKING:
+    from delayq.queue.delay_queue import DelayQueue
+
+log = logging.getLogger("delayq.audit")
+
+MAX_FIELDS = 20
+MAX_LOGGED = 200
+"""Characters of a field in the log."""
+Fields = Mapping[str, str]
+
+
+class Done(NamedTuple):
+    """What an action has done, and the page that shows it."""
+
+    note: str
+    page: str
+    about: str = ""
+    """The parameter of the page beside the queue, with its value in the form: the id of a message."""
+
+
+def _pause(queue: DelayQueue[Any], fields: Fields) -> Done:
+    name = fields.get("name") or None
+    what = queue.name if name is None else f"{name} of {queue.name}"
+    page = "/queue" if name is None else "/limits"
+    if fields.get("end"):
+        return Done(f"Resumed {what}." if queue.resume(name=name) else f"{what} was not paused.", page)
+    made = queue.pause(fields.get("duration") or None, name=name, reason=fields.get("reason", ""))
+    end = "until it is resumed" if made.until is None else f"until {made.until:%Y-%m-%d %H:%M:%S} UTC"
+    return Done(f"Paused {what} {end}.", page)
+
+
+def _cancel(queue: DelayQueue[Any], fields: Fields) -> Done:
+    outcome = queue.cancel(fields["id"], running=bool(fields.get("running")))
+    return Done(f"Cancel: {outcome}.", "/message", "id")
+
+
+def _kill(queue: DelayQueue[Any], fields: Fields) -> Done:
+    return Done(f"Kill: {queue.kill(fields['id'])}.", "/message", "id")
+
+
+def _reschedule(queue: DelayQueue[Any], fields: Fields) -> Done:
+    return Done(f"Reschedule: {queue.reschedule(fields['id'], fields['delay'])}.", "/message", "id")
+
+
+def _redrive(queue: DelayQueue[Any], fields: Fields) -> Done:
+    rate: dict[str, Any] = {"rate": fields["rate"]} if fields.get("rate") else {}
+    if fields.get("entry"):
+        done = queue.dead.redrive(fields["entry"], **rate)
+    elif fields.get("group"):
+        done = queue.dead.redrive(group=fields["group"], **rate)
+    else:
+        done = queue.dead.redrive(all=fields.get("all") == "yes", **rate)
+    kept = f" {done.exists:,} stay, as messages with their ids are there." if done.exists else ""
+    return Done(f"Sent {pluralize(done.redriven, 'message')} again.{kept}", "/dead")
+
+
+def _limit(queue: DelayQueue[Any], fields: Fields) -> Done:
+    name = fields.get("name") or None
+    what = queue.name if name is None else f"{name} of {queue.name}"
+    if fields.get("remove"):
+        removed = queue.limits.remove(name)
+        return Done(f"Removed the limit of {what}." if removed else f"{what} has no limit.", "/limits")
+    numbers = {key: _number(key, fields[key]) for key in ("burst", "running") if fields.get(key)}
+    queue.limits.set(name, rate_limit=fields.get("rate_limit") or None, **numbers)
+    return Done(f"Limited {what}.", "/limits")
+
+
+def _number(name: str, text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or len(text) > 9:  # noqa: PLR2004 - a number of any use
+        raise HTTPException(400, f"{name} must be a number, not {text!r:.60}")
+    return int(text)
+
+
+def _schedule(queue: DelayQueue[Any], fields: Fields) -> Done:
+    name, what = fields["name"], fields.get("what", "")
+    try:
+        if what == "pause":
+            queue.schedules.pause(name)
+            return Done(f"Paused the schedule {name}.", "/schedules")
+        if what == "resume":
+            queue.schedules.resume(name)
+            return Done(f"Resumed the schedule {name}.", "/schedules")
+        if what == "run":
+            return Done(f"Sent {queue.schedules.run_now(name).id}.", "/schedules")
+    except UnknownScheduleError:
+        raise HTTPException(404, "There is no such schedule.") from None
+    raise HTTPException(400, "A schedule can be paused, resumed or run.")
+
+
+ACTIONS: dict[str, Callable[[DelayQueue[Any], Fields], Done]] = {
+    "pause": _pause,
+    "cancel": _cancel,
+    "kill": _kill,
+    "reschedule": _reschedule,
+    "redrive": _redrive,
+    "limit": _limit,
+    "schedule": _schedule,
+}
+
+
+async def act(request: Request) -> Response:
+    """Check who sends a form and from where, do what it says, and return to the page."""
+    site = site_of(request)
+    form = await request.form(max_files=0, max_fields=MAX_FIELDS)
+    fields = {name: value for name, value in form.items() if isinstance(value, str)}
+    token = fields.pop("form_token", None)
+    return await run_in_threadpool(_checked, request, site, fields, token)
+
+
+def _checked(request: Request, site: Site, fields: Fields, token: str | None) -> Response:
+    action, viewer = request.path_params["action"], request.state.viewer
+    run = ACTIONS.get(action)
+    if run is None:
+        raise HTTPException(404, "There is no such action.")
+    if not site.access.allows_form(request.state.session, viewer, token):
+        raise HTTPException(403, "This form is out of date: load the page again.")
+    if not site.may_write(viewer):
+        _log(request, viewer, action, fields, "refused: read-only")
+        raise HTTPException(403, "This dashboard is read-only for you.")
+    queue = site.queue(request, fields.get("queue", ""))
+    try:
+        done = run(queue, fields)
+    except KeyError as error:
+        raise HTTPException(400, f"The form lacks {error}.") from None
+    except (DelayqError, HTTPException) as error:
+        text = error.detail if isinstance(error, HTTPException) else str(error)
+        _log(request, viewer, action, fields, f"failed: {text}")
+        raise
+    _log(request, viewer, action, fields, done.note)
+    about = {done.about: fields[done.about]} if done.about else {}
+    return site.done(request, f"{done.page}{query(queue=queue.name, **about)}", done.note)
+
+
+def _log(request: Request, viewer: Viewer, action: str, fields: Fields, outcome: str) -> None:
+    """Log who has tried what with which outcome."""
+    client = request.client.host if request.client else ""
+    given = {name: truncate(clean(value), MAX_LOGGED) for name, value in fields.items() if value}
+    what = " ".join(f"{name}={value}" for name, value in given.items())
+    extra = {"viewer": viewer.name, "action": action, "client": client, "fields": given, "outcome": outcome}
+    log.info("%s: %s %s: %s", viewer.name, action, what, outcome, extra={**extra, "queue": given.get("queue", "")})
+
+
+ROUTES = [Route("/do/{action}", act, methods=["POST"])]

@@ -1,0 +1,74 @@
+"""Lists of messages by state, and the page of one message with its whole story."""
+
+from __future__ import annotations
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from delayq.states import State
+from delayq.web.message_story import read_story
+from delayq.web.payload_view import payload_line, payload_view, value_view
+from delayq.web.queue_pages import LISTED
+from delayq.web.site import site_of, time_in
+
+PAGE = 50
+"""Messages that a page lists."""
+
+
+def show_messages(request: Request) -> Response:
+    """List a page of the messages in a state."""
+    site = site_of(request)
+    queue = site.queue(request)
+    state = request.query_params.get("state", State.PENDING)
+    if state not in LISTED:
+        raise HTTPException(404, "There is no such state.")
+    between = {name: time_in(request.query_params.get(name, "")) for name in ("due_from", "due_to")}
+    due = between if state == State.PENDING else {}
+    page = queue.list(state, limit=PAGE, cursor=request.query_params.get("cursor") or None, **due)
+    counts = queue.counts()
+    return site.page(
+        request,
+        "messages.html",
+        queue=queue.name,
+        state=State(state),
+        states=LISTED,
+        counts=counts,
+        page=page,
+        payload_line=payload_line,
+        between={name: request.query_params.get(name, "") for name in between},
+    )
+
+
+def show_message(request: Request) -> Response:
+    """Show a message: its record, its payload and result, and what the event log says."""
+    site = site_of(request)
+    queue = site.queue(request)
+    id = request.query_params.get("id", "")
+    message = queue.get(id)
+    story = read_story(site.source, queue.name, id, message)
+    if message is None and not story.events:
+        raise HTTPException(404, "There is no such message, and the event log does not know it.")
+    shown = None if message is None or message.state is State.COMPLETED else payload_view(message)
+    result = None if message is None or message.result is None else value_view(message.result)
+    progress = None if message is None or message.progress is None else value_view(message.progress)
+    return site.page(
+        request,
+        "message.html",
+        queue=queue.name,
+        id=id,
+        message=message,
+        story=story,
+        payload=shown,
+        result=result,
+        progress=progress,
+        waits=message is not None
+        and message.state in (State.PENDING, State.READY, State.THROTTLED, State.BACKOFF, State.RETRY),
+    )
+
+
+ROUTES = [
+    Route("/messages", show_messages),
+    Route("/message", show_message),
+]

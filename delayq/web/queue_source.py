@@ -1,0 +1,132 @@
+"""Where the dashboard reads: the queues at one Redis, over shared connections."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from delayq.broker.batches import batched
+from delayq.broker.calls import Calls
+from delayq.broker.keys import Keys, check_name, registry
+from delayq.broker.requests import RedisCommand
+from delayq.broker.transport.executor import open_executor
+from delayq.errors import ConfigurationError, DelayqError, ServerError
+from delayq.options import QueueOptions, read_settings
+from delayq.queue.counts import stats_of
+from delayq.queue.inspector import RECENT
+from delayq.queue.lateness_report import lateness_of
+from delayq.queue.recent_rates import Readings
+from delayq.queue.registered import queue_names
+
+if TYPE_CHECKING:
+    from delayq.queue.delay_queue import DelayQueue
+
+READ_TOGETHER = 100
+"""Queues that are read in one round trip."""
+MAX_KEPT = 500
+"""Queue objects that are kept: each checks the server at its first action only."""
+DEADLINE = 5.0
+"""Seconds in which Redis has to answer."""
+
+
+class Snapshot(NamedTuple):
+    """What was read of all queues at a time."""
+
+    at: datetime
+    queues: dict[str, Readings | ServerError]
+    """By name; for a queue that Redis refuses to read, why."""
+
+
+class QueueSource:
+    """The queues with one prefix at one Redis. Thread-safe."""
+
+    def __init__(self, options: QueueOptions) -> None:
+        """Take the options of a queue that say where it is; nothing is connected yet."""
+        options = {"deadline": DEADLINE, **options}
+        self.prefix = check_name(options.get("prefix", "delayq"), "prefix")
+        self.executor = open_executor(options, read_settings(options))
+        self._options = {name: value for name, value in options.items() if name not in ("url", "redis", "codec")}
+        self._readings: dict[str, Readings] = {}
+        self._snapshot: Snapshot | None = None
+        self._read_at = 0.0
+        self._lock = threading.Lock()
+        self._queues: dict[str, DelayQueue[Any]] = {}
+        self._opening = threading.Lock()
+
+    def queue(self, name: str) -> DelayQueue[Any]:
+        """Return a queue, whether or not it exists, with payloads as bytes."""
+        from delayq.queue.delay_queue import DelayQueue
+
+        with self._opening:
+            if name not in self._queues:
+                if len(self._queues) >= MAX_KEPT:
+                    self._queues.clear()
+                options: dict[str, Any] = {**self._options, "redis": self.executor.client, "codec": "bytes"}
+                self._queues[name] = DelayQueue(name, **options)
+            return self._queues[name]
+
+    def exists(self, name: str) -> bool:
+        """Return whether a queue was ever used; False for what can be no queue."""
+        try:
+            check_name(name)
+        except ConfigurationError:
+            return False
+        (found,) = self.executor.run([RedisCommand(("SISMEMBER", registry(self.prefix), name), bool)])
+        if isinstance(found, DelayqError):
+            raise found
+        return bool(found)
+
+    def calls(self, name: str) -> Calls:
+        """Return the calls of a queue."""
+        return Calls(Keys.of(self.prefix, name))
+
+    def snapshot(self, max_age: float = 0.0) -> Snapshot:
+        """Read all queues, a round trip for each hundred; or return what was read at most `max_age` seconds ago.
+
+        Raises `UnavailableError` if Redis does not answer.
+        """
+        asked = monotonic()
+        with self._lock:
+            if self._snapshot is None or self._read_at < asked - max_age:
+                self._snapshot, self._read_at = self._read(), asked
+            return self._snapshot
+
+    def _read(self) -> Snapshot:
+        names = self.executor.perform(queue_names(self.prefix))
+        found: dict[str, Readings | ServerError] = {}
+        for batch in batched([name for name in names if _can_be(name)], READ_TOGETHER):
+            requests = [call for name in batch for call in (self.calls(name).counts(), self._history(name))]
+            replies = self.executor.run(requests)
+            for reply in replies:
+                if isinstance(reply, DelayqError) and not isinstance(reply, ServerError):
+                    raise reply
+            for n, name in enumerate(batch):
+                found[name] = self._reading(name, *replies[2 * n : 2 * n + 2])
+        self._readings = {name: one for name, one in found.items() if isinstance(one, Readings)}
+        return Snapshot(datetime.now(UTC), found)
+
+    def _history(self, name: str) -> Any:
+        return self.calls(name).history(limit=RECENT)
+
+    def _reading(self, name: str, counted: Any, recent: Any) -> Readings | ServerError:
+        for reply in (counted, recent):
+            if isinstance(reply, ServerError):
+                return reply
+        before = self._readings.get(name) or Readings()
+        reading = Readings(before.stats, before.earlier)
+        reading.update(stats_of(counted, lateness_of(recent.hours)))
+        return reading
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.executor.close()
+
+
+def _can_be(name: str) -> bool:
+    try:
+        check_name(name)
+    except ConfigurationError:
+        return False
+    return True

@@ -1,0 +1,125 @@
+"""Pages from templates: everything is escaped, and what a terminal or a reader could be misled by is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from delayq.queue.lateness_report import LatenessCounts
+from delayq.text import clean, format_duration, pluralize, relative_time
+
+_SCALE = 1000
+"""The units of a chart's height and width."""
+_SMALL = 10
+_THOUSAND = 10_000
+
+
+def _finalize(value: Any) -> Any:
+    return clean(value, lines=True) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def number(value: float) -> str:
+    """Return a number with thousands separated; a small fraction with one digit."""
+    if isinstance(value, float) and 0 < value < _SMALL:
+        return f"{value:.1f}".removesuffix(".0")
+    return f"{round(value):,}"
+
+
+def duration(time: timedelta | float | None) -> str:
+    """Return a duration in its two largest units; '' for None."""
+    if time is None:
+        return ""
+    seconds = time.total_seconds() if isinstance(time, timedelta) else time
+    return format_duration(max(0.0, seconds)) or "0s"
+
+
+def time_of(at: datetime | None, now: datetime | None = None) -> Markup:
+    """Return a time relative to now, with the exact one in UTC beside it; '' for None."""
+    if at is None:
+        return Markup("")
+    utc = at.astimezone(UTC)
+    shown = relative_time(at, now or datetime.now(UTC))
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+        utc.isoformat(), f"{utc:%Y-%m-%d %H:%M:%S} UTC", shown
+    )
+
+
+def exact(at: datetime | None) -> str:
+    """Return a time in UTC, with milliseconds; '' for None."""
+    return "" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3] + " UTC"
+
+
+def percentile(lateness: LatenessCounts, share: float) -> str:
+    """Return a percentile of the lateness: "≤ 10ms"; '' without messages."""
+    if not lateness.total:
+        return ""
+    late = lateness.percentile(share)
+    return "> 1h" if late is None else f"≤ {duration(late)}"
+
+
+def bar(value: float, highest: float) -> Markup:
+    """Return a bar for a cell of a table."""
+    width = round(_SCALE * value / highest) if highest else 0
+    return Markup(
+        '<svg class="bar" viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true">'
+        '<rect width="{}" height="10"/></svg>'
+    ).format(max(width, 4 if value else 0))
+
+
+def columns(title: str, parts: Sequence[tuple[str, Sequence[float]]]) -> Markup:
+    """Return a chart of columns, for each a label and the numbers that are stacked in it; a table says the same."""
+    highest = max((sum(numbers) for _, numbers in parts), default=0)
+    step = _SCALE / max(1, len(parts))
+    shapes: list[Markup] = []
+    for n, (label, numbers) in enumerate(parts):
+        x, gap, y = n * step, min(step / 5, 6), 200.0
+        shapes.append(
+            Markup('<g><title>{}: {}</title><rect class="hover" x="{:.1f}" width="{:.1f}" height="200"/>').format(
+                label, number(sum(numbers)), x, step
+            )
+        )
+        for level, one in enumerate(numbers):
+            height = 190 * one / highest if highest else 0
+            if one:
+                height = max(height, 1.5)
+                y -= height
+                shapes.append(
+                    Markup('<rect class="level{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>').format(
+                        level, x + gap / 2, y, step - gap, height
+                    )
+                )
+        shapes.append(Markup("</g>"))
+    return (
+        Markup(
+            '<svg class="columns" viewBox="0 0 1000 200" preserveAspectRatio="none" role="img" aria-label="{}">'
+        ).format(f"{title}, at most {number(highest)}")
+        + Markup("").join(shapes)
+        + Markup("</svg>")
+    )
+
+
+def query(**parameters: object) -> str:
+    """Return the query of a link, without parameters that are None or empty."""
+    return "?" + urlencode({name: value for name, value in parameters.items() if value not in (None, "")})
+
+
+def make_environment() -> Environment:
+    """Return the environment of the templates."""
+    environment = Environment(
+        loader=PackageLoader("delayq.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(number=number, duration=duration, exact=exact, plural=pluralize)
+    environment.globals.update(
+        time_of=time_of, percentile=percentile, bar=bar, columns=columns, query=query, escape=escape
+    )
+    return environment

@@ -1,0 +1,54 @@
+"""The schedules of a queue, with the next occurrences of each."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from delayq.errors import ConfigurationError
+from delayq.schedules.info import ScheduleInfo, ScheduleState
+from delayq.text import format_duration
+from delayq.web.site import site_of
+
+PAGE = 50
+"""Schedules that a page lists."""
+OCCURRENCES = 3
+"""Next occurrences that are listed of each."""
+
+
+def rule_text(schedule: ScheduleInfo) -> str:
+    """Return when a schedule occurs, as it was defined."""
+    if schedule.every is not None:
+        return f"every {format_duration(schedule.every.total_seconds())}"
+    return schedule.cron or schedule.rrule or "once"
+
+
+def show_schedules(request: Request) -> Response:
+    """List a page of the schedules."""
+    site = site_of(request)
+    queue = site.queue(request)
+    prefix = request.query_params.get("prefix") or None
+    cursor = request.query_params.get("cursor") or None
+    page = queue.schedules.page(prefix=prefix, limit=PAGE, cursor=cursor)
+    upcoming: dict[str, list[datetime]] = defaultdict(list)
+    for schedule in page.schedules:
+        if schedule.state is ScheduleState.ACTIVE:
+            with suppress(ConfigurationError):  # its rule needs an extra that is not installed here
+                upcoming[schedule.name] = list(queue.schedules.next(schedule.name, OCCURRENCES))
+    shared: dict[str, Any] = {
+        "queue": queue.name,
+        "page": page,
+        "upcoming": upcoming,
+        "rule_text": rule_text,
+        "prefix": prefix or "",
+    }
+    return site.page(request, "schedules.html", **shared)
+
+
+ROUTES = [Route("/schedules", show_schedules)]

@@ -1,0 +1,126 @@
+"""What all pages share: who looks, which queue is meant, how a page is made, and what becomes of an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from delayq.errors import ConfigurationError, DelayqError, NoReplyError
+from delayq.web.access import Access
+from delayq.web.queue_source import QueueSource, Snapshot
+from delayq.web.rendering import make_environment
+from delayq.web.viewers import Viewer
+
+if TYPE_CHECKING:
+    from delayq.queue.delay_queue import DelayQueue
+
+NOTE = "delayq-web-note"
+"""The cookie that takes what an action has done to the next page."""
+MAX_NOTE = 300
+
+
+class Site:
+    """The parts of one dashboard."""
+
+    def __init__(
+        self, source: QueueSource, access: Access, *, write: bool, shown: Viewer, snapshot: Callable[[], Snapshot]
+    ) -> None:
+        """Show the queues of `source` that `shown` sees; act on them if `write`.
+
+        `snapshot` reads them all, or has just done so.
+        """
+        self.source = source
+        self.access = access
+        self.snapshot = snapshot
+        self._write = write
+        self._shown = shown
+        self._templates = make_environment()
+
+    def may_write(self, viewer: Viewer | None) -> bool:
+        """Return whether a viewer may act."""
+        return self._write and viewer is not None and viewer.write
+
+    def sees(self, viewer: Viewer, queue: str) -> bool:
+        """Return whether a queue exists for a viewer."""
+        return self._shown.sees(queue) and viewer.sees(queue)
+
+    def queue(self, request: Request, name: str | None = None) -> DelayQueue[Any]:
+        """Return the queue that a request is about; raise 404 if it does not exist, at least for this viewer."""
+        wanted = request.query_params.get("queue", "") if name is None else name
+        if not self.sees(request.state.viewer, wanted) or not self.source.exists(wanted):
+            raise HTTPException(404, "There is no such queue.")
+        return self.source.queue(wanted)
+
+    def fragment(self, template: str, **context: Any) -> str:
+        """Return a part of a page."""
+        return self._templates.get_template(template).render(context)
+
+    def page(self, request: Request, template: str, *, status: int = 200, **context: Any) -> Response:
+        """Return a page."""
+        viewer: Viewer | None = getattr(request.state, "viewer", None)
+        note = unquote(request.cookies.get(NOTE, ""))
+        root = request.scope.get("root_path", "")
+        shared = {
+            "root": root,
+            "viewer": viewer,
+            "may_write": self.may_write(viewer),
+            "has_login": self.access.has_login,
+            "form_token": self.access.form_token(request.state.session, viewer),
+            "here": f"{request.url.path.removeprefix(root)}?{request.url.query}",
+            "note": note,
+            "live": None,
+            "queue": None,
+        }
+        response = HTMLResponse(self.fragment(template, **{**shared, **context}), status)
+        if note:
+            response.delete_cookie(NOTE, path=root or "/", httponly=True, samesite="strict")
+        return response
+
+    def done(self, request: Request, path: str, note: str) -> Response:
+        """Return to a page after an action, and say there what it has done."""
+        root = request.scope.get("root_path", "")
+        response = RedirectResponse(root + path, 303)
+        response.set_cookie(
+            NOTE, quote(note[:MAX_NOTE]), max_age=60, path=root or "/", httponly=True, samesite="strict"
+        )
+        return response
+
+
+def site_of(request: Request) -> Site:
+    """Return the dashboard that serves a request."""
+    site: Site = request.app.state.site
+    return site
+
+
+def show_error(request: Request, error: Exception) -> Response:
+    """Return the page of an error, with the status that it stands for."""
+    status, text = 500, "The dashboard has failed; its log says why."
+    if isinstance(error, HTTPException):
+        status, text = error.status_code, error.detail
+    elif isinstance(error, NoReplyError):
+        status, text = 503, "Redis does not answer."
+    elif isinstance(error, ConfigurationError):
+        status, text = 400, str(error)
+    elif isinstance(error, DelayqError):
+        status, text = 502, str(error)
+    return site_of(request).page(request, "error.html", status=status, status_code=status, text=text)
+
+
+def time_in(text: str) -> datetime | None:
+    """Return a time of a form, in UTC; None for none; raise 400 for what is none."""
+    if not text:
+        return None
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise HTTPException(400, f"{text!r:.60} is no time, such as 2027-01-31T09:00.") from None
+    return at if at.utcoffset() is not None else at.replace(tzinfo=UTC)
+
+
+errors = dict.fromkeys((HTTPException, DelayqError), show_error)

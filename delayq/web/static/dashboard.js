@@ -1,0 +1,48 @@
+// Shows new figures as the server sends them. Without it, pages show those of when they were loaded.
+"use strict";
+
+(function () {
+  const address = document.body.dataset.live;
+  const target = document.getElementById("live");
+  const state = document.getElementById("live-state");
+  if (!address || !target || !window.EventSource) return;
+
+  let source = null;
+
+  function say(text, lost) {
+    state.hidden = false;
+    state.classList.toggle("lost", lost);
+    if (state.textContent !== text) state.textContent = text;
+  }
+
+  function open() {
+    source = new EventSource(address);
+    source.addEventListener("figures", function (event) {
+      say("live", false);
+      const focused = target.contains(document.activeElement) ? document.activeElement.id : "";
+      htmx.swap(target, event.data, { swapStyle: "innerHTML", settleDelay: 0, swapDelay: 0 });
+      const again = focused && document.getElementById(focused);
+      if (again && again !== document.activeElement) again.focus({ preventScroll: true });
+    });
+    source.addEventListener("trouble", function (event) { say(event.data, true); });
+    source.onerror = function () {
+      say("not connected, trying again", true);
+      if (source.readyState === EventSource.CLOSED) {
+        source = null;
+        window.setTimeout(open, 3000);
+      }
+    };
+  }
+
+  // A page that nobody sees reads nothing.
+  document.addEventListener("visibilitychange", function () {
+    if (document.hidden && source) {
+      source.close();
+      source = null;
+    } else if (!document.hidden && !source) {
+      open();
+    }
+  });
+  window.addEventListener("pagehide", function () { if (source) source.close(); });
+  if (!document.hidden) open();
+})();

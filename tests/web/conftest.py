@@ -1,0 +1,54 @@
+"""A queue with something of everything, and a visitor of its dashboard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from delayq import DelayQueue, Reject
+from delayq.web import web_app
+from tests.support.visitor import Visitor
+
+
+@pytest.fixture
+def queue(redis_url) -> Iterator[DelayQueue[Any]]:
+    """The queue `orders`, with its event log on."""
+    with DelayQueue("orders", url=redis_url, events=True, nack_delay="1h") as made:
+        yield made
+
+
+@pytest.fixture
+def full(queue) -> DelayQueue[Any]:
+    """The same with messages that wait, have failed, are dead, or are done and have a result."""
+
+    @queue.callback
+    def process(message):
+        if message.payload == "reject":
+            raise Reject("no such customer")
+        if message.payload == "fail":
+            raise ValueError("not paid 17 times")
+        return {"total": 42}
+
+    queue.send_delay_msg({"order": 1}, "1h", id="waits", headers={"tenant": "acme"}, name="invoice")
+    queue.send_delay_msg("done", id="done", retention="1h")
+    queue.send_delay_msg("reject", id="rejected")
+    queue.send_delay_msg("fail", id="spent", retries=0)
+    queue.send_delay_msg("fail", id="failed", retries=3)
+    queue.run(burst=True)
+    return queue
+
+
+@pytest.fixture
+def visit(redis_url) -> Iterator[Callable[..., Visitor]]:
+    """`visit(base=…, client=…, **options)` opens a dashboard with these options of `web_app`."""
+    with ExitStack() as stack:
+
+        def open_(*, base: str = "http://localhost", client: str = "127.0.0.1", **options: Any) -> Visitor:
+            app = web_app(**{"url": redis_url, **options})
+            stack.callback(app.state.site.source.close)
+            return Visitor(app, base=base, client=client)
+
+        yield open_

@@ -1,0 +1,200 @@
+"""Who may look at the dashboard: hosts, tokens, viewers and their queues, proxies, and headers of every reply."""
+
+from __future__ import annotations
+
+import pytest
+
+from delayq import ConfigurationError, DelayQueue
+from delayq.web import Viewer, web_app
+from delayq.web.protection import HEADERS
+from delayq.web.viewers import read_viewers
+from tests.support.visitor import text_of
+
+TOKEN = "a-token-of-24-characters"
+
+
+def log_in(visitor, token=TOKEN, **fields):
+    return visitor.post("/login", {"form_token": visitor.form_token(), "token": token, **fields})
+
+
+def test_every_reply_has_the_headers(queue, visit):
+    queue.send_delay_msg(1, "1h")
+    visitor = visit()
+    for path in ("/", "/queue?queue=orders", "/nothing", "/static/dashboard.css"):
+        reply = visitor.get(path)
+        assert {name: reply.headers[name] for name in HEADERS} == HEADERS, path
+    assert visitor.get("/").headers["Cache-Control"] == "no-store"
+    static = visitor.get("/static/dashboard.css")
+    assert static.headers["Cache-Control"] == "no-cache"
+    again = visitor.get("/static/dashboard.css", headers={"If-None-Match": static.headers["ETag"]})
+    assert again.status_code == 304
+    policy = HEADERS["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    cookie = visitor.get("/").headers.get("Set-Cookie", "") or visit().get("/").headers["Set-Cookie"]
+    assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(cookie.split("; "))
+
+
+@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1", ""])
+def test_rebinding_is_refused(visit, host):
+    """A website that has its name point here is asked for by that name."""
+    visitor = visit()
+    assert visitor.get("/", headers={"Host": host}).status_code == 421
+    assert visitor.get("/static/dashboard.css", headers={"Host": host}).status_code == 421
+
+
+def test_hosts_that_are_served(visit):
+    for host in ("localhost", "localhost:9130", "127.0.0.1:9130", "[::1]:9130"):
+        assert visit().get("/", headers={"Host": host}).status_code == 200, host
+    assert visit(hosts=["queues.example"]).get("/", headers={"Host": "queues.example:80"}).status_code == 200
+    assert visit(token=TOKEN).get("/login", headers={"Host": "10.0.0.1:9130"}).status_code == 200
+
+
+def test_without_a_token_only_this_machine_may_look(visit):
+    assert visit(client="10.0.0.7").get("/").status_code == 403
+    assert visit(client="::1").get("/").status_code == 200
+
+
+def test_login(queue, visit):
+    queue.send_delay_msg(1, "1h")
+    visitor = visit(token=TOKEN, client="10.0.0.7")
+    sent_away = visitor.get("/queue?queue=orders")
+    assert (sent_away.status_code, sent_away.headers["Location"]) == (303, "/login?next=%2Fqueue%3Fqueue%3Dorders")
+    assert visitor.get("/live?view=queues").status_code == 401
+    assert visitor.get("/static/dashboard.css").status_code == 200
+    wrong = log_in(visitor, token=TOKEN[:-1])
+    assert wrong.status_code == 403
+    assert "This token is not known" in text_of(wrong)
+    right = log_in(visitor, next="/queue?queue=orders")
+    assert (right.status_code, right.headers["Location"]) == (303, "/queue?queue=orders")
+    assert "HttpOnly" in right.headers["Set-Cookie"]
+    assert TOKEN not in right.headers["Set-Cookie"]
+    assert "1 pending" in text_of(visitor.get("/queue?queue=orders"))
+    assert visitor.post("/logout", {"form_token": visitor.form_token("/")}).status_code == 303
+    assert visitor.get("/").status_code == 303
+
+
+@pytest.mark.parametrize("target", ["//evil.example", "https://evil.example", "/\\evil.example", "evil", "/\r\nX: y"])
+def test_login_leads_nowhere_else(visit, target):
+    assert log_in(visit(token=TOKEN), next=target).headers["Location"] == "/"
+
+
+def test_session_that_was_changed_or_is_over_is_none(visit, monkeypatch):
+    visitor = visit(token=TOKEN)
+    log_in(visitor)
+    other = visit(token=TOKEN)
+    (session,) = [cookie.value for cookie in visitor.cookies.jar]
+    for cookie in (session[:-1], session[1:], "", "x", "a.b.c.d", session.replace(".", "", 1)):
+        other.cookies.clear()
+        assert other.get("/", headers={"Cookie": f"delayq-web={cookie}"}).status_code == 303, cookie
+    assert visitor.get("/").status_code == 200
+    monkeypatch.setattr("delayq.web.access.time.time", lambda: 2**33)
+    assert visitor.get("/").status_code == 303
+
+
+def test_session_outlives_a_restart_and_ends_with_its_token(visit):
+    visitor, same, other = visit(token=TOKEN), visit(token=TOKEN), visit(token=TOKEN + "!")
+    log_in(visitor)
+    same.cookies = other.cookies = visitor.cookies
+    assert [one.get("/").status_code for one in (same, other)] == [200, 303]
+
+
+def test_form_without_its_token_or_from_elsewhere_is_refused(visit):
+    visitor = visit(token=TOKEN)
+    token = visitor.form_token()
+    assert visitor.post("/login", {"token": TOKEN}).status_code == 403
+    assert visitor.post("/login", {"token": TOKEN, "form_token": "0" * 64}).status_code == 403
+    for origin in ("http://evil.example", "null", "http://localhost:1", "x"):
+        assert visitor.post("/login", {"token": TOKEN, "form_token": token}, origin=origin).status_code == 403, origin
+    assert visitor.post("/login", {"token": TOKEN, "form_token": token}, origin="").status_code == 403
+    site = {"Sec-Fetch-Site": "same-origin"}
+    assert visitor.post("/login", {"token": TOKEN, "form_token": token}, origin="", **site).status_code == 303
+
+
+def test_form_that_is_too_long_is_not_read(visit):
+    visitor = visit(token=TOKEN)
+
+    async def endless():
+        yield b"token="
+        raise AssertionError("read")
+
+    headers = {"Origin": "http://localhost", "Content-Type": "application/x-www-form-urlencoded"}
+    assert visitor.request("POST", "/login", content=endless(), headers=headers).status_code == 413
+    assert visitor.post("/login", {"token": "x" * 70_000}).status_code == 413
+
+
+def test_viewer_sees_its_queues_alone(full, redis_url, visit):
+    with DelayQueue("mails-1", url=redis_url) as mails:
+        mails.send_delay_msg(1, "1h", id="m")
+    visitor = visit(viewers=[Viewer("ada", ["mails-*"], token=TOKEN), Viewer("bob", token=TOKEN + "2")])
+    log_in(visitor)
+    assert "mails-1" in text_of(visitor.get("/"))
+    assert "orders" not in visitor.get("/").text
+    assert "ada" in text_of(visitor.get("/"))
+    for path in (
+        "/queue?queue=orders",
+        "/messages?queue=orders",
+        "/message?queue=orders&id=waits",
+        "/dead?queue=orders",
+    ):
+        assert visitor.get(path).status_code == 404, path
+    assert visitor.get("/message?queue=mails-1&id=m").status_code == 200
+    assert "mails-1" not in visit(queues=["orders"]).get("/").text
+
+
+def test_proxy_names_the_viewer(queue, visit):
+    queue.send_delay_msg(1, "1h")
+    visitor = visit(proxy_header="X-Forwarded-User", hosts=["queues.example"], client="10.0.0.7")
+    assert visitor.get("/").status_code == 403
+    assert "ada" in text_of(visitor.get("/", headers={"X-Forwarded-User": "ada"}))
+    listed = visit(proxy_header="X-Forwarded-User", viewers=[Viewer("ada", ["mails"])])
+    assert "orders" not in listed.get("/", headers={"X-Forwarded-User": "ada"}).text
+    assert listed.get("/", headers={"X-Forwarded-User": "bob"}).status_code == 403
+
+
+def test_program_names_the_viewer(visit):
+    visitor = visit(viewer_of=lambda request: request.headers.get("x-user"), hosts=["*"], base="http://any.example")
+    assert visitor.get("/").status_code == 403
+    assert visitor.get("/", headers={"X-User": "ada"}).status_code == 200
+
+
+def test_viewers_from_a_file():
+    ada, bob = read_viewers(f'[ada]\ntoken = "{TOKEN}"\nqueues = ["a", "b-*"]\nwrite = false\n\n[bob]\n')
+    assert (ada.name, [*ada.queues], ada.write, bob.write) == ("ada", ["a", "b-*"], False, True)
+    assert (ada.sees("b-1"), ada.sees("c"), bob.sees("c")) == (True, False, True)
+    assert TOKEN not in repr(ada)
+
+
+@pytest.mark.table(
+    "text, problem",
+    [
+        ("ada = 1", r"must have a table for 'ada'"),
+        ("[ada", "is no TOML"),
+        ('[ada]\ntoken = "short"', "at least 16"),
+        ("[ada]\ntokne = 1", "did you mean 'token'"),
+        ('[ada]\nqueues = "a"', "list of patterns"),
+        ('[ada]\nqueues = ["a b"]', "pattern"),
+        ("[ada]\nwrite = 1", "write"),
+        ('["a\\nb"]', "line of text"),
+    ],
+)
+def test_file_of_viewers_that_is_wrong(text, problem):
+    with pytest.raises(ConfigurationError, match=problem):
+        read_viewers(text)
+
+
+@pytest.mark.table(
+    "options, problem",
+    [
+        ({"token": "short"}, "at least 16"),
+        ({"token": TOKEN, "proxy_header": "X-User"}, "choose one"),
+        ({"viewers": [Viewer("ada")]}, "need tokens"),
+        ({"viewers": [Viewer("ada", token=TOKEN), Viewer("bob", token=TOKEN)]}, "of its own"),
+        ({"hosts": "example"}, "list of names"),
+        ({"write": "yes"}, "write"),
+        ({"queues": ["a b"]}, "pattern"),
+    ],
+)
+def test_app_that_is_wrong(options, problem):
+    with pytest.raises(ConfigurationError, match=problem):
+        web_app(**options)

@@ -1,0 +1,183 @@
+"""The actions of the dashboard: what each does in Redis, who may, and what the log says of it."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from delayq import State
+from delayq.web import Viewer
+from tests.support.visitor import text_of
+
+TOKEN = "a-token-of-24-characters"
+
+
+@pytest.fixture
+def visitor(visit):
+    return visit(write=True)
+
+
+def test_pause_and_resume(full, visitor):
+    page = "/queue?queue=orders"
+    shown = visitor.submit(page, "/do/pause", queue="orders", duration="2h", reason="the bank")
+    assert "Paused orders until" in text_of(shown)
+    assert full.counts().paused.reason == "the bank"
+    assert full.counts().paused.until is not None
+    assert "Resumed orders." in text_of(visitor.submit(page, "/do/pause", queue="orders", end="yes"))
+    assert full.counts().paused is None
+    assert "Resumed" not in text_of(visitor.get(page))
+
+
+def test_reschedule_cancel_and_kill(full, visitor):
+    page = "/message?queue=orders&id=waits"
+    before = full.get("waits").due
+    assert "Reschedule: rescheduled" in text_of(
+        visitor.submit(page, "/do/reschedule", queue="orders", id="waits", delay="5h")
+    )
+    assert (full.get("waits").due - before).total_seconds() > 3 * 3600
+    killed = visitor.submit(page, "/do/kill", queue="orders", id="waits")
+    assert "Kill: killed" in text_of(killed)
+    assert "dead" in text_of(killed)
+    assert (full.get("waits").state, full.get("waits").reason) == (State.DEAD, "killed")
+    assert "Cancel: cancelled" in text_of(visitor.submit(page, "/do/cancel", queue="orders", id="failed"))
+    assert full.get("failed") is None
+
+
+def test_cancel_what_runs(queue, visitor):
+    queue.send_delay_msg(1, id="runs")
+    with queue.lease("10s") as message:
+        page = "/message?queue=orders&id=runs"
+        assert "Ask it to stop" in visitor.get(page).text
+        stopped = visitor.submit(page, "/do/cancel", queue="orders", id="runs", running="yes")
+        assert "Cancel: stopping" in text_of(stopped)
+        assert "cancel requested" in text_of(stopped)
+        message.ack()
+
+
+def test_redrive_one_a_group_and_all(full, visitor):
+    page = "/dead?queue=orders"
+    (group,) = [one for one in full.dead.groups() if one.reason == "no such customer"]
+    done = visitor.submit(page, "/do/redrive", queue="orders", group=group.group, rate="5/s")
+    assert "Sent 1 message again." in text_of(done)
+    assert (full.get("rejected").state, full.counts().dead) == (State.PENDING, 1)
+    (spent,) = full.dead.list().messages
+    assert "Sent 1 message again." in text_of(visitor.submit(page, "/do/redrive", queue="orders", entry=spent.entry))
+    full.kill("spent")
+    full.kill("rejected")
+    full.kill("waits")
+    assert "Sent 3 messages again." in text_of(visitor.submit(page, "/do/redrive", queue="orders", all="yes"))
+    assert full.counts().dead == 0
+
+
+def test_pages_have_forms_only_for_those_who_may_act(full, visit):
+    for page in (
+        "/queue?queue=orders",
+        "/message?queue=orders&id=waits",
+        "/message?queue=orders&id=spent",
+        "/dead?queue=orders",
+    ):
+        assert "/do/" not in visit().get(page).text, page
+        assert "/do/" in visit(write=True).get(page).text, page
+
+
+def test_read_only_refuses_actions(full, visit, caplog):
+    caplog.set_level(logging.INFO)
+    only = [Viewer("ada", token=TOKEN, write=False)]
+    for visitor in (visit(token=TOKEN), visit(viewers=only, write=True)):
+        visitor.submit("/login", "/login", token=TOKEN)
+        reply = visitor.submit("/", "/do/cancel", queue="orders", id="waits")
+        assert reply.status_code == 403
+        assert "read-only" in text_of(reply)
+    assert full.get("waits").state is State.PENDING
+    assert "ada: cancel queue=orders id=waits: refused: read-only" in caplog.text
+
+
+def test_form_of_another_session_or_website_is_refused(full, visit, visitor):
+    fields = {"queue": "orders", "id": "waits"}
+    token = visitor.form_token("/queue?queue=orders")
+    stranger = visit(write=True)
+    stranger.get("/")
+    assert stranger.post("/do/cancel", {**fields, "form_token": token}).status_code == 403
+    assert visitor.post("/do/cancel", fields).status_code == 403
+    refused = visitor.post("/do/cancel", {**fields, "form_token": token}, origin="http://evil.example")
+    assert refused.status_code == 403
+    assert visitor.get("/do/cancel").status_code == 405
+    assert full.get("waits").state is State.PENDING
+    assert visitor.post("/do/cancel", {**fields, "form_token": token}).status_code == 303
+    assert full.get("waits") is None
+
+
+def test_queue_of_others_cannot_be_changed(full, visit):
+    visitor = visit(viewers=[Viewer("ada", ["mails"], token=TOKEN)], write=True)
+    visitor.submit("/login", "/login", token=TOKEN)
+    assert visitor.submit("/", "/do/cancel", queue="orders", id="waits").status_code == 404
+    assert full.get("waits").state is State.PENDING
+
+
+def test_wrong_fields_are_400(full, visitor):
+    page = "/queue?queue=orders"
+    for action, fields in [
+        ("pause", {"duration": "soon"}),
+        ("reschedule", {"id": "waits", "delay": "x"}),
+        ("reschedule", {"id": "waits"}),
+        ("cancel", {"id": "\x00"}),
+        ("redrive", {}),
+        ("redrive", {"group": "x"}),
+        ("limit", {"running": "many"}),
+        ("limit", {"rate_limit": "fast"}),
+        ("schedule", {"name": "daily"}),
+    ]:
+        reply = visitor.submit(page, f"/do/{action}", queue="orders", **fields)
+        assert (reply.status_code, "That did not work" in text_of(reply)) == (400, True), action
+    assert visitor.submit(page, "/do/nothing", queue="orders").status_code == 404
+    assert visitor.submit(page, "/do/schedule", queue="orders", name="x", what="run").status_code == 404
+
+
+def test_every_action_is_logged_with_who_did_it(full, visit, caplog):
+    caplog.set_level(logging.INFO)
+    visitor = visit(viewers=[Viewer("ada", token=TOKEN)], write=True, client="10.0.0.7")
+    visitor.submit("/login", "/login", token=TOKEN)
+    visitor.submit("/", "/do/kill", queue="orders", id="waits")
+    visitor.submit("/", "/do/reschedule", queue="orders", id="failed", delay="\x1b[31mx")
+    killed, failed = [record for record in caplog.records if record.name == "delayq.audit"]
+    assert killed.getMessage() == "ada: kill queue=orders id=waits: Kill: killed."
+    assert (killed.viewer, killed.action, killed.queue, killed.client) == ("ada", "kill", "orders", "10.0.0.7")
+    assert "failed: " in failed.outcome
+    assert "\x1b" not in str(failed.fields)
+    assert TOKEN not in caplog.text
+
+
+def test_limits_and_pauses_of_names(full, visitor):
+    page = "/limits?queue=orders"
+    assert "Limited mail of orders." in text_of(
+        visitor.submit(page, "/do/limit", queue="orders", name="mail", rate_limit="5/s", running="2")
+    )
+    (limit,) = full.limits.list()
+    assert (limit.name, limit.rate_limit, limit.running) == ("mail", "5/s", 2)
+    assert "Paused mail of orders" in text_of(visitor.submit(page, "/do/pause", queue="orders", name="mail"))
+    assert full.limits.list()[0].paused
+    assert "Resumed mail" in text_of(visitor.submit(page, "/do/pause", queue="orders", name="mail", end="yes"))
+    assert "Removed the limit" in text_of(visitor.submit(page, "/do/limit", queue="orders", name="mail", remove="yes"))
+    assert full.limits.list() == []
+
+
+def test_schedules(full, visitor):
+    full.schedules.add("daily", every="1d", payload=1)
+    page = "/schedules?queue=orders"
+    assert "Paused the schedule daily." in text_of(
+        visitor.submit(page, "/do/schedule", queue="orders", name="daily", what="pause")
+    )
+    assert full.schedules.get("daily").state == "paused"
+    visitor.submit(page, "/do/schedule", queue="orders", name="daily", what="resume")
+    assert full.schedules.get("daily").state == "active"
+    sent = text_of(visitor.submit(page, "/do/schedule", queue="orders", name="daily", what="run"))
+    assert "Sent daily@now:" in sent
+
+
+def test_server_is_checked_at_the_first_action_only(full, visitor, caplog):
+    for _ in range(3):
+        visitor.submit("/queue?queue=orders", "/do/pause", queue="orders")
+    warnings = [record for record in caplog.records if record.name == "delayq.doctor" and record.levelname == "WARNING"]
+    before = 1  # that of the queue that has sent the messages
+    assert len(warnings) <= before + 1

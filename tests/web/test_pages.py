@@ -1,0 +1,196 @@
+"""The pages of the dashboard: what each shows of queues and messages in Redis."""
+
+from __future__ import annotations
+
+import re
+
+from delayq import DelayQueue, Encrypted, NewMessage
+from tests.support.visitor import text_of
+from tests.support.waiting import wait_until
+
+
+def test_queues(full, redis_url, visit):
+    with DelayQueue("mails", url=redis_url) as mails:
+        mails.send_delay_msg(1, "1h")
+    page = visit().get("/")
+    assert page.status_code == 200
+    rows = [text_of_row.split() for text_of_row in re.findall(r"<tr>(.*?)</tr>", page.text, re.DOTALL)][1:]
+    assert [re.search(r"queue=(\w+)", " ".join(row))[1] for row in rows] == ["mails", "orders"]
+    assert "orders 1 0 0 1 2" in text_of(page)
+    assert "mails 1 0 0 0 0" in text_of(page)
+
+
+def test_no_queues_yet(visit):
+    assert "No queues yet" in text_of(visit().get("/"))
+
+
+def test_queue_that_cannot_be_read_is_named_beside_the_others(queue, redis_client, visit):
+    queue.send_delay_msg(1, "1h")
+    redis_client.sadd("delayq:queues", "broken", "no name <b>")
+    redis_client.set("delayq:{broken}:pending", "no sorted set")
+    text = text_of(visit().get("/"))
+    assert "broken: " in text
+    assert "WRONGTYPE" in text
+    assert "orders 1" in text
+
+
+def test_queue(full, visit):
+    full.pause(reason="the bank is closed")
+    text = text_of(visit().get("/queue?queue=orders"))
+    assert "1 pending" in text
+    assert "1 backoff" in text
+    assert "2 dead" in text
+    assert "Paused until it is resumed: the bank is closed" in text
+    assert "Delivered 4 Done 1 Failed attempts 3" in text
+
+
+def test_messages_by_state_page_by_page(queue, visit):
+    queue.send_many([{"n": n} for n in range(60)], "1h")
+    visitor = visit()
+    first = visitor.get("/messages?queue=orders")
+    more = re.search(r'rel="next" href="([^"]+)"', first.text)[1].replace("&amp;", "&")
+    second = visitor.get(more)
+    ids = [re.findall(r'class="id" href="[^"]+id=([^"]+)"', page.text) for page in (first, second)]
+    assert [len(some) for some in ids] == [50, 10]
+    assert len(set(ids[0] + ids[1])) == 60
+    assert 'rel="next"' not in second.text
+    assert "No messages here" in text_of(visitor.get("/messages?queue=orders&state=active"))
+    later = visitor.get("/messages?queue=orders&due_from=2198-01-01T00:00")
+    assert "No messages here" in text_of(later)
+
+
+def test_message_with_its_whole_story(full, visit):
+    visitor = visit()
+    waits = text_of(visitor.get("/message?queue=orders&id=waits"))
+    assert '{ "order": 1 }' in waits
+    assert "tenant acme" in waits
+    assert "Name invoice" in waits
+    spent = text_of(visitor.get("/message?queue=orders&id=spent"))
+    told = re.search(r"Story (.*) Payload", spent)[1]
+    kinds = re.findall(r"(\w+) \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} UTC", told)
+    assert [kind for kind in kinds if kind != "due"] == ["sent", "promoted", "delivered", "nacked", "dead"]
+    assert "by " in told
+    assert "ValueError: not paid 17 times" in told
+    done = text_of(visitor.get("/message?queue=orders&id=done"))
+    assert 'Result json { "total": 42 }' in done
+
+
+def test_message_that_is_gone_has_its_story(queue, visit):
+    queue.send_delay_msg(1, "1h", id="gone")
+    queue.cancel("gone")
+    text = text_of(visit().get("/message?queue=orders&id=gone"))
+    assert "The message is gone" in text
+    assert "cancelled" in text
+
+
+def test_story_in_a_long_log_is_found_by_the_times_of_the_message(queue, visit, monkeypatch):
+    sent = queue.send_delay_msg(1, "1h")
+    for n in range(12):
+        queue.send_delay_msg(n, "1h")
+    monkeypatch.setattr("delayq.web.message_story.MAX_READ", 5)
+    monkeypatch.setattr("delayq.web.message_story.AROUND", 3)
+    text = text_of(visit().get(f"/message?queue=orders&id={sent.id}"))
+    assert "Story sent " in text
+    assert "The log is long" in text
+
+
+def test_dead_letter_by_group(full, visit):
+    visitor = visit()
+    page = visitor.get("/dead?queue=orders")
+    text = text_of(page)
+    assert "ValueError: not paid # times 1" in text
+    assert "no such customer 1" in text
+    groups = re.findall(r"group=([0-9a-f]{8})", page.text)
+    assert len(groups) == 2
+    listed = [set(re.findall(r"id=(\w+)\"", visitor.get(f"/dead?queue=orders&group={group}").text)) for group in groups]
+    assert sorted(listed, key=str) == [{"rejected"}, {"spent"}]
+
+
+def test_what_is_not_there_is_404_and_what_is_wrong_400(full, visit):
+    visitor = visit()
+    for path in ("/queue?queue=other", "/queue", "/queue?queue=%00", "/message?queue=orders&id=none", "/nothing"):
+        assert visitor.get(path).status_code == 404, path
+    for path in (
+        "/message?queue=orders&id=%00",
+        "/messages?queue=orders&cursor=%3Cb%3E",
+        "/messages?queue=orders&due_from=soon",
+        "/dead?queue=orders&group=x",
+    ):
+        reply = visitor.get(path)
+        assert reply.status_code == 400, path
+        assert "That did not work" in text_of(reply)
+
+
+def test_redis_that_does_not_answer_is_503(visit):
+    reply = visit(url="redis://:secret@127.0.0.1:1", deadline=0.1).get("/")
+    assert reply.status_code == 503
+    assert "Redis does not answer" in text_of(reply)
+    assert "secret" not in reply.text
+
+
+def test_search(full, visit, monkeypatch):
+    visitor = visit()
+    assert "Found" not in text_of(visitor.get("/search?queue=orders"))
+    found = visitor.get("/search?queue=orders&text=not+paid")
+    assert "Found 2 in" in text_of(found)
+    assert set(re.findall(r'id=(\w+)"', found.text)) == {"failed", "spent"}
+    assert "Found 0 in" in text_of(visitor.get("/search?queue=orders&text=not+paid&in=headers"))
+    assert "Found 1 in" in text_of(visitor.get("/search?queue=orders&text=acme&in=headers"))
+    monkeypatch.setattr("delayq.web.search_pages.MAX_SEARCHED", 1)
+    part = visitor.get("/search?queue=orders&text=not+paid")
+    assert "so far" in text_of(part)
+    more = re.search(r'rel="next" href="([^"]+)"', part.text)[1].replace("&amp;", "&")
+    assert visitor.get(more).status_code == 200
+
+
+def test_workers(queue, visit):
+    assert "No worker" in text_of(visit().get("/workers?queue=orders")) or queue.send_delay_msg(1, "1h")
+    queue.callback(lambda message: None)
+    queue.start_consume()
+    wait_until(queue.workers)
+    (worker,) = queue.workers()
+    text = text_of(visit().get("/workers?queue=orders"))
+    queue.stop_consume()
+    assert f"{worker.host}:{worker.pid} working {worker.version}" in text
+
+
+def test_schedules_with_next_occurrences(queue, visit):
+    queue.schedules.add("daily", cron="0 9 * * *", tz="Europe/Berlin", payload=1, labels=["reports"])
+    queue.schedules.add("often", every="15m", payload=1)
+    queue.schedules.pause("often")
+    page = visit().get("/schedules?queue=orders")
+    text = text_of(page)
+    times = [f"{time:%a %Y-%m-%d %H:%M %Z}" for time in queue.schedules.next("daily", 3)]
+    assert f"daily reports 0 9 * * * Europe/Berlin {' '.join(times)}" in text
+    assert "often paused every 15m" in text
+    assert "daily" not in text_of(visit().get("/schedules?queue=orders&prefix=o"))
+
+
+def test_forecast(queue, visit):
+    queue.send_many([NewMessage(n, id=str(n), delay="90m", name="mail") for n in range(7)])
+    queue.schedules.add("often", every="1h", payload=1)
+    text = text_of(visit().get("/forecast?queue=orders"))
+    assert "7 0 1 8" in text
+    assert "mail 7" in text
+    assert "Nothing fires" not in text
+    assert visit().get("/forecast?queue=orders&until=1h").status_code == 200
+    assert visit().get("/forecast?queue=orders&until=1000y").status_code == 400
+
+
+def test_limits(queue, visit):
+    queue.limits.set("mail", rate_limit="200/s", running=3)
+    queue.pause(name="sms", reason="no credit")
+    text = text_of(visit().get("/limits?queue=orders"))
+    assert "mail 200/s" in text
+    assert "sms" in text
+    assert "paused no credit" in text
+
+
+def test_encrypted_payload_is_said_to_be_one(redis_url, visit):
+    with DelayQueue("cards", url=redis_url, codec=Encrypted({"k": b"0" * 32})) as cards:
+        cards.send_delay_msg("4111", "1h", id="card")
+    visitor = visit()
+    for path in ("/messages?queue=cards", "/message?queue=cards&id=card"):
+        text = text_of(visitor.get(path))
+        assert "encrypted, " in text, path
+        assert "4111" not in text
