@@ -20,7 +20,7 @@ SETS = {"quick": QUICK, "long": "long and not torture", "all": "not torture", "c
 SELECTING = ("-k", "-x", "--maxfail", "--lf", "--last-failed", "--ff", "--failed-first", "--sw", "--stepwise", "--co")
 NEEDLESS = ("randomly", "xdist", "cov")  # plugins that take as long to load as the tests of a file
 COVERAGE = ("--cov", "--cov-report=")
-ALL_CORES = ("-n", str((os.cpu_count() or 1) + 1), "--dist", "worksteal")  # tests wait as long as they work
+ALL_CORES = ("-n", str((os.cpu_count() or 1) + 2), "--dist", "worksteal")  # tests wait as long as they work
 ONE_PROCESS = ("-n", "0")
 SPARK_TESTS = "tests/spark"  # those that need the JVM are all here: to collect the others takes long
 APART = ".coverage-spark"  # not `.coverage.…`, which the other half removes when it begins
