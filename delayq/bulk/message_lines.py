@@ -22,6 +22,7 @@ from delayq.broker.same_id import check_holds
 from delayq.checks import check_int, check_retries
 from delayq.codec import encode_headers, inert, without_values
 from delayq.errors import ConfigurationError
+from delayq.queue.decoded_payload import stored_payload
 from delayq.queue.message_attributes import attributes_of
 from delayq.queue.stored_messages import StoredMessage
 from delayq.states import MESSAGE_STATES, State
@@ -135,14 +136,7 @@ def payload_bytes(line: MessageLine) -> bytes:
     """Return the payload as it is stored; raise `ConfigurationError` if it is not of its encoding."""
     if isinstance(line.payload, bytes):  # of a table, whose payloads are bytes
         return line.payload
-    if line.encoding == "json":
-        return _encode(line.payload)
-    if not isinstance(line.payload, str):
-        raise ConfigurationError(f"payload must be a text, as its encoding is {line.encoding}")
-    try:
-        return line.payload.encode() if line.encoding == "text" else base64.b64decode(line.payload, validate=True)
-    except ValueError:
-        raise ConfigurationError(f"payload is not {line.encoding}, as its encoding says") from None
+    return stored_payload(line.payload, line.encoding)
 
 
 def outgoing_of(line: MessageLine, context: QueueContext) -> Outgoing:

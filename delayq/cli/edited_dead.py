@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Iterator
 from typing import IO, Any
 
@@ -11,9 +9,10 @@ import click
 import msgspec
 
 from delayq.cli.send import MAX_LINE
-from delayq.errors import ConfigurationError, short_repr
+from delayq.errors import ConfigurationError
 from delayq.privacy.ciphertext import is_encrypted
 from delayq.queue.deaths import check_entry
+from delayq.queue.decoded_payload import stored_payload
 
 
 def read_edited(stream: IO[bytes]) -> dict[str, bytes]:
@@ -77,23 +76,9 @@ def _read(row: Any, where: str) -> tuple[str, bytes]:
     """Return the entry or id of a line, and its payload as it is stored."""
     if not isinstance(row, dict) or "payload" not in row or not (row.get("entry") or row.get("id")):
         raise click.UsageError(f'{where} must be an object with "id" or "entry", and "payload"')
-    try:
-        which = check_entry(row.get("entry") or row["id"])
-    except ConfigurationError as error:
-        raise click.UsageError(f"{where}: {error}") from error
     if row.get("truncated"):
         raise click.UsageError(f'{where}: the payload is only the beginning; give all of it, and leave out "truncated"')
-    return which, _stored(row["payload"], row.get("encoding", "json"), where)
-
-
-def _stored(payload: Any, encoding: Any, where: str) -> bytes:
-    if encoding == "json":
-        return msgspec.json.encode(payload)
-    if encoding not in ("text", "base64", "encrypted"):
-        raise click.UsageError(f"{where}: the encoding must be json, text or base64, not {short_repr(encoding)}")
-    if not isinstance(payload, str):
-        raise click.UsageError(f"{where}: a payload with the encoding {encoding} must be a text")
     try:
-        return payload.encode() if encoding == "text" else base64.b64decode(payload, validate=True)
-    except (binascii.Error, UnicodeEncodeError) as error:
-        raise click.UsageError(f"{where}: the payload is not {encoding} ({error})") from error
+        return check_entry(row.get("entry") or row["id"]), stored_payload(row["payload"], row.get("encoding", "json"))
+    except ConfigurationError as error:
+        raise click.UsageError(f"{where}: {error}") from error

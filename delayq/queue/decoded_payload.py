@@ -1,4 +1,4 @@
-"""Payloads for people: decoded as far as possible, since Redis does not store a queue's codec."""
+"""Payloads for people: decoded as far as possible, since Redis does not store a queue's codec; and back again."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from delayq.errors import ConfigurationError, short_repr
 from delayq.privacy.ciphertext import is_encrypted
 
 
@@ -27,3 +28,20 @@ def decode_payload(stored: bytes, size: int) -> tuple[Any, str, bool]:
         return stored.decode("utf-8", "ignore" if truncated else "strict"), "text", truncated
     except UnicodeDecodeError:
         return base64.b64encode(stored).decode(), "base64", truncated
+
+
+def stored_payload(payload: Any, encoding: Any) -> bytes:
+    """Return a whole payload as it is stored, by its encoding as `decode_payload` returns it.
+
+    Raises `ConfigurationError`, which does not quote the payload, if it is not of its encoding, or for any other.
+    """
+    if encoding == "json":
+        return msgspec.json.encode(payload)
+    if encoding not in ("text", "base64", "encrypted"):
+        raise ConfigurationError(f"encoding must be json, text or base64, not {short_repr(encoding)}")
+    if not isinstance(payload, str):
+        raise ConfigurationError(f"payload must be a text, as its encoding is {encoding}")
+    try:
+        return payload.encode() if encoding == "text" else base64.b64decode(payload, validate=True)
+    except ValueError:
+        raise ConfigurationError(f"payload is not {encoding}, as its encoding says") from None
