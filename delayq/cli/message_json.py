@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from delayq.cli.output import json_fields
-from delayq.queue.decoded_payload import decode_payload as decode_payload  # noqa: PLC0414 - commands take it from here
+from delayq.queue.decoded_payload import decode_payload
 from delayq.queue.message_info import MessageInfo
 from delayq.states import State
 

@@ -7,11 +7,11 @@ from datetime import timedelta
 import click
 
 from delayq.broker.engine import Feature
-from delayq.cli.message_json import decode_payload
 from delayq.cli.options import DURATION, ID, json_option, queue_with
 from delayq.cli.output import print_json, print_line
 from delayq.cli.session import Session
 from delayq.errors import MessageFailedError
+from delayq.queue.decoded_payload import decode_payload
 from delayq.text import clean, preview
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from delayq.cli.message_json import decode_payload
 from delayq.cli.options import (
     DURATION,
     TIME,
@@ -28,6 +27,7 @@ from delayq.cli.session import Session
 from delayq.cli.suggestions import SuggestingGroup
 from delayq.cli.zones import exact_time
 from delayq.errors import UnknownScheduleError
+from delayq.queue.decoded_payload import decode_payload
 from delayq.queue.delay_queue import DelayQueue
 from delayq.queue.inspector import MAX_ROWS
 from delayq.queue.producer import NewMessage

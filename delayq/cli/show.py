@@ -6,17 +6,17 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from delayq.broker.engine import Feature
 from delayq.cli.engines import ENGINES
 from delayq.cli.exit_codes import CommandError, Exit
-from delayq.cli.message_json import decode_payload, message_json, payload_of
+from delayq.cli.message_json import message_json, payload_of
 from delayq.cli.options import ID, group_option, json_option, lease_option, queue_with
 from delayq.cli.output import print_details, print_json
 from delayq.cli.session import Session
 from delayq.cli.zones import exact_time
 from delayq.privacy.ciphertext import describe_encrypted
+from delayq.queue.decoded_payload import decode_payload, indented
 from delayq.queue.message_info import MessageInfo
 from delayq.states import State
 from delayq.text import clean, format_duration, pluralize, preview
@@ -57,7 +57,7 @@ def show_(session: Session, /, queue: str, id: str, *, engine: str, as_json: boo
         return
     print_details(_details(found, session.now) | {"payload": f"{encoding}, {pluralize(found.size, 'byte')}"})
     if encoding == "json":
-        payload = msgspec.json.format(msgspec.json.encode(payload), indent=2).decode()
+        payload = indented(payload)
     click.echo()
     click.echo(clean(payload, lines=True))
 

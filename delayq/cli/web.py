@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any
@@ -20,6 +21,7 @@ from delayq.web.viewers import read_viewers
 
 log = logging.getLogger("delayq.web")
 
+VARIABLE = "DELAYQ_WEB_TOKEN"
 STOPS_WITHIN = 3
 """Seconds that requests may take to end once a signal has come."""
 BACKLOG = 128
@@ -66,8 +68,10 @@ def web(
     """
     from delayq.web.access_rules import address_of, check_bind
 
-    known = [] if viewers is None else read_viewers(viewers.read())
-    check_bind(host, token=token, viewers=known, proxy_header=proxy_header)
+    if token is None and os.environ.get(VARIABLE) == "":
+        raise click.UsageError(f"{VARIABLE} is empty: give a token, or unset it")
+    known = None if viewers is None else read_viewers(viewers.read())
+    check_bind(host, token=token, viewers=known or (), proxy_header=proxy_header)
     address = address_of(host)
     own = [] if not host or (address and address.is_unspecified) else [host]
     app = web_app(

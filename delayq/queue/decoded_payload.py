@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import base64
+import re
+from itertools import accumulate
 from typing import Any
 
 import msgspec
 
 from delayq.errors import ConfigurationError, short_repr
 from delayq.privacy.ciphertext import is_encrypted
+
+MAX_INDENTED = 1 << 16
+"""Bytes of JSON that is written with indents, at most."""
+MAX_NESTING = 32
+"""Levels of such JSON: the indents of a small payload with very many would fill the memory."""
+_STRINGS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
+_STEPS = {ord(one): 1 for one in "[{"} | {ord(one): -1 for one in "]}"}
 
 
 def decode_payload(stored: bytes, size: int) -> tuple[Any, str, bool]:
@@ -28,6 +37,18 @@ def decode_payload(stored: bytes, size: int) -> tuple[Any, str, bool]:
         return stored.decode("utf-8", "ignore" if truncated else "strict"), "text", truncated
     except UnicodeDecodeError:
         return base64.b64encode(stored).decode(), "base64", truncated
+
+
+def indented(payload: Any) -> str:
+    """Return a payload as JSON with indents; on one line if it is large or nested deeply."""
+    encoded = msgspec.json.encode(payload)
+    if len(encoded) > MAX_INDENTED or _nesting(encoded) > MAX_NESTING:
+        return encoded.decode()
+    return msgspec.json.format(encoded, indent=2).decode()
+
+
+def _nesting(encoded: bytes) -> int:
+    return max(accumulate(_STEPS.get(byte, 0) for byte in _STRINGS.sub(b"", encoded)), default=0)
 
 
 def stored_payload(payload: Any, encoding: Any) -> bytes:

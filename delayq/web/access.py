@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,6 +18,8 @@ from delayq.web.access_rules import address_of, is_loopback
 from delayq.web.viewers import Viewer
 
 COOKIE = "delayq-web"
+OF_PROXIES = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Via")
+"""Headers by which proxies can be told."""
 SESSION_LASTS = 12 * 3600
 """Seconds after which a viewer has to log in again."""
 ViewerOf = Callable[[Request], Viewer | str | None]
@@ -44,8 +46,11 @@ class Access:
         self.is_open = not (tokens or header or viewer_of)
         """Whether everybody may look who is on this machine."""
         self._hosts = {host.lower() for host in hosts}
+        if self.is_open and not all(map(is_loopback, self._hosts)):
+            raise ConfigurationError("hosts other than localhost need a token, viewers, a proxy header or viewer_of")
         text = "\n".join(sorted(tokens)) or secrets.token_hex(32)
-        self._key = hashlib.sha256(f"delayq web\n{text}".encode()).digest()
+        # Slow on purpose: whoever has a cookie could try tokens against its signature.
+        self._key = hashlib.scrypt(text.encode(), salt=b"delayq web", n=1 << 14, r=8, p=1, dklen=32)
 
     # Hosts and origins
 
@@ -54,14 +59,18 @@ class Access:
 
         Addresses cannot be rebound, so they are allowed where viewers are known.
         """
-        name = (urlsplit(f"//{host}").hostname or "") if host else ""
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+        except ValueError:  # such as [
+            return False
         if is_loopback(name) or "*" in self._hosts or name in self._hosts:
             return True
         return not self.is_open and address_of(name) is not None
 
-    def allows_client(self, client: Any) -> bool:
-        """Return whether a request may come from there: without viewers, from this machine only."""
-        return not self.is_open or client is None or is_loopback(client[0])
+    def allows_client(self, client: Any, headers: Mapping[str, str]) -> bool:
+        """Return whether a request may come from there: without viewers, from this machine only and over no proxy."""
+        is_local = client is None or is_loopback(client[0])
+        return not self.is_open or (is_local and not any(name in headers for name in OF_PROXIES))
 
     # Viewers
 
@@ -74,7 +83,7 @@ class Access:
             return Viewer("local")
         if self.has_login:
             return self._of_session(request.cookies.get(COOKIE, ""))
-        found = request.headers.get(self._header) if self._header else self._viewer_of and self._viewer_of(request)
+        found = self._named_by_proxy(request) if self._header else self._viewer_of and self._viewer_of(request)
         if not found or isinstance(found, Viewer):
             return found or None
         if self._viewers:
@@ -83,6 +92,11 @@ class Access:
             return Viewer(found)
         except ConfigurationError:
             return None
+
+    def _named_by_proxy(self, request: Request) -> str | None:
+        """Return whom the proxy names; None if there are several, one of which the client may have sent."""
+        named = request.headers.getlist(self._header or "")
+        return named[0] if len(named) == 1 else None
 
     def log_in(self, token: str) -> Viewer | None:
         """Return whose token this is."""

@@ -16,7 +16,7 @@ from delayq.errors import DelayqError, UnknownScheduleError
 from delayq.text import clean, pluralize, truncate
 from delayq.web.rendering import query
 from delayq.web.site import Site, site_of
-from delayq.web.viewers import Viewer
+from delayq.web.viewers import MAX_NAME, Viewer
 
 if TYPE_CHECKING:
     from delayq.queue.delay_queue import DelayQueue
@@ -154,7 +154,10 @@ def _checked(request: Request, site: Site, fields: Fields, token: str | None) ->
 def _log(request: Request, viewer: Viewer, action: str, fields: Fields, outcome: str) -> None:
     """Log who has tried what with which outcome."""
     client = request.client.host if request.client else ""
-    given = {name: truncate(clean(value), MAX_LOGGED) for name, value in fields.items() if value}
+    given = {
+        truncate(clean(name), MAX_NAME): truncate(clean(value), MAX_LOGGED) for name, value in fields.items() if value
+    }
+    outcome = clean(outcome)
     what = " ".join(f"{name}={value}" for name, value in given.items())
     extra = {"viewer": viewer.name, "action": action, "client": client, "fields": given, "outcome": outcome}
     log.info("%s: %s %s: %s", viewer.name, action, what, outcome, extra={**extra, "queue": given.get("queue", "")})

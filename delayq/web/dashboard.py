@@ -19,7 +19,7 @@ def web_app(
     *,
     write: bool = False,
     token: str | None = None,
-    viewers: Sequence[Viewer] = (),
+    viewers: Sequence[Viewer] | None = None,
     proxy_header: str | None = None,
     viewer_of: Callable[[Request], Viewer | str | None] | None = None,
     hosts: Sequence[str] = (),
@@ -43,6 +43,9 @@ def web_app(
     check_bool(write, "write")
     if isinstance(hosts, str) or not all(isinstance(host, str) for host in hosts):
         raise ConfigurationError(f"hosts must be a list of names, not {short_repr(hosts)}")
+    if viewers is not None and not viewers:
+        raise ConfigurationError("viewers must name somebody")
+    viewers = viewers or ()
     known = [*viewers] if token is None else [*viewers, Viewer("token", token=check_token(token))]
     access: dict[str, Any] = {"viewers": known, "header": proxy_header, "viewer_of": viewer_of, "hosts": hosts}
     try:

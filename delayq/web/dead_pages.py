@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -17,6 +19,9 @@ MAX_GROUPED = 500
 """Dead messages up to which the page groups them by itself; of more, a link asks for it: all of them are read."""
 MAX_PAGES = 20
 """Pages of the dead letter that are read to find the messages of a group for one page."""
+
+_grouping = threading.Lock()
+"""One request at a time groups a dead letter: that reads all of it."""
 
 
 def show_dead(request: Request) -> Response:
@@ -37,12 +42,16 @@ def show_dead(request: Request) -> Response:
         cursor = page.cursor
         if cursor is None or len(messages) >= PAGE:
             break
+    groups = []
+    if grouped and dead:
+        with _grouping:
+            groups = queue.dead.groups()
     return site.page(
         request,
         "dead.html",
         queue=queue.name,
         dead=dead,
-        groups=queue.dead.groups() if grouped and dead else [],
+        groups=groups,
         is_grouped=grouped,
         group=group,
         messages=messages,

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import msgspec
-
 from delayq.privacy.ciphertext import describe_encrypted
-from delayq.queue.decoded_payload import decode_payload
+from delayq.queue.decoded_payload import decode_payload, indented
 from delayq.queue.message_info import MessageInfo
 from delayq.text import clean, preview
 
@@ -39,5 +37,5 @@ def value_view(stored: Any, size: int | None = None) -> PayloadView:
     value, encoding, is_cut = decode_payload(stored, size)
     if encoding == "encrypted":
         return PayloadView(describe_encrypted(size), encoding, is_cut=False)
-    text = value if encoding != "json" else msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    text = indented(value) if encoding == "json" else value
     return PayloadView(clean(text[:MAX_SHOWN], lines=True), encoding, is_cut or len(text) > MAX_SHOWN)

@@ -91,7 +91,7 @@ class Protection:
         host = request.headers.get("Host", "")
         if not self._access.allows_host(host):
             return PlainTextResponse("this host is not served: start delayq web with --hostname\n", 421)
-        if not self._access.allows_client(request.scope.get("client")):
+        if not self._access.allows_client(request.scope.get("client"), request.headers):
             return PlainTextResponse("only this machine may look: start delayq web with a token\n", 403)
         if request.method not in ("GET", "HEAD") and not _is_same_origin(request, host):
             return PlainTextResponse("the request is from another website\n", 403)
@@ -117,7 +117,10 @@ def _is_same_origin(request: Request, host: str) -> bool:
     origin = request.headers.get("Origin")
     if origin is None:
         return request.headers.get("Sec-Fetch-Site") == "same-origin"
-    return urlsplit(origin).netloc.lower() == host.lower()
+    try:
+        return urlsplit(origin).netloc.lower() == host.lower()
+    except ValueError:  # such as http://[
+        return False
 
 
 def _is_short(request: Request) -> bool:

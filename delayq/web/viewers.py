@@ -63,6 +63,8 @@ def read_viewers(text: str) -> list[Viewer]:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"the file of viewers is no TOML: {error}") from error
+    if not tables:
+        raise ConfigurationError("the file of viewers names nobody")
     return [_viewer(name, table) for name, table in tables.items()]
 
 

@@ -26,6 +26,7 @@ def test_bad_input_is_one_line(cli, tmp_path):
         (("--host", "0.0.0.0", "--token", "short"), "at least 16"),
         (("--viewers", "none.toml"), "need tokens"),
         (("--viewers", "wrong.toml"), "is no TOML"),
+        (("--hostname", "queues.example", "--write"), "other than localhost"),
         (("--viewers", "missing.toml"), "No such file"),
         (("--token", TOKEN, "--proxy-header", "X-User"), "choose one"),
         (("--queues", "a b"), "--queues must be"),
@@ -36,6 +37,7 @@ def test_bad_input_is_one_line(cli, tmp_path):
         assert problem in refused.line, words
         assert "short" not in refused.line
     assert cli("web", env={"DELAYQ_WEB_TOKEN": "short"}).code == 2
+    assert "is empty" in cli("web", env={"DELAYQ_WEB_TOKEN": ""}).line
 
 
 def test_port_that_is_taken_is_one_line(cli):

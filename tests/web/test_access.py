@@ -35,7 +35,9 @@ def test_every_reply_has_the_headers(queue, visit):
     assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(cookie.split("; "))
 
 
-@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1", ""])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1", "", "["]
+)
 def test_rebinding_is_refused(visit, host):
     """A website that has its name point here is asked for by that name."""
     visitor = visit()
@@ -46,13 +48,16 @@ def test_rebinding_is_refused(visit, host):
 def test_hosts_that_are_served(visit):
     for host in ("localhost", "localhost:9130", "127.0.0.1:9130", "[::1]:9130"):
         assert visit().get("/", headers={"Host": host}).status_code == 200, host
-    assert visit(hosts=["queues.example"]).get("/", headers={"Host": "queues.example:80"}).status_code == 200
+    named = visit(token=TOKEN, hosts=["queues.example"])
+    assert named.get("/login", headers={"Host": "queues.example:80"}).status_code == 200
     assert visit(token=TOKEN).get("/login", headers={"Host": "10.0.0.1:9130"}).status_code == 200
 
 
 def test_without_a_token_only_this_machine_may_look(visit):
     assert visit(client="10.0.0.7").get("/").status_code == 403
     assert visit(client="::1").get("/").status_code == 200
+    for header in ("X-Forwarded-For", "Forwarded", "Via", "X-Real-IP"):
+        assert visit().get("/", headers={header: "10.0.0.7"}).status_code == 403, header
 
 
 def test_login(queue, visit):
@@ -104,7 +109,7 @@ def test_form_without_its_token_or_from_elsewhere_is_refused(visit):
     token = visitor.form_token()
     assert visitor.post("/login", {"token": TOKEN}).status_code == 403
     assert visitor.post("/login", {"token": TOKEN, "form_token": "0" * 64}).status_code == 403
-    for origin in ("http://evil.example", "null", "http://localhost:1", "x"):
+    for origin in ("http://evil.example", "null", "http://localhost:1", "x", "http://["):
         assert visitor.post("/login", {"token": TOKEN, "form_token": token}, origin=origin).status_code == 403, origin
     assert visitor.post("/login", {"token": TOKEN, "form_token": token}, origin="").status_code == 403
     site = {"Sec-Fetch-Site": "same-origin"}
@@ -150,6 +155,8 @@ def test_proxy_names_the_viewer(queue, visit):
     listed = visit(proxy_header="X-Forwarded-User", viewers=[Viewer("ada", ["mails"])])
     assert "orders" not in listed.get("/", headers={"X-Forwarded-User": "ada"}).text
     assert listed.get("/", headers={"X-Forwarded-User": "bob"}).status_code == 403
+    sent_by_both = [("X-Forwarded-User", "ada"), ("X-Forwarded-User", "bob")]
+    assert visitor.get("/", headers=sent_by_both).status_code == 403
 
 
 def test_program_names_the_viewer(visit):
@@ -170,6 +177,7 @@ def test_viewers_from_a_file():
     [
         ("ada = 1", r"must have a table for 'ada'"),
         ("[ada", "is no TOML"),
+        ("# [ada]", "names nobody"),
         ('[ada]\ntoken = "short"', "at least 16"),
         ("[ada]\ntokne = 1", "did you mean 'token'"),
         ('[ada]\nqueues = "a"', "list of patterns"),
@@ -189,6 +197,9 @@ def test_file_of_viewers_that_is_wrong(text, problem):
         ({"token": "short"}, "at least 16"),
         ({"token": TOKEN, "proxy_header": "X-User"}, "choose one"),
         ({"viewers": [Viewer("ada")]}, "need tokens"),
+        ({"viewers": [], "proxy_header": "X-User"}, "name somebody"),
+        ({"hosts": ["queues.example"]}, "other than localhost"),
+        ({"hosts": ["*"]}, "other than localhost"),
         ({"viewers": [Viewer("ada", token=TOKEN), Viewer("bob", token=TOKEN)]}, "of its own"),
         ({"hosts": "example"}, "list of names"),
         ({"write": "yes"}, "write"),

@@ -145,6 +145,8 @@ def test_every_action_is_logged_with_who_did_it(full, visit, caplog):
     assert (killed.viewer, killed.action, killed.queue, killed.client) == ("ada", "kill", "orders", "10.0.0.7")
     assert "failed: " in failed.outcome
     assert "\x1b" not in str(failed.fields)
+    visitor.submit("/", "/do/kill", queue="orders", **{"x\nadmin: redrive": "1"})
+    assert len(caplog.messages[-1].splitlines()) == 1
     assert TOKEN not in caplog.text
 
 
