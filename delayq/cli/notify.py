@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -106,7 +107,7 @@ def notify(ctx: click.Context, /, queue: str, **options: Any) -> Exit:
     from delayq.broker.calls import Calls
     from delayq.broker.keys import Keys
     from delayq.notify.notices import NoticeKind
-    from delayq.notify.notifier import Notifier
+    from delayq.notify.notifier import Notifier, Sink
     from delayq.notify.watch import Watched
 
     session: Session = ctx.obj
@@ -119,7 +120,8 @@ def notify(ctx: click.Context, /, queue: str, **options: Any) -> Exit:
     calls = Calls(Keys.of(session.prefix, queue))
     try:
         session.check_queue_exists(queue)
-        notifier = Notifier(session.executor, calls, options["name"], watched, [sink.hand_on for sink in sinks])
+        receivers = [Sink(name, one.hand_on) for name, one in sinks.items()]
+        notifier = Notifier(session.executor, calls, options["name"], watched, receivers)
         if options["once"]:
             notifier.turn()
             notifier.raise_if_failed()
@@ -129,8 +131,8 @@ def notify(ctx: click.Context, /, queue: str, **options: Any) -> Exit:
                 notifier.run(lambda seconds: _wait(stopped, seconds), every / 1000)
             log.info("stopped")
     finally:
-        for sink in sinks:
-            sink.close()
+        for one in sinks.values():
+            one.close()
     return Exit.OK
 
 
@@ -144,8 +146,8 @@ def _wait(stopped: threading.Event, seconds: float) -> bool:
     return stopped.is_set()
 
 
-def _sinks(ctx: click.Context, options: dict[str, Any]) -> Sequence[Adapter]:
-    """Return where notices go: for mails one sink for each recipient, so that nobody waits for another's address."""
+def _sinks(ctx: click.Context, options: dict[str, Any]) -> Mapping[str, Adapter]:
+    """Return where notices go, by name: for mails each recipient, so that nobody waits for another's address."""
     on_command_line = click.core.ParameterSource.COMMANDLINE
     explicit = [name for name in ctx.params if ctx.get_parameter_source(name) is on_command_line]
     options["smtp_subject"] = options["smtp_subject"] or TEXT
@@ -154,6 +156,8 @@ def _sinks(ctx: click.Context, options: dict[str, Any]) -> Sequence[Adapter]:
         options["webhook_text"] = options["webhook_text"] or TEXT
     if error := find_sink_error(options["deliver"], options, explicit):
         raise click.UsageError(error, ctx)
-    if options["deliver"] != "smtp":
-        return [make_adapter(options, ())]
-    return [make_adapter({**options, "smtp_to": [one]}, ()) for one in options["smtp_to"]]
+    if options["deliver"] == "smtp":
+        return {f"smtp {one}": make_adapter({**options, "smtp_to": [one]}, ()) for one in options["smtp_to"]}
+    url = options["webhook_url"] if options["deliver"] == "webhook" else ""
+    place = f" {blake2b(url.encode(), digest_size=4).hexdigest()}" if url else ""  # a URL may have a secret in it
+    return {f"{options['deliver']}{place}": make_adapter(options, ())}

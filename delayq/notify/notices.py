@@ -7,6 +7,7 @@ delivered again is the same, with the same id. No payload is in it: errors are k
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -21,6 +22,8 @@ from delayq.times import from_millis
 MAX_TOPICS = 200
 """Topics that are told apart; what is beyond goes into one more for each kind."""
 OTHERS = "others"
+MAX_OUTBOX = 500
+"""Notices that wait for sinks which fail; of more, the oldest that another sink has taken is given up."""
 
 
 class NoticeKind(StrEnum):
@@ -67,8 +70,8 @@ class Pending(msgspec.Struct):
     last: int
     sample: str = ""
     attempts: int = 0
-    taken: int = 0
-    """How many sinks have taken it."""
+    taken: list[str] = msgspec.field(default_factory=list)
+    """The names of the sinks that have taken it."""
 
 
 class NotifierState(msgspec.Struct):
@@ -114,7 +117,7 @@ class NotifierState(msgspec.Struct):
 
     def fill_outbox(self, queue: str, now: int, collapse: int) -> None:
         """Put into the outbox what is to be told at a time (ms): of each topic one notice in `collapse` ms at most."""
-        waiting = {one.topic for one in self.outbox}
+        waiting = {one.topic for one in self.outbox if not one.taken}
         for name, topic in list(self.topics.items()):
             if name in waiting or now - topic.told < collapse:
                 continue
@@ -126,6 +129,15 @@ class NotifierState(msgspec.Struct):
             first, last = topic.first or topic.told, topic.last if topic.count else now
             self.outbox.append(Pending(id, name, now, topic.count, text, first, last, topic.sample))
             topic.told, topic.count, topic.first, topic.last = now, 0, 0, 0
+
+    def forget(self, sinks: Collection[str]) -> list[Pending]:
+        """Forget the notices that all these sinks have taken; returns those that it gives up: there are too many."""
+        for one in self.outbox:
+            one.taken = [name for name in one.taken if name in sinks]
+        self.outbox = [one for one in self.outbox if len(one.taken) < len(sinks)]
+        given_up = [one for one in self.outbox if one.taken][: max(0, len(self.outbox) - MAX_OUTBOX)]
+        self.outbox = [one for one in self.outbox if one not in given_up]
+        return given_up
 
 
 def read_state(stored: bytes) -> NotifierState:

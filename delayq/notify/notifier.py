@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from delayq.backoff import Backoff
 from delayq.broker.calls import Calls
@@ -12,7 +12,7 @@ from delayq.broker.keys import check_name
 from delayq.broker.notifier_calls import is_listed, keep_notifier, read_notifier
 from delayq.broker.transport.operation import Operation
 from delayq.errors import DelayqError, UnavailableError
-from delayq.notify.notices import Notice, NotifierState, read_state
+from delayq.notify.notices import Notice, NotifierState, Pending, read_state
 from delayq.notify.watch import Watched, begin, look
 from delayq.outcomes import Reject, Retry, StopWorker
 from delayq.text import pluralize
@@ -26,15 +26,30 @@ log = logging.getLogger("delayq.notify")
 BACKOFF = Backoff.exponential("5s", max="5m", jitter=0.2)
 """Waits after deliveries that have failed; what is to be delivered is kept as long as it takes."""
 
-Sink = Callable[[Any], None]
-"""Takes a notice; raises `Retry` or `Reject` if it does not, and `StopWorker` if it never will."""
 
+class Sink:
+    """Where notices go: a name, which stays the same over restarts, and what takes a notice.
 
-class _Failure(NamedTuple):
-    """Why a notice was not delivered, and for how many seconds to wait."""
+    `take` raises `Retry` or `Reject` if it does not, and `StopWorker` if it never will.
+    """
 
-    reason: str
-    wait: float
+    def __init__(self, name: str, take: Callable[[Any], None]) -> None:
+        """It has not failed yet."""
+        self.name, self.take = name, take
+        self.failures = 0
+        """Failures since it last took a notice."""
+        self.reason = ""
+        """Why it failed last, '' once it takes notices again."""
+        self.try_at = 0.0
+        """When to try again, in monotonic seconds."""
+
+    def failed(self, reason: str, delay: int | None, now: float) -> None:
+        """Note a failure, and wait for `delay` ms or for the next step of the backoff."""
+        self.failures += 1
+        wait = (BACKOFF.delay(self.failures) if delay is None else delay) / 1000
+        self.reason, self.try_at = reason, now + wait
+        text = "%s did not take a notice, attempt %d: %s; trying again in %.0f s"
+        log.warning(text, self.name, self.failures, reason, wait)
 
 
 class Notifier:
@@ -48,9 +63,6 @@ class Notifier:
         """Nothing is read yet."""
         self._executor, self._calls, self._name = executor, calls, check_name(name, "the name of a notifier")
         self._watched, self._sinks = watched, sinks
-        self._try_at = 0.0
-        self._failures = self._reported = 0
-        self._failure: _Failure | None = None
         self._left = 0
         self._away = self._removed = False
 
@@ -60,11 +72,9 @@ class Notifier:
         Raises `DelayqError` if a sink never takes anything, and any error of Redis but that it is away.
         """
         self.turn(wait)  # at the start an error is one
-        self._report()
         while not wait(every):
             try:
                 self.turn(wait)
-                self._report()
             except UnavailableError as error:
                 if not self._away:
                     log.warning("%s; the notifier goes on once Redis is back", error)
@@ -72,30 +82,31 @@ class Notifier:
             else:
                 self._away = False
 
-    def _report(self) -> None:
-        if self._failure is not None and self._failures != self._reported:
-            text = "a notice could not be delivered, attempt %d: %s; trying again in %.0f s"
-            log.warning(text, self._failures, self._failure.reason, self._failure.wait)
-        self._reported = self._failures
-
     def turn(self, wait: Callable[[float], bool] = lambda _: False) -> None:
-        """Look once, and deliver what is to be told now."""
+        """Look once, and deliver what is to be told now: to each sink in order, whatever becomes of the others."""
         state = self._executor.perform(self._look())
-        while state.outbox and monotonic() >= self._try_at and not wait(0):
-            self._failure = self._deliver(state)
-            if self._failure is None:
-                self._failures = 0
-            else:
-                self._failures += 1
-                self._try_at = monotonic() + self._failure.wait
-            self._executor.call(keep_notifier(self._calls.keys, self._name, state.encode()))
+        for sink in self._sinks:
+            for pending in [one for one in state.outbox if sink.name not in one.taken]:
+                if monotonic() < sink.try_at or wait(0):
+                    break
+                is_taken = self._deliver(sink, pending)
+                self._forget(state)
+                self._executor.call(keep_notifier(self._calls.keys, self._name, state.encode()))
+                if not is_taken:
+                    break
         self._left = len(state.outbox)
+
+    def _forget(self, state: NotifierState) -> None:
+        """Forget what all sinks have taken."""
+        for one in state.forget([sink.name for sink in self._sinks]):
+            log.error("gave up notice %s, which not every sink has taken: %s", one.id, one.text, extra={"id": one.id})
 
     def raise_if_failed(self) -> None:
         """Raise `DelayqError` if notices could not be delivered."""
-        if self._left and self._failure is not None:
+        reasons = [sink.reason for sink in self._sinks if sink.reason]
+        if self._left and reasons:
             left = pluralize(self._left, "notice")
-            raise DelayqError(f"{left} could not be delivered, and wait for the next run: {self._failure.reason}")
+            raise DelayqError(f"{left} could not be delivered, and wait for the next run: {'; '.join(reasons)}")
 
     def _look(self) -> Operation[NotifierState]:
         """Read what has happened, and keep it together with what is to be told."""
@@ -109,6 +120,7 @@ class Notifier:
             yield [keep_notifier(keys, self._name, state.encode())]
         else:
             state = read_state(stored)
+            self._forget(state)  # sinks may be gone
         more, before = True, state.encode()
         while more:
             now, more = yield from look(self._calls, state, watched)
@@ -119,20 +131,18 @@ class Notifier:
                 before = after
         return state
 
-    def _deliver(self, state: NotifierState) -> _Failure | None:
-        """Give the first notice of the outbox to the next sink that does not have it; note in the state that it has."""
-        pending = state.outbox[0]
+    def _deliver(self, sink: Sink, pending: Pending) -> bool:
+        """Give a notice to a sink; returns whether it has taken it, which is noted."""
         pending.attempts += 1
         try:
-            self._sinks[pending.taken](Notice.of(self._watched.queue, pending))
+            sink.take(Notice.of(self._watched.queue, pending))
         except StopWorker as error:
             raise DelayqError(str(error)) from error
         except (Retry, Reject) as error:
             delay = getattr(error, "delay", None)
-            wait = BACKOFF.delay(self._failures + 1) if delay is None else to_millis(delay, "delay")
-            return _Failure(str(error), wait / 1000)
-        pending.taken += 1
-        if pending.taken >= len(self._sinks):
-            del state.outbox[0]
-            log.info("delivered %s", pending.id, extra={"id": pending.id})
-        return None
+            sink.failed(str(error), None if delay is None else to_millis(delay, "delay"), monotonic())
+            return False
+        pending.taken.append(sink.name)
+        sink.failures, sink.reason = 0, ""
+        log.info("delivered %s", pending.id, extra={"id": pending.id})
+        return True

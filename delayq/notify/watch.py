@@ -46,44 +46,59 @@ def look(calls: Calls, state: NotifierState, watched: Watched) -> Operation[tupl
     last: list[EventEntry]
     entries: list[EventEntry]
     counted: CountsReply
-    last, entries, counted = yield [
+    last, counted, entries = yield [
         calls.last_event(),
+        calls.counts(),  # before the events: of each death it counts, the event is read
         calls.events(state.offset + 1, limit=PAGE),
-        calls.counts(),
     ]
     if last and last[-1].offset < state.offset:  # a failover or a deletion has undone its end
         lost_end = last[-1].at <= state.at
         state.offset, state.at = (last[-1].offset, last[-1].at) if lost_end else (0, 0)
         return counted.now, not lost_end
-    _note_events(state, entries, watched.kinds)
-    dead, died = _dead(counted), _dead(counted) - state.dead
-    if died > 0 and "events" not in counted.meta and NoticeKind.DEAD in watched.kinds:
-        state.add(NoticeKind.DEAD, "", "", counted.now, count=died)
-    state.dead = dead
+    told = _note_events(state, entries, watched.kinds)
+    more = len(entries) == PAGE
+    if not more:
+        _note_untold(state, _dead(counted), told, watched.kinds, counted.now)
     _note_states(state, stats_of(counted), counted.now, watched)
-    return counted.now, len(entries) == PAGE
+    return counted.now, more
+
+
+def _note_untold(state: NotifierState, dead: int, told: int, kinds: Collection[NoticeKind], now: int) -> None:
+    """Note what has died without an event that could be read: the log was off, or is trimmed."""
+    untold = dead - state.dead
+    if untold > 0 and NoticeKind.DEAD in kinds:
+        state.add(NoticeKind.DEAD, "", "", now, count=untold)
+    # A failover lowers the total; what was told now may have died after it was read.
+    if untold > 0 or untold < -told:
+        state.dead = dead
 
 
 def _dead(counted: CountsReply) -> int:
     return int(counted.meta.get("dead", "0"))
 
 
-def _note_events(state: NotifierState, entries: Sequence[EventEntry], kinds: Collection[NoticeKind]) -> None:
+def _note_events(state: NotifierState, entries: Sequence[EventEntry], kinds: Collection[NoticeKind]) -> int:
+    """Note what has happened by the log; returns how many messages have died."""
     if not entries:
-        return
+        return 0
+    before = state.dead
     missing = entries[0].offset - state.offset - 1
     if state.offset and missing > 0 and entries[0].offset < MIN_TIME_OFFSET:
         state.add(NoticeKind.TRIMMED, "", "", entries[0].at, count=missing)
     for entry in entries:
-        if entry.kind == EventKind.DEAD and NoticeKind.DEAD in kinds:
-            _note_dead(state, entry)
+        if entry.kind == EventKind.DEAD:
+            _note_dead(state, entry, tells=NoticeKind.DEAD in kinds)
         elif entry.kind == EventKind.PAUSED and NoticeKind.PAUSED in kinds:
             _note_paused_name(state, entry)
     state.offset, state.at = entries[-1].offset, entries[-1].at
+    return state.dead - before
 
 
-def _note_dead(state: NotifierState, entry: EventEntry) -> None:
+def _note_dead(state: NotifierState, entry: EventEntry, *, tells: bool) -> None:
     columns = EventColumns.of(entry)
+    state.dead += len(columns.ids)
+    if not tells:
+        return
     for index, id in enumerate(columns.ids):
         reason, error = (
             shape_of(column[index]) if index < len(column) else "" for column in (columns.reasons, columns.errors)

@@ -6,16 +6,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+import redis
 
-from delayq import DelayqError, DelayQueue, Retry, ServerError, StopWorker, UnavailableError
+from delayq import DelayqError, DelayQueue, Reject, Retry, ServerError, StopWorker, UnavailableError
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys
 from delayq.broker.transport.executor import open_executor
 from delayq.cli.acl.grants import Role
 from delayq.cli.acl.roles import rules
 from delayq.notify import notices, notifier
-from delayq.notify.notices import NoticeKind
-from delayq.notify.notifier import Notifier
+from delayq.notify.notices import NoticeKind, read_state
+from delayq.notify.notifier import Notifier, Sink
 from delayq.notify.watch import PAGE, Watched
 from delayq.options import read_settings
 from tests.support.scripts import without_gaps
@@ -47,9 +48,13 @@ class Bench:
         if url:
             self._executors.append(open_executor({"url": url}, read_settings({})))
         calls = Calls(KEYS, clock=lambda: self.now)
-        return Notifier(
-            self._executors[-1], calls, "ops", Watched("delayq", "jobs", kinds, 60_000, HOUR), sinks or [self.take]
-        )
+        receivers = [Sink(f"sink {n}", take) for n, take in enumerate(sinks or [self.take])]
+        return self.notifier(*receivers, calls=calls, kinds=kinds)
+
+    def notifier(self, *sinks: Sink, calls: Calls | None = None, kinds: Any = tuple(NoticeKind)) -> Notifier:
+        """Return a notifier with these sinks."""
+        calls = calls or Calls(KEYS, clock=lambda: self.now)
+        return Notifier(self._executors[-1], calls, "ops", Watched("delayq", "jobs", kinds, 60_000, HOUR), sinks)
 
     def turn(self, *, later: int = 0, **options: Any) -> list[str]:
         """Look after some milliseconds, and return the texts that were told."""
@@ -263,6 +268,88 @@ def test_a_sink_that_has_a_notice_does_not_get_it_again_for_another(queue, bench
     bench.made(other.append, bench.take).turn()
     assert [notice.id for notice in other] == [notice.id for notice in bench.told]
     assert len(other) == 1
+
+
+class Receiver(Sink):
+    """Notes what it gets, or fails."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, self.note)
+        self.told: list[str] = []
+        self.fails: Exception | None = None
+
+    def note(self, notice: Any) -> None:
+        if self.fails is not None:
+            raise self.fails
+        self.told.append(notice.payload["text"])
+
+
+@pytest.mark.parametrize("first", ["good", "bad"])
+@pytest.mark.parametrize("error", [Retry("busy"), Reject("550 user unknown")], ids=["retry", "reject"])
+def test_a_sink_that_fails_holds_up_no_other(queue, bench, first, error, caplog):
+    good, bad = Receiver("good"), Receiver("bad")
+    running = bench.notifier(*((good, bad) if first == "good" else (bad, good)))
+    running.turn()
+    bad.fails = error
+    for hour in range(3):
+        die(queue, "a")
+        bench.now += HOUR
+        bench.local += 1
+        running.turn()
+        assert len(good.told) == hour + 1
+    assert caplog.text.count("bad did not take a notice, attempt") == 1  # it waits
+    bad.fails, bench.local = None, 1e6
+    running.turn()
+    assert bad.told == good.told
+    assert good.told[0] == "jobs: 1 message moved to the dead letter: a"
+    running.raise_if_failed()
+
+
+def test_each_sink_gets_what_it_has_not_taken_after_others_came_and_went(queue, bench):
+    good, bad, new = Receiver("good"), Receiver("bad"), Receiver("new")
+    bench.notifier(bad, good).turn()
+    die(queue, "a")
+    bad.fails = Reject("550 user unknown")
+    bench.notifier(bad, good).turn()
+    bench.notifier(new, good).turn()
+    assert new.told == good.told == ["jobs: 1 message moved to the dead letter: a"]
+    bench.notifier(good).turn()
+    assert read_state(bench._executors[0].client.hget(KEYS.notifiers, "ops")).outbox == []
+    bad.fails = None
+    bench.notifier(bad, good).turn()
+    assert bad.told == []
+
+
+def test_notices_for_a_sink_that_fails_for_ever_are_bounded(queue, bench, monkeypatch, caplog):
+    monkeypatch.setattr(notices, "MAX_OUTBOX", 3)
+    good, bad = Receiver("good"), Receiver("bad")
+    bad.fails = Retry("busy")
+    running = bench.notifier(good, bad)
+    running.turn()
+    for _ in range(5):
+        die(queue, "a")
+        bench.now += HOUR
+        running.turn()
+    assert len(good.told) == 5
+    assert caplog.text.count("gave up notice jobs.dead.") == 2
+    bad.fails, bench.local = None, 1e6
+    running.turn()
+    assert bad.told == good.told[2:]
+
+
+def test_deaths_without_an_event_are_told_though_the_log_is_on_again(queue, bench, redis_url):
+    bench.turn()
+    redis.Redis.from_url(redis_url).hdel(KEYS.meta, "events")
+    die(queue, "a", "b")
+    with DelayQueue("jobs", url=redis_url, events=True) as again:
+        again.open()
+        die(again, "c")
+        told = bench.turn()
+    assert sorted(told) == [
+        "jobs: 1 message moved to the dead letter: c",
+        "jobs: 2 messages moved to the dead letter",
+    ]
+    assert bench.turn(later=HOUR) == []
 
 
 def test_a_sink_that_takes_nothing_ever_ends_the_notifier(queue, bench):
