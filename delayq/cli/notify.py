@@ -87,10 +87,10 @@ class _Kinds(ParamType):
 @log_options
 @click.pass_context
 def notify(ctx: click.Context, /, queue: str, **options: Any) -> Exit:
-    r"""Tell people what goes wrong in QUEUE: by webhook, by mail, or as JSON lines.
+    """Tell people what goes wrong in QUEUE: by webhook, by mail, or as JSON lines.
 
     \b
-    dead    messages have moved to the dead letter: one topic for each reason and error
+    dead    messages have moved to the dead letter; a topic for each error
     late    a due message has waited for longer than --max-lag
     paused  the queue is paused; with the event log on, also a name
     silent  messages are due, and nobody consumes
@@ -103,7 +103,7 @@ def notify(ctx: click.Context, /, queue: str, **options: Any) -> Exit:
     told apart by their errors. SIGTERM or SIGINT (Ctrl-C) stops it. It needs the role notifier.
 
     Exit code 1 with --once if a notice could not be delivered: it is kept for the next run.
-    """
+    """  # noqa: D301 - the escape is one
     from delayq.broker.calls import Calls
     from delayq.broker.keys import Keys
     from delayq.notify.notices import NoticeKind

@@ -40,7 +40,7 @@ def rekey(target: str, *, as_json: bool) -> None:
     text = f"rekeyed {done.rekeyed:,}, {done.already:,} already, {done.left:,} left{rest}"
     print_result({"queue": queue.name, **json_fields(done)}, text, as_json=as_json)
     if done.missing:
-        raise CommandError(f"keys that are not there: {', '.join(done.missing)}", Exit.UNHEALTHY)
+        raise CommandError(f"missing keys: {', '.join(done.missing)}", Exit.UNHEALTHY)
 
 
 def _rekey(queue: DelayQueue[Any]) -> Rekeyed:

@@ -51,15 +51,15 @@ def _pause(queue: DelayQueue[Any], fields: Fields) -> Done:
 
 def _cancel(queue: DelayQueue[Any], fields: Fields) -> Done:
     outcome = queue.cancel(fields["id"], running=bool(fields.get("running")))
-    return Done(f"Cancel: {outcome}.", "/message", "id")
+    return Done(f"{fields['id']}: {outcome}.", "/message", "id")
 
 
 def _kill(queue: DelayQueue[Any], fields: Fields) -> Done:
-    return Done(f"Kill: {queue.kill(fields['id'])}.", "/message", "id")
+    return Done(f"{fields['id']}: {queue.kill(fields['id'])}.", "/message", "id")
 
 
 def _reschedule(queue: DelayQueue[Any], fields: Fields) -> Done:
-    return Done(f"Reschedule: {queue.reschedule(fields['id'], fields['delay'])}.", "/message", "id")
+    return Done(f"{fields['id']}: {queue.reschedule(fields['id'], fields['delay'])}.", "/message", "id")
 
 
 def _redrive(queue: DelayQueue[Any], fields: Fields) -> Done:
@@ -146,6 +146,7 @@ def _checked(request: Request, site: Site, fields: Fields, token: str | None) ->
         text = error.detail if isinstance(error, HTTPException) else str(error)
         _log(request, viewer, action, fields, f"failed: {text}")
         raise
+    site.live.forget()
     _log(request, viewer, action, fields, done.note)
     about = {done.about: fields[done.about]} if done.about else {}
     return site.done(request, f"{done.page}{query(queue=queue.name, **about)}", done.note)

@@ -52,6 +52,12 @@ class LiveFigures:
         self._latest: LiveReading | None = None
         self._next: asyncio.Future[None] | None = None
         self._interval = EVERY
+        self._changes = 0
+
+    def forget(self) -> None:
+        """Show nobody what was read before: an action has changed a queue."""
+        self._changes += 1
+        self._latest = None
 
     def snapshot(self) -> Snapshot:
         """Read all queues for a page; while somebody watches, take what was read for them."""
@@ -82,6 +88,7 @@ class LiveFigures:
 
     async def _read(self) -> None:
         while self._watchers:
+            changes = self._changes
             try:
                 snapshot = await run_in_threadpool(self._source.snapshot)
                 self._interval = max(EVERY, len(snapshot.queues) / MAX_QUEUES)
@@ -91,6 +98,9 @@ class LiveFigures:
             except Exception:  # else those who watch would wait for ever
                 log.exception("the figures cannot be read")
                 self._latest = LiveReading(None)
+            if changes != self._changes:  # an action came meanwhile
+                self._latest = None
+                continue
             told, self._next = self._next, asyncio.get_running_loop().create_future()
             if told is not None and not told.done():
                 told.set_result(None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
@@ -13,7 +12,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from delayq.errors import ConfigurationError, DelayqError, NoReplyError
 from delayq.web.access import Access
-from delayq.web.queue_source import QueueSource, Snapshot
+from delayq.web.live_figures import LiveFigures
+from delayq.web.queue_source import QueueSource
 from delayq.web.rendering import make_environment
 from delayq.web.viewers import Viewer
 
@@ -28,16 +28,14 @@ MAX_NOTE = 300
 class Site:
     """The parts of one dashboard."""
 
-    def __init__(
-        self, source: QueueSource, access: Access, *, write: bool, shown: Viewer, snapshot: Callable[[], Snapshot]
-    ) -> None:
+    def __init__(self, source: QueueSource, access: Access, *, write: bool, shown: Viewer, live: LiveFigures) -> None:
         """Show the queues of `source` that `shown` sees; act on them if `write`.
 
-        `snapshot` reads them all, or has just done so.
+        `live` reads the figures of them all, or has just done so.
         """
         self.source = source
         self.access = access
-        self.snapshot = snapshot
+        self.live = live
         self._write = write
         self._shown = shown
         self._templates = make_environment()

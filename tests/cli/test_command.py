@@ -45,6 +45,7 @@ def test_every_command_has_help(cli, verb):
     assert f"Usage: delayq {verb}" in ended.out
     assert "--help" in ended.out
     assert [line for line in ended.out.splitlines() if len(line) > 80] == []
+    assert "\\" not in ended.out.replace("MODULE\\", "")
 
 
 def test_help_imports_neither_redis_nor_rich():

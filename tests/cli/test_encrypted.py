@@ -150,7 +150,7 @@ def test_rekey_says_what_it_has_done(cli, queue, rekeying):
 
 def test_rekey_without_the_old_key_changes_nothing(cli, queue, rekeying):
     lost = cli("rekey", f"{rekeying}:lost")
-    assert (lost.code, lost.line) == (4, "keys that are not there: 2026")
+    assert (lost.code, lost.line) == (4, "missing keys: 2026")
     assert queue.get("waits").payload == {"card": 4111}
 
 

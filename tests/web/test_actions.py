@@ -32,15 +32,13 @@ def test_pause_and_resume(full, visitor):
 def test_reschedule_cancel_and_kill(full, visitor):
     page = "/message?queue=orders&id=waits"
     before = full.get("waits").due
-    assert "Reschedule: rescheduled" in text_of(
-        visitor.submit(page, "/do/reschedule", queue="orders", id="waits", delay="5h")
-    )
+    assert "rescheduled." in text_of(visitor.submit(page, "/do/reschedule", queue="orders", id="waits", delay="5h"))
     assert (full.get("waits").due - before).total_seconds() > 3 * 3600
     killed = visitor.submit(page, "/do/kill", queue="orders", id="waits")
-    assert "Kill: killed" in text_of(killed)
+    assert ": killed." in text_of(killed)
     assert "dead" in text_of(killed)
     assert (full.get("waits").state, full.get("waits").reason) == (State.DEAD, "killed")
-    assert "Cancel: cancelled" in text_of(visitor.submit(page, "/do/cancel", queue="orders", id="failed"))
+    assert "failed: cancelled." in text_of(visitor.submit(page, "/do/cancel", queue="orders", id="failed"))
     assert full.get("failed") is None
 
 
@@ -50,7 +48,7 @@ def test_cancel_what_runs(queue, visitor):
         page = "/message?queue=orders&id=runs"
         assert "Ask it to stop" in visitor.get(page).text
         stopped = visitor.submit(page, "/do/cancel", queue="orders", id="runs", running="yes")
-        assert "Cancel: stopping" in text_of(stopped)
+        assert ": stopping." in text_of(stopped)
         assert "cancel requested" in text_of(stopped)
         message.ack()
 
@@ -141,7 +139,7 @@ def test_every_action_is_logged_with_who_did_it(full, visit, caplog):
     visitor.submit("/", "/do/kill", queue="orders", id="waits")
     visitor.submit("/", "/do/reschedule", queue="orders", id="failed", delay="\x1b[31mx")
     killed, failed = [record for record in caplog.records if record.name == "delayq.audit"]
-    assert killed.getMessage() == "ada: kill queue=orders id=waits: Kill: killed."
+    assert killed.getMessage() == "ada: kill queue=orders id=waits: waits: killed."
     assert (killed.viewer, killed.action, killed.queue, killed.client) == ("ada", "kill", "orders", "10.0.0.7")
     assert "failed: " in failed.outcome
     assert "\x1b" not in str(failed.fields)

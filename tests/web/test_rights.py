@@ -63,7 +63,7 @@ def test_admin_may_act(full, as_role):
     full.preload()
     visitor = as_role(Role.ADMIN)
     page = "/message?queue=orders&id=waits"
-    assert "Kill: killed" in text_of(visitor.submit(page, "/do/kill", queue="orders", id="waits"))
+    assert "waits: killed" in text_of(visitor.submit(page, "/do/kill", queue="orders", id="waits"))
     assert "Sent 3 messages" in text_of(visitor.submit("/dead?queue=orders", "/do/redrive", queue="orders", all="yes"))
     assert "Paused" in text_of(visitor.submit("/queue?queue=orders", "/do/pause", queue="orders"))
     limited = visitor.submit("/limits?queue=orders", "/do/limit", queue="orders", name="mail", running="2")
