@@ -20,8 +20,8 @@ from delayq.queue.whole_calls import every_status
 
 PAGE = 250
 """Texts that one call reads, at most."""
-PARTS = ("schedule_specs", "dead_messages", "successors", "messages", "dead_messages")
-"""In the order in which payloads move, so that none is missed that is fired, redriven, moved on or dies meanwhile."""
+PARTS = ("successors", "messages", "dead_messages", "schedule_specs")
+"""In the order in which messages move, so that none is missed that a worker moves on meanwhile."""
 _SUCCESSOR = re.compile(rb"[0-9]+ [0-9]+ ([0-9]+) ([0-9]+)\n")
 
 
@@ -47,8 +47,8 @@ def rekey(context: QueueContext, codec: Any) -> Operation[Rekeyed]:
         raise ConfigurationError("rekey needs a queue that encrypts: codec=Encrypted(keys)")
     counts = dict.fromkeys(("rekeyed", "already", "left", "unreadable"), 0)
     missing: dict[str, None] = {}
-    for number, part in enumerate(PARTS):
-        cursor, before = "0", dict(counts)
+    for part in PARTS:
+        cursor = "0"
         while True:
             (page,) = yield [context.calls.rekey_page(part, cursor=cursor, limit=PAGE, head=codec.head)]
             counts["already"] += page.already
@@ -73,10 +73,6 @@ def rekey(context: QueueContext, codec: Any) -> Operation[Rekeyed]:
             cursor = page.cursor
             if cursor == "0":
                 break
-        if part in PARTS[number + 1 :]:  # it is read again then, and what has the key now is not to count as `already`
-            done = counts["rekeyed"] - before["rekeyed"]
-            counts = {**before, "rekeyed": counts["rekeyed"], "already": before["already"] - done}
-    counts["already"] = max(0, counts["already"])
     return Rekeyed(**counts, missing=tuple(missing))
 
 

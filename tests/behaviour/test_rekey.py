@@ -6,9 +6,8 @@ import pytest
 
 from delayq import ConfigurationError, DelayQueue, Encrypted, NewMessage, Rekeyed
 from delayq.privacy.encrypted import QueueCipher
-from delayq.queue.rekeying import PAGE, PARTS
+from delayq.queue.rekeying import PAGE
 from tests.behaviour.places import everywhere
-from tests.support.faces import Blocking
 from tests.support.waiting import wait_until
 
 OLD, NEW = bytes(16), bytes(range(32))
@@ -40,34 +39,6 @@ def test_everything_but_what_runs_has_the_first_key(open_queue):
     assert runs.ack()
     assert (after.get("runs").payload, after.get("runs").headers) == ("follows", {"a": "b"})
     assert both.rekey() == Rekeyed(0, 4, 0, 0, ())
-
-
-MOVES = {
-    "redriven": lambda queue: queue.dead.redrive(all=True),
-    "killed": lambda queue: queue.kill("waits"),
-    "fired": lambda queue: queue.schedules.run_now("s"),
-}
-
-
-@pytest.mark.parametrize("face", [Blocking], ids=["blocking"], indirect=True)  # a call within another
-@pytest.mark.parametrize("move", MOVES)
-@pytest.mark.parametrize("page", range(len(PARTS)))
-def test_what_moves_between_two_pages_is_not_missed(open_queue, monkeypatch, move, page):
-    assert one_of_each(open_queue).ack()
-    both, after, other = open_queue(codec=BOTH), open_queue(codec=AFTER), open_queue(codec="bytes")
-    read, pages = type(both._context.calls).rekey_page, []
-
-    def read_and_move(calls, part, **options):
-        if len(pages) == page:
-            MOVES[move](other)
-        pages.append(part)
-        return read(calls, part, **options)
-
-    monkeypatch.setattr(type(both._context.calls), "rekey_page", read_and_move)
-    assert both.rekey().unreadable == 0
-    assert tuple(pages) == PARTS
-    monkeypatch.undo()
-    assert (after.rekey().rekeyed, after.rekey().unreadable) == (0, 0)
 
 
 def test_schedules_that_are_declared_again_stay_unchanged(open_queue):
