@@ -252,6 +252,12 @@ def codec_of_queue(codec: Codec, queue: str) -> Codec:
     return bind(queue) if callable(bind) else codec
 
 
+def codec_of_results(codec: Codec) -> Codec:
+    """Return the codec for results and progress: the same one, unless it tells them from payloads."""
+    bind = getattr(codec, "for_results", None)
+    return bind() if callable(bind) else codec
+
+
 def stable_encode(codec: Codec) -> Callable[[Any], bytes]:
     """Return the `encode` of a codec that makes equal bytes of equal payloads, for what is compared as stored."""
     stable: Callable[[Any], bytes] = getattr(codec, "encode_stable", codec.encode)

@@ -50,8 +50,6 @@ def sealed(payloads: dict[str, bytes], queue: Any, app: str | None) -> dict[str,
         found = queue.get(which) or queue.get(which.rpartition(":")[0] or which)
         if found is not None and is_encrypted(found.payload):
             raise click.UsageError(f"{which} is encrypted: give --app MODULE:QUEUE, which has the keys")
-        if found is not None:
-            break  # so the others are not, either
     return payloads
 
 

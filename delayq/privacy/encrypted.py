@@ -90,6 +90,11 @@ class QueueCipher:
         name = self._name if self._fixed else queue.encode("utf-8", "surrogatepass")
         return QueueCipher(self._ciphers, self._secret, self._inner, name, fixed=self._fixed, plain=self._plain)
 
+    def for_results(self) -> QueueCipher:
+        """Return the codec of results and progress, which are no payloads: neither decodes the other."""
+        name = self._name + b"\0results"
+        return QueueCipher(self._ciphers, self._secret, self._inner, name, fixed=self._fixed, plain=self._plain)
+
     def encode(self, payload: Any) -> bytes:
         """Return the payload encoded and encrypted; equal payloads become different bytes."""
         plain, nonce = self._encode_plain(payload), urandom(NONCE)

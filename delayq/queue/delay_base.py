@@ -11,7 +11,7 @@ from delayq.broker.context import QueueContext
 from delayq.broker.keys import Keys
 from delayq.broker.results import ResultCodec
 from delayq.broker.transport.operation import Operation
-from delayq.codec import find_codec
+from delayq.codec import codec_of_results, find_codec
 from delayq.errors import ConfigurationError, PayloadError
 from delayq.queue.base import M, QueueBase, R, T
 from delayq.queue.handlers import MISSING
@@ -31,7 +31,7 @@ class DelayBase(QueueBase[T, M]):
 
     def _make_context(self) -> QueueContext:
         settings, codec = self.settings, find_codec(self._options.get("codec", "json"), None, self.name)
-        results = ResultCodec(codec, settings.max_result, keeps_text=settings.policy.keeps_text)
+        results = ResultCodec(codec_of_results(codec), settings.max_result, keeps_text=settings.policy.keeps_text)
         return QueueContext(self._make_calls(), self.settings, self._codec.decode, self.name, results)
 
     def _make_calls(self) -> Calls:

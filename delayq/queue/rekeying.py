@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from delayq.broker.context import QueueContext
+from delayq.broker.replies import CountsReply
 from delayq.broker.requests import ScriptCall
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, UndecodableError
@@ -20,8 +21,8 @@ from delayq.queue.whole_calls import every_status
 
 PAGE = 250
 """Texts that one call reads, at most."""
-PARTS = ("successors", "messages", "dead_messages", "schedule_specs")
-"""In the order in which messages move, so that none is missed that a worker moves on meanwhile."""
+PARTS = ("schedule_specs", "successors", "messages", "dead_messages")
+"""In the order in which payloads move: schedules fire, successors follow, messages die. Only a redrive moves back."""
 _SUCCESSOR = re.compile(rb"[0-9]+ [0-9]+ ([0-9]+) ([0-9]+)\n")
 
 
@@ -34,7 +35,7 @@ class Rekeyed:
     already: int
     """Encrypted with it before; while the queue grows or shrinks, one may be counted twice."""
     left: int
-    """Changed, settled or being processed meanwhile: left as they are."""
+    """Changed, settled or being processed meanwhile: left as they are; or redriven, and so perhaps missed."""
     unreadable: int
     """Cut, changed, of another queue, not encrypted, or encrypted with a key that is not there: left as they are."""
     missing: tuple[str, ...]
@@ -42,11 +43,16 @@ class Rekeyed:
 
 
 def rekey(context: QueueContext, codec: Any) -> Operation[Rekeyed]:
-    """Read all stored payloads, page by page, and replace those that have another key."""
+    """Read all stored payloads, page by page, and replace those that have another key.
+
+    What moves meanwhile is in a part that is read later, or counted as left. So when nothing is rekeyed, left or
+    unreadable, every payload has the first key.
+    """
     if not isinstance(codec, QueueCipher):
         raise ConfigurationError("rekey needs a queue that encrypts: codec=Encrypted(keys)")
     counts = dict.fromkeys(("rekeyed", "already", "left", "unreadable"), 0)
     missing: dict[str, None] = {}
+    (begun,) = yield [context.calls.counts()]
     for part in PARTS:
         cursor = "0"
         while True:
@@ -73,7 +79,14 @@ def rekey(context: QueueContext, codec: Any) -> Operation[Rekeyed]:
             cursor = page.cursor
             if cursor == "0":
                 break
+    (ended,) = yield [context.calls.counts()]
+    counts["left"] += abs(_redriven(ended) - _redriven(begun))
     return Rekeyed(**counts, missing=tuple(missing))
+
+
+def _redriven(counted: CountsReply) -> int:
+    """Return how many messages have ever been redriven."""
+    return int(counted.meta.get("redriven", 0))
 
 
 def _call(context: QueueContext, part: str, rows: Sequence[tuple[str, bytes, bytes]], _: str) -> ScriptCall[str]:

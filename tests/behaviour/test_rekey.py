@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import pytest
 
 from delayq import ConfigurationError, DelayQueue, Encrypted, NewMessage, Rekeyed
 from delayq.privacy.encrypted import QueueCipher
-from delayq.queue.rekeying import PAGE
+from delayq.queue.rekeying import PAGE, PARTS
 from tests.behaviour.places import everywhere
 from tests.support.waiting import wait_until
 
@@ -39,6 +41,110 @@ def test_everything_but_what_runs_has_the_first_key(open_queue):
     assert runs.ack()
     assert (after.get("runs").payload, after.get("runs").headers) == ("follows", {"a": "b"})
     assert both.rekey() == Rekeyed(0, 4, 0, 0, ())
+
+
+@pytest.fixture
+def several(url):
+    """The same queue with the old key, with both, with the new one and without."""
+    codecs = (BEFORE, BOTH, AFTER, "bytes")
+    with ExitStack() as opened:
+        yield [opened.enter_context(DelayQueue("reminders", url=url, codec=codec)) for codec in codecs]
+
+
+def held(before, _):
+    before.send_delay_msg("old", id="m", retries=1)
+    (message,) = before.lease(n=1)
+    return message
+
+
+def dead(before, _):
+    assert held(before, _).reject("no")
+
+
+def waiting(before, _):
+    before.send_delay_msg("old", "1h", id="m")
+
+
+def scheduled(before, _):
+    before.schedules.add("s", every="1h", payload="old")
+
+
+def followed(before, both):
+    """Only what follows has the old key."""
+    both.send_delay_msg("new", id="m")
+    (message,) = both.lease(n=1)
+    before.send_delay_msg("old", "1h", id="m", replace="after")
+    return message
+
+
+def redrive(other, _):
+    other.dead.redrive(all=True)
+
+
+def kill(other, _):
+    other.kill("m")
+
+
+def reject(_, message):
+    message.reject("no")
+
+
+MOVES = {
+    "redriven": (dead, [redrive]),
+    "redriven and dead again": (dead, [redrive, kill]),
+    "killed": (waiting, [kill]),
+    "killed and redriven": (waiting, [kill, redrive]),
+    "fired": (scheduled, [lambda queue, _: queue.schedules.run_now("s")]),
+    "fired, and its schedule removed": (
+        scheduled,
+        [lambda queue, _: queue.schedules.run_now("s"), lambda queue, _: queue.schedules.remove("s")],
+    ),
+    "failed": (held, [lambda _, message: message.nack()]),
+    "died": (held, [reject]),
+    "died and redriven": (held, [reject, redrive]),
+    "followed": (followed, [lambda _, message: message.ack()]),
+    "followed and killed": (followed, [lambda _, message: message.ack(), kill]),
+}
+
+
+@pytest.mark.parametrize("page", range(len(PARTS)))
+@pytest.mark.parametrize("move", MOVES)
+def test_what_moves_between_two_pages_is_rekeyed_or_counted_as_left(several, monkeypatch, move, page):
+    before, both, after, other = several
+    prepare, moves = MOVES[move]
+    message = prepare(before, both)
+    read, pages = type(both._context.calls).rekey_page, []
+
+    def move_and_read(calls, part, **options):
+        if page <= len(pages) < page + len(moves):
+            moves[len(pages) - page](other, message)
+        pages.append(part)
+        return read(calls, part, **options)
+
+    monkeypatch.setattr(type(both._context.calls), "rekey_page", move_and_read)
+    done = both.rekey()
+    assert tuple(pages) == PARTS
+    monkeypatch.undo()
+    assert done.unreadable == 0
+    assert done.left or after.rekey().unreadable == 0
+
+
+@pytest.mark.parametrize("change", [{"labels": ["x"]}, {"every": "2h"}], ids=str)
+def test_a_change_of_a_schedule_does_not_bring_back_what_it_has_read(several, monkeypatch, change):
+    before, both, after, other = several
+    before.schedules.add("s", every="1h", payload="fires")
+    put, acts = type(other._context.calls).schedule_put, [both.rekey]
+
+    def rekey_and_put(calls, *args, **options):
+        call = put(calls, *args, **options)
+        if acts:
+            acts.pop()()
+        return call
+
+    monkeypatch.setattr(type(other._context.calls), "schedule_put", rekey_and_put)
+    other.schedules.set("s", **change)
+    assert after.schedules.get("s").payload == "fires"
+    assert not acts
 
 
 def test_schedules_that_are_declared_again_stay_unchanged(open_queue):

@@ -86,6 +86,17 @@ def test_an_edited_payload_is_encrypted_by_the_program(cli, queue, app):
     assert queue.get("dead").payload == {"card": 5}
 
 
+def test_no_edited_payload_is_stored_in_the_clear_beside_one_that_is(cli, queue, redis_url):
+    with DelayQueue("reminders", url=redis_url) as plain:
+        plain.send_delay_msg({"card": 1}, id="plain")
+        with plain.lease() as message:
+            assert message.reject("no")
+    lines = b"".join(json.dumps({"id": id, "payload": {"card": 5}}).encode() + b"\n" for id in ("plain", "dead"))
+    refused = cli("dead", "redrive", "reminders", "--edit", "-", stdin=lines)
+    assert (refused.code, refused.line.startswith("dead is encrypted: give --app MODULE:QUEUE")) == (2, True)
+    assert queue.counts().dead == 2
+
+
 def test_an_encrypted_line_is_redriven_as_it_is(cli, queue):
     page = cli("dead", "list", "reminders", "--json").out
     assert cli("dead", "redrive", "reminders", "--edit", "-", stdin=page.encode()).code == 0

@@ -158,3 +158,12 @@ def test_nothing_that_is_text_looks_encrypted():
     assert not is_encrypted("\u0093dq\u0001".encode())
     with pytest.raises(UnicodeDecodeError):
         MARK.decode()
+
+
+def test_results_are_no_payloads_and_payloads_no_results():
+    codec = Encrypted({"a": bytes(16)}).for_queue("cards")
+    results = codec.for_results()
+    assert results.decode(results.encode(1)) == 1
+    for one, other in ((codec, results), (results, codec)):
+        with pytest.raises(UndecodableError):
+            one.decode(other.encode(1))

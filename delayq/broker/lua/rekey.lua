@@ -1,22 +1,26 @@
 -- Replaces stored texts by the same ones under another key, each only if it is still the one that the caller has read:
--- payloads of messages that nobody processes, successors, dead messages, schedules.
--- KEYS: messages hash, deliveries hash, successors hash, dead_messages hash, schedule_specs hash, meta hash,
---   replies hash
+-- payloads of messages that nobody processes, successors, dead messages, schedules. A schedule gets a new revision, so
+-- that nobody stores or fires what was read before.
+-- KEYS: messages hash, deliveries hash, successors hash, dead_messages hash, schedule_specs hash, schedule_states hash,
+--   meta hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), part (the hash), then per text: id (or entry, or schedule), before, after
 -- Returns: a status for each of the first texts: 1 replaced, 2 the message is being processed, 0 changed or gone
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, once, record
-local messages, deliveries, successors, dead_messages, schedule_specs, meta, replies = unpack(KEYS)
+-- Uses: bytes, clock, once, record, schedule
+local messages, deliveries, successors, dead_messages, schedule_specs, schedule_states, meta, replies = unpack(KEYS)
 local slot, sequence, override, part = unpack(ARGV, 1, 4)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
-local now = math.floor(clock(override) / 1000)
+local time = clock(override)
+local now = math.floor(time / 1000)
 local hashes = {messages = messages, successors = successors, dead_messages = dead_messages,
   schedule_specs = schedule_specs}
 redis.call('HVALS', meta) -- the rights of producers and consumers do not include this command: see `configure`
-for _, hash in ipairs({messages, deliveries, successors, dead_messages, schedule_specs}) do redis.call('HLEN', hash) end
-local statuses, replaced, seen = {}, {}, {}
+for _, hash in ipairs({messages, deliveries, successors, dead_messages, schedule_specs, schedule_states}) do
+  redis.call('HLEN', hash)
+end
+local statuses, replaced, states, seen = {}, {}, {}, {}
 for i = 5, #ARGV, 3 do
   if bytes_left <= 0 then break end
   local id, before, after = unpack(ARGV, i, i + 2)
@@ -27,10 +31,17 @@ for i = 5, #ARGV, 3 do
       status = '2'
     else
       replaced[#replaced + 1], replaced[#replaced + 2] = id, after
+      if part == 'schedule_specs' then
+        local revision, fired, last, paused = state_of(schedule_states, id)
+        if revision ~= '0' then
+          states[#states + 1], states[#states + 2] = id, as_state(next_revision(revision, time), fired, last, paused)
+        end
+      end
     end
   end
   statuses[#statuses + 1] = status
 end
 begin(replies, slot)
 if #replaced > 0 then redis.call('HSET', hashes[part], unpack(replaced)) end
+if #states > 0 then redis.call('HSET', schedule_states, unpack(states)) end
 return remember(replies, slot, sequence, now, table.concat(statuses))

@@ -8,7 +8,7 @@ from tests.support.scripts import Case, World, calls
 A = [("a", b"A", b"new")]
 _EMPTY = [("a", b"", b"new")]
 _REPLIES = {"leased": "2", "dead": "0", "gone": "0"}
-_SPEC = World(schedule_specs={"s": "{}\nA"})
+_SPEC = World(schedules={"s": 60_000}, schedule_specs={"s": "{}\nA"}, schedule_states={"s": "T-9 3 -60000 1"})
 
 
 def _new(world: World) -> World:
@@ -41,6 +41,13 @@ CASES = [
     Case(
         "a schedule",
         _SPEC,
+        calls.rekey("schedule_specs", [("s", b"{}\nA", b"{}\nnew")]),
+        "1",
+        _SPEC.but(schedule_specs={"s": "{}\nnew"}, schedule_states={"s": "T+0 3 -60000 1"}),
+    ),
+    Case(
+        "a schedule whose state is lost",
+        World(schedule_specs={"s": "{}\nA"}),
         calls.rekey("schedule_specs", [("s", b"{}\nA", b"{}\nnew")]),
         "1",
         World(schedule_specs={"s": "{}\nnew"}),
