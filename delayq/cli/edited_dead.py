@@ -13,6 +13,7 @@ from delayq.errors import ConfigurationError
 from delayq.privacy.ciphertext import is_encrypted
 from delayq.queue.deaths import check_entry
 from delayq.queue.decoded_payload import stored_payload
+from delayq.queue.inspector import MAX_ROWS
 
 
 def read_edited(stream: IO[bytes]) -> dict[str, bytes]:
@@ -46,11 +47,27 @@ def sealed(payloads: dict[str, bytes], queue: Any, app: str | None) -> dict[str,
         if owner.name != queue.name:
             raise click.UsageError(f"{app} is queue {owner.name}, not {queue.name}")
         return payloads | {which: seal(owner, payloads[which]) for which in plain}
+    older = set()
     for which in plain if hasattr(queue, "get") else []:
         found = queue.get(which) or queue.get(which.rpartition(":")[0] or which)
+        if ":" in which and (found is None or found.entry != which):
+            older.add(which)
         if found is not None and is_encrypted(found.payload):
-            raise click.UsageError(f"{which} is encrypted: give --app MODULE:QUEUE, which has the keys")
+            raise _encrypted(which)
+    cursor: str | None = None
+    while older:  # entries of ids that have died again or live: only the pages of the dead letter have them
+        page = queue.list("dead", limit=MAX_ROWS, cursor=cursor)
+        for row in page.messages:
+            if row.entry in older and is_encrypted(row.payload):
+                raise _encrypted(row.entry)
+        cursor = page.cursor
+        if cursor is None:
+            break
     return payloads
+
+
+def _encrypted(which: str) -> click.UsageError:
+    return click.UsageError(f"{which} is encrypted: give --app MODULE:QUEUE, which has the keys")
 
 
 def _rows(stream: IO[bytes]) -> Iterator[tuple[str, Any]]:

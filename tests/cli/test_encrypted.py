@@ -97,6 +97,18 @@ def test_no_edited_payload_is_stored_in_the_clear_beside_one_that_is(cli, queue,
     assert queue.counts().dead == 2
 
 
+def test_an_earlier_death_is_not_edited_in_the_clear_though_the_last_one_is(cli, queue, redis_url):
+    (encrypted,) = queue.list("dead").messages
+    with DelayQueue("reminders", url=redis_url) as plain:
+        plain.send_delay_msg({"card": 1}, id="dead")
+        with plain.lease() as message:
+            assert message.reject("no")
+    line = json.dumps({"entry": encrypted.entry, "payload": {"card": 5}}).encode()
+    refused = cli("dead", "redrive", "reminders", "--edit", "-", stdin=line)
+    assert (refused.code, refused.line.startswith(f"{encrypted.entry} is encrypted: give --app")) == (2, True)
+    assert queue.counts().dead == 2
+
+
 def test_an_encrypted_line_is_redriven_as_it_is(cli, queue):
     page = cli("dead", "list", "reminders", "--json").out
     assert cli("dead", "redrive", "reminders", "--edit", "-", stdin=page.encode()).code == 0
