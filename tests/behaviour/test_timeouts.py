@@ -233,14 +233,17 @@ def test_many_queues_of_one_worker_replace_what_hangs(redis_url, gate):
     queues[0].send_delay_msg("hangs", timeout=0.2, retries=0)
     worker = Worker(dict.fromkeys(queues, 1), concurrency=1)
     worker.start_consume()
-    wait_until(lambda: seen)
-    queues[1].send_delay_msg("next")
-    wait_until(lambda: "next" in seen)
-    assert [dead.error for dead in queues[0].dead.list().messages] == [TOO_LONG]
-    gate.set()
-    worker.stop_consume()
-    for queue in queues:
-        queue.close()
+    try:
+        wait_until(lambda: seen)
+        queues[1].send_delay_msg("next")
+        wait_until(lambda: "next" in seen)
+        wait_until(lambda: queues[0].counts().dead)
+        assert [dead.error for dead in queues[0].dead.list().messages] == [TOO_LONG]
+    finally:
+        gate.set()
+        worker.stop_consume()
+        for queue in queues:
+            queue.close()
 
 
 @pytest.mark.parametrize("timeout", [0, -1, "soon", True, "5ms", "2000000d", []])
