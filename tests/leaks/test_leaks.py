@@ -163,11 +163,11 @@ def held(client: redis.Redis) -> tuple[int, int, int]:
     return descriptors, threading.active_count(), client.info("clients")["connected_clients"]
 
 
-def assert_no_more(client: redis.Redis, before: tuple[int, int, int]) -> None:
-    """Wait until no more is held than before, but for one of each on its way out."""
+def assert_no_more(client: redis.Redis, before: tuple[int, int, int], spare: int = 1) -> None:
+    """Wait until no more is held than before, but for `spare` of each, which are on their way out or used again."""
 
     def no_more() -> bool:
-        return all(now <= then + 1 for now, then in zip(held(client), before, strict=True))
+        return all(now <= then + spare for now, then in zip(held(client), before, strict=True))
 
     try:
         wait_until(no_more)
@@ -226,6 +226,6 @@ def test_starting_and_stopping_consumers_leaks_nothing(face, start_redis):
         before = held(client)
         for _ in range(20):
             once()
-        assert_no_more(client, before)
+        assert_no_more(client, before, spare=4)  # a pool keeps as many connections as were ever used at a time
         assert len(seen) == 23
         queue.close()
