@@ -13,7 +13,7 @@ from delayq.cli.output import UNLIMITED, console, print_json, print_note, print_
 from delayq.cli.session import Session
 from delayq.cli.zones import chosen_zone
 from delayq.queue.history import MAX_DAYS, HistoryBucket, QueueHistory
-from delayq.queue.lateness_report import LatenessCounts
+from delayq.queue.lateness_report import LatenessCounts, percentile_text
 from delayq.text import format_duration, iso
 
 MAX_ROWS = 49
@@ -77,14 +77,6 @@ def _label(found: QueueHistory, bucket: HistoryBucket) -> str:
 def _duration(time: timedelta) -> str:
     seconds = time.total_seconds()
     return "<1ms" if 0 < seconds < 0.0005 else format_duration(seconds)  # noqa: PLR2004 - what is rounded to 0
-
-
-def percentile_text(lateness: LatenessCounts, share: float) -> str:
-    """Return a percentile of the lateness: "≤ 10ms"; '' without messages."""
-    late = lateness.percentile(share)
-    if late is None:
-        return ""
-    return "> 1h" if late == timedelta.max else f"≤ {_duration(late)}"
 
 
 def _json(bucket: HistoryBucket) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import click
 
 from delayq.broker.engine import Feature
 from delayq.cli.engines import ENGINES, StateCounts
-from delayq.cli.history import lateness_json, percentile_text
+from delayq.cli.history import lateness_json
 from delayq.cli.options import DURATION, group_option, json_option, queue_with
 from delayq.cli.output import console, json_fields, print_json, print_rich, table
 from delayq.cli.pause import pause_text
@@ -19,7 +19,7 @@ from delayq.cli.queues import MAIN_STATES, counts_json, unconsumed
 from delayq.cli.session import Session
 from delayq.cli.zones import exact_time
 from delayq.queue.counts import Stats
-from delayq.queue.lateness_report import slo_text
+from delayq.queue.lateness_report import percentile_text, slo_text
 from delayq.states import State
 from delayq.text import clean, iso, relative_time
 

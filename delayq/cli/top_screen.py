@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from delayq.cli.history import percentile_text
 from delayq.cli.pause import pause_text
 from delayq.cli.queues import unconsumed
 from delayq.cli.session import Session
 from delayq.cli.top_figures import RunningNow, TopFigures, TopRow
 from delayq.errors import DelayqError
-from delayq.queue.lateness_report import slo_text
+from delayq.queue.lateness_report import percentile_text, slo_text
 from delayq.states import State
 from delayq.text import clean, format_duration, pluralize
 

@@ -12,7 +12,7 @@ from delayq.broker.replies import CountsReply
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError
 from delayq.lateness import LATENESS_BOUNDS, read_slo
-from delayq.text import pluralize
+from delayq.text import format_duration, pluralize
 
 MAX_READ = 1000
 """Hours that one call reads."""
@@ -52,6 +52,14 @@ class LatenessCounts:
     def within(self, millis: int) -> int:
         """Return how many were at most as late as one of the ends of the buckets (ms)."""
         return sum(self.numbers[: LATENESS_BOUNDS.index(millis) + 1])
+
+
+def percentile_text(lateness: LatenessCounts, share: float) -> str:
+    """Return a percentile of the lateness: "≤ 10ms"; '' without messages."""
+    late = lateness.percentile(share)
+    if late is None:
+        return ""
+    return "> 1h" if late == timedelta.max else f"≤ {format_duration(late.total_seconds())}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from delayq.queue.lateness_report import LatenessCounts
+from delayq.queue.lateness_report import percentile_text
 from delayq.text import clean, format_duration, pluralize, relative_time
 
 _SCALE = 1000
@@ -52,14 +52,6 @@ def time_of(at: datetime | None, now: datetime | None = None) -> Markup:
 def exact(at: datetime | None) -> str:
     """Return a time in UTC, with milliseconds; '' for None."""
     return "" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3] + " UTC"
-
-
-def percentile(lateness: LatenessCounts, share: float) -> str:
-    """Return a percentile of the lateness: "≤ 10ms"; '' without messages."""
-    if not lateness.total:
-        return ""
-    late = lateness.percentile(share)
-    return "> 1h" if late is None else f"≤ {duration(late)}"
 
 
 def bar(value: float, highest: float) -> Markup:
@@ -120,6 +112,6 @@ def make_environment() -> Environment:
     )
     environment.filters.update(number=number, duration=duration, exact=exact, plural=pluralize)
     environment.globals.update(
-        time_of=time_of, percentile=percentile, bar=bar, columns=columns, query=query, escape=escape
+        time_of=time_of, percentile=percentile_text, bar=bar, columns=columns, query=query, escape=escape
     )
     return environment

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 
 from delayq import DelayQueue, Encrypted, NewMessage
 from tests.support.visitor import text_of
@@ -18,6 +19,14 @@ def test_queues(full, redis_url, visit):
     assert [re.search(r"queue=(\w+)", " ".join(row))[1] for row in rows] == ["mails", "orders"]
     assert "orders 1 0 0 1 2" in text_of(page)
     assert "mails 1 0 0 0 0" in text_of(page)
+
+
+def test_lateness_of_more_than_an_hour_is_said_as_such(queue, visit):
+    queue.callback(lambda message: None)
+    queue.send_schedule_msg(1, datetime.now(UTC) - timedelta(hours=2))
+    queue.run(burst=True)
+    for page in ("/", "/queue?queue=orders"):
+        assert "> 1h" in text_of(visit().get(page)), page
 
 
 def test_no_queues_yet(visit):
