@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from delayq.broker.keys import Keys, registry
+from delayq.broker.keys import Keys
 from delayq.broker.requests import RedisCommand
-
-
-def is_listed(prefix: str, queue: str) -> RedisCommand[bool]:
-    """Read whether a queue is in use: one that was removed is not."""
-    return RedisCommand(("SISMEMBER", registry(prefix), queue), bool)
 
 
 def read_notifier(keys: Keys, name: str) -> RedisCommand[bytes | None]:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from delayq.broker.calls import Calls
 from delayq.broker.context import QueueContext
-from delayq.broker.keys import Keys, check_name, registry
+from delayq.broker.keys import Keys, check_name
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.operation import together
 from delayq.broker.transport.server_url import find_url
 from delayq.errors import ConfigurationError, did_you_mean
 from delayq.options import QueueOptions, read_settings
-from delayq.queue.registered import queue_names
+from delayq.queue.registered import is_listed, queue_names
 from delayq.times import HORIZON, Duration, to_millis
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def check_queue(target: TargetQueue) -> None:
     """Raise `ConfigurationError` if the queue does not exist; a mistyped name would read as an empty queue."""
     keys = calls_of(target).keys
     traces: list[RedisCommand[Any]] = [
-        RedisCommand(("SISMEMBER", registry(target.prefix), target.queue), bool),
+        is_listed(target.prefix, target.queue),
         RedisCommand(("EXISTS", keys.meta, keys.messages, keys.dead, keys.events), bool),
     ]
     if not any(connect(target).perform(together(traces))):

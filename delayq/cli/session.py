@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from delayq.broker.batches import batched
 from delayq.broker.calls import Calls
-from delayq.broker.keys import Keys, check_name, registry
+from delayq.broker.keys import Keys, check_name
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.operation import together
 from delayq.cli.exit_codes import NotFoundError
 from delayq.errors import DelayqError, ServerError
 from delayq.options import QueueOptions, read_settings
 from delayq.queue.counts import Stats, stats_of
-from delayq.queue.registered import queue_names
+from delayq.queue.registered import is_listed, queue_names
 
 if TYPE_CHECKING:
     from delayq.broker.transport.executor import Executor
@@ -79,7 +79,7 @@ class Session:
 
     def check_queue_exists(self, name: str) -> None:
         """Raise `NotFoundError` if a queue was never used."""
-        if not self.exists(RedisCommand(("SISMEMBER", registry(self.prefix), name), bool)):
+        if not self.exists(is_listed(self.prefix, name)):
             raise NotFoundError("queue", name, self.queue_names())
 
     def exists(self, request: RedisCommand[bool]) -> bool:

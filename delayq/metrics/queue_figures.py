@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from delayq.broker.batches import batched
 from delayq.broker.calls import Calls
 from delayq.broker.history_records import HourCounts
-from delayq.broker.keys import Keys, registry
-from delayq.broker.requests import RedisCommand
+from delayq.broker.keys import Keys
 from delayq.errors import DelayqError, ServerError
 from delayq.queue.counts import Stats, stats_of
 from delayq.queue.lateness_report import SLO_HOURS, lateness_of, slo_report
-from delayq.queue.registered import queue_names
+from delayq.queue.registered import is_listed, queue_names
 
 if TYPE_CHECKING:
     from delayq.broker.transport.executor import Executor
@@ -38,7 +37,7 @@ def existing_queues(executor: Executor, prefix: str, names: Sequence[str], patte
     """Return which of some queues are in use; without names, all that match a pattern."""
     if not names:
         return executor.perform(queue_names(prefix, pattern))
-    asked = [RedisCommand(("SISMEMBER", registry(prefix), name), bool) for name in names]
+    asked = [is_listed(prefix, name) for name in names]
     return [name for name, known in zip(names, _run(executor, asked), strict=True) if known is True]
 
 

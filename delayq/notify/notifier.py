@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 from delayq.backoff import Backoff
 from delayq.broker.calls import Calls
 from delayq.broker.keys import check_name
-from delayq.broker.notifier_calls import is_listed, keep_notifier, read_notifier
+from delayq.broker.notifier_calls import keep_notifier, read_notifier
 from delayq.broker.transport.operation import Operation
 from delayq.errors import DelayqError, UnavailableError
 from delayq.notify.notices import Notice, NotifierState, Pending, read_state
 from delayq.notify.watch import Watched, begin, look
 from delayq.outcomes import Reject, Retry, StopWorker
+from delayq.queue.registered import is_listed
 from delayq.text import pluralize
 from delayq.times import monotonic, to_millis
 

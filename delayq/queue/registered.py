@@ -12,6 +12,11 @@ def as_glob(pattern: str) -> str:
     return pattern.replace("[!", "[^")
 
 
+def is_listed(prefix: str, queue: str) -> RedisCommand[bool]:
+    """Read whether a queue is in use: one that was removed is not."""
+    return RedisCommand(("SISMEMBER", registry(prefix), queue), bool)
+
+
 def queue_names(prefix: str, pattern: str = "*") -> Operation[list[str]]:
     """Read the names of the queues of a prefix that match a pattern, sorted; see `keys.check_pattern`."""
     key = registry(check_name(prefix, "prefix"))

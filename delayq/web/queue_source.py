@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from delayq.broker.batches import batched
 from delayq.broker.calls import Calls
-from delayq.broker.keys import Keys, check_name, registry
-from delayq.broker.requests import RedisCommand
+from delayq.broker.keys import Keys, check_name
 from delayq.broker.transport.executor import open_executor
 from delayq.errors import ConfigurationError, DelayqError, ServerError
 from delayq.options import QueueOptions, read_settings
@@ -18,7 +17,7 @@ from delayq.queue.counts import stats_of
 from delayq.queue.inspector import RECENT
 from delayq.queue.lateness_report import lateness_of
 from delayq.queue.recent_rates import Readings
-from delayq.queue.registered import queue_names
+from delayq.queue.registered import is_listed, queue_names
 
 if TYPE_CHECKING:
     from delayq.queue.delay_queue import DelayQueue
@@ -69,14 +68,7 @@ class QueueSource:
 
     def exists(self, name: str) -> bool:
         """Return whether a queue was ever used; False for what can be no queue."""
-        try:
-            check_name(name)
-        except ConfigurationError:
-            return False
-        (found,) = self.executor.run([RedisCommand(("SISMEMBER", registry(self.prefix), name), bool)])
-        if isinstance(found, DelayqError):
-            raise found
-        return bool(found)
+        return _can_be(name) and self.executor.call(is_listed(self.prefix, name))
 
     def calls(self, name: str) -> Calls:
         """Return the calls of a queue."""
