@@ -132,8 +132,7 @@ def _checked(request: Request, site: Site, fields: Fields, token: str | None) ->
     run = ACTIONS.get(action)
     if run is None:
         raise HTTPException(404, "There is no such action.")
-    if not site.access.allows_form(request.state.session, viewer, token):
-        raise HTTPException(403, "This form is out of date: load the page again.")
+    site.check_form(request, token)
     if not site.may_write(viewer):
         _log(request, viewer, action, fields, "refused: read-only")
         raise HTTPException(403, "This dashboard is read-only for you.")

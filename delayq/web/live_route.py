@@ -40,8 +40,7 @@ async def show_live(request: Request) -> Response:
         return "" if figures is None else site.fragment("queue_figures.html", root=root, **figures)
 
     key = (root, name, tuple(viewer.queues))
-    live: LiveFigures = request.app.state.live
-    return EventSourceResponse(_events(live, key, make), ping=PING, headers={"X-Accel-Buffering": "no"})
+    return EventSourceResponse(_events(site.live, key, make), ping=PING, headers={"X-Accel-Buffering": "no"})
 
 
 async def _events(

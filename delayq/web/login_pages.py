@@ -35,8 +35,7 @@ async def log_in(request: Request) -> Response:
     target = _target(str(form.get("next", "")))
     if not site.access.has_login:
         raise HTTPException(404, "There is nothing to log in to.")
-    if not site.access.allows_form(request.state.session, request.state.viewer, form.get("form_token")):
-        raise HTTPException(403, "This form is out of date: load the page again.")
+    site.check_form(request, form.get("form_token"))
     viewer = site.access.log_in(str(form.get("token", "")))
     client = request.client.host if request.client else "unknown"
     if viewer is None:
@@ -52,8 +51,7 @@ async def log_out(request: Request) -> Response:
     """End the session."""
     site = site_of(request)
     form = await request.form(max_files=0, max_fields=10)
-    if not site.access.allows_form(request.state.session, request.state.viewer, form.get("form_token")):
-        raise HTTPException(403, "This form is out of date: load the page again.")
+    site.check_form(request, form.get("form_token"))
     response = RedirectResponse(f"{request.scope.get('root_path', '')}/login", 303)
     response.headers.append("Set-Cookie", session_cookie(request.scope, ""))
     return response

@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from delayq.queue.selection import WAITING
 from delayq.states import State
 from delayq.web.message_story import read_story
 from delayq.web.payload_view import payload_line, payload_view, value_view
@@ -63,8 +64,7 @@ def show_message(request: Request) -> Response:
         payload=shown,
         result=result,
         progress=progress,
-        waits=message is not None
-        and message.state in (State.PENDING, State.READY, State.THROTTLED, State.BACKOFF, State.RETRY),
+        waits=message is not None and message.state in WAITING,
     )
 
 

@@ -44,6 +44,11 @@ class Site:
         """Return whether a viewer may act."""
         return self._write and viewer is not None and viewer.write
 
+    def check_form(self, request: Request, token: object) -> None:
+        """Raise 403 for a form that is not from a page of this session, by the token in it."""
+        if not self.access.allows_form(request.state.session, request.state.viewer, token):
+            raise HTTPException(403, "This form is out of date: load the page again.")
+
     def sees(self, viewer: Viewer, queue: str) -> bool:
         """Return whether a queue exists for a viewer."""
         return self._shown.sees(queue) and viewer.sees(queue)

@@ -53,6 +53,5 @@ def make_app(options: QueueOptions, access_options: dict[str, Any], *, write: bo
     routes: list[Route | Mount] = [route for module in PAGES for route in module.ROUTES]
     routes.append(Mount("/static", StaticFiles(directory=Path(__file__).parent / "static")))
     app = Starlette(routes=routes, middleware=[Middleware(Protection, access=access)], exception_handlers={**errors})
-    app.state.live = live = LiveFigures(source)
-    app.state.site = Site(source, access, write=write, shown=shown, live=live)
+    app.state.site = Site(source, access, write=write, shown=shown, live=LiveFigures(source))
     return app
