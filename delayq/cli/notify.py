@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from delayq.broker.engine import Feature
-from delayq.cli.deliver import find_sink_error, make_adapter, notify_options
+from delayq.cli.deliver import SINK_GROUPS, find_sink_error, make_adapter, notify_options
 from delayq.cli.exit_codes import Exit
 from delayq.cli.logs import configure_logging, log_options
 from delayq.cli.option_groups import GroupedCommand
@@ -31,25 +31,7 @@ BODY = "{text}\n\n" + "".join(
     f"{name}: {{{name}}}\n" for name in ("queue", "kind", "group", "count", "first", "last", "sample")
 )
 _GROUPS = {
-    "With --deliver webhook": [
-        "--webhook-url",
-        "--webhook-service",
-        "--webhook-text",
-        "--allow-private",
-        "--webhook-header",
-        "--webhook-secret-file",
-    ],
-    "With --deliver smtp": [
-        "--smtp-host",
-        "--smtp-port",
-        "--smtp-tls",
-        "--smtp-user",
-        "--smtp-password-file",
-        "--smtp-from",
-        "--smtp-to",
-        "--smtp-subject",
-        "--smtp-body-file",
-    ],
+    **SINK_GROUPS,
     "Logging": ["--log-level", "--log-json"],
 }
 

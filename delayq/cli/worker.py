@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from delayq.broker.engine import Feature
-from delayq.cli.deliver import check_options, deliver_options, make_adapter, open_queue
+from delayq.cli.deliver import SINK_GROUPS, check_options, deliver_options, make_adapter, open_queue
 from delayq.cli.exit_codes import Exit, to_command_error
 from delayq.cli.logs import configure_logging, log_options
 from delayq.cli.option_groups import GroupedCommand
@@ -40,25 +40,7 @@ _GROUPS = {
     "Metrics and probes": ["--http-port", "--http-host", "--otel"],
     "Logging": ["--log-level", "--log-json"],
     "Delivery without code": ["--queue", "--deliver", "--deliver-timeout", "--retry-delay", "--engine", "--group"],
-    "With --deliver webhook": [
-        "--webhook-url",
-        "--webhook-service",
-        "--webhook-text",
-        "--allow-private",
-        "--webhook-header",
-        "--webhook-secret-file",
-    ],
-    "With --deliver smtp": [
-        "--smtp-host",
-        "--smtp-port",
-        "--smtp-tls",
-        "--smtp-user",
-        "--smtp-password-file",
-        "--smtp-from",
-        "--smtp-to",
-        "--smtp-subject",
-        "--smtp-body-file",
-    ],
+    **SINK_GROUPS,
     "With --deliver command": ["--command-env"],
 }
 """The options of the help by group; the others are those of every worker."""
