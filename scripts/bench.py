@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 
 from measure import (
@@ -27,6 +28,7 @@ from measure import (
     commands,
     consuming,
     depth,
+    encrypting,
     event_log,
     forecasting,
     gate,
@@ -47,6 +49,7 @@ from measure import (
     sharing,
     starting,
     streaming,
+    tracing,
     workqueue,
 )
 from measure.bench_server import BenchServer, throwaway_server
@@ -63,6 +66,8 @@ MODULES = (
     event_log,
     calling,
     attributing,
+    encrypting,
+    tracing,
     awaiting,
     lateness,
     limiting,
@@ -138,6 +143,7 @@ def main(words: list[str] | None = None) -> int:
         names = ", ".join(one.name for one in measurements())
         log(f"bench: no measurement has {options.only!r} in its name: {names}")
         return 2
+    logging.getLogger("delayq").setLevel(logging.ERROR)  # not, for every queue, that the server has no append-only file
     with throwaway_server() as path:
         server = BenchServer(path, QUICK if options.quick else 1.0)
         setting = report.Setting.here(server.client.info("server")["redis_version"], options.rounds)
