@@ -14,8 +14,9 @@ from delayq.bulk.load_run import begin_load, digest_of, file_uri, window_of
 from delayq.bulk.loaded import Loaded
 from delayq.bulk.message_files import FileEntry, MessageFile
 from delayq.bulk.message_lines import ENDED, outgoing_of
-from delayq.bulk.send_options import MAX_PAYLOAD, OnError, send_options
+from delayq.bulk.send_options import MAX_PAYLOAD, send_options
 from delayq.bulk.table_sender import Refusal, TableSender
+from delayq.checks import check_bool
 from delayq.errors import ConfigurationError, DelayqError, short_repr
 from delayq.queue.bulk_runs import check_run
 from delayq.times import Duration
@@ -32,6 +33,8 @@ class Imported(Loaded):
 
     dead: int = 0
     """Dead messages of the file that were not sent."""
+    first_refusal: str = ""
+    """The place of the first invalid line, and what is wrong with it; '' if all are valid."""
 
     def _counts(self) -> dict[str, int]:
         return {**super(Imported, self)._counts(), "dead left out": self.dead}
@@ -43,7 +46,7 @@ def import_messages(
     *,
     dead: Dead = "skip",
     run: str | None = None,
-    on_error: OnError = "fail",
+    strict: bool = False,
     batch_size: int = 200,
     max_rows_per_second: float | None = None,
     dedupe_window: Duration | None = None,
@@ -59,15 +62,16 @@ def import_messages(
     an id that has been settled is refused within the `dedupe_window` of the queue, one day if it has none yet. The dead
     are left out, or with `dead="send"` sent again as by a redrive.
 
-    The lines of a batch are checked before one of them is sent. Raises the error of an invalid line, with its place,
-    unless `on_error` is "collect"; its text ends with what the run has stored, as does the note of a
-    `KeyboardInterrupt`.
+    An invalid line is refused, and the rest sent: `refused` says how many, and `queue.refusals(run)` which, with their
+    places. With `strict`, the whole file is checked first, and the error of the first invalid line raised: then nothing
+    is sent. The note of a `KeyboardInterrupt` says what the run has stored.
     """
+    check_bool(strict, "strict")
     options = send_options(
         batch_size=batch_size,
         max_rows_per_second=max_rows_per_second,
         on_conflict="skip",
-        on_error=on_error,
+        on_error="collect",
         default_retries=3,
         max_payload=MAX_PAYLOAD,
     )
@@ -76,29 +80,45 @@ def import_messages(
     target = target_of(queue, url, prefix, deadline)
     if run is not None:
         check_run(run)
-    reader = MessageFile(Path(file) if isinstance(file, str) else file)
+    path = Path(file) if isinstance(file, str) else file
+    reader = MessageFile(path)
+    if strict:
+        _check(path, context_of(target), dead)
     source = digest_of([file_uri(file)] if isinstance(file, str | Path) else [])
     window = window_of(dedupe_window)
     begun = begin_load(target, None, None, run=run, source=source, has_due=True, dedupe_window=window)
     begun = replace(begun, verb="import")
     sender = TableSender(target, options, begun.name)
-    left_out = 0
+    left_out, first = 0, ""
     with begun.telling_what_is_stored():
         for batch in reader.batches():
-            messages, refusals, ended = _read(batch, context_of(target), dead)
+            messages, refusals, ended = _read(batch, reader.name, context_of(target), dead)
             left_out += ended
             if refusals:
-                places = [f"{reader.name}:{entry.place}" for entry in batch]
-                sender.refuse(refusals, places.__getitem__)
+                first = first or str(refusals[0].error)
+                sender.refuse(refusals, str)
             if messages:
                 sender.send_table(OutgoingTable(*zip(*messages, strict=True)))
             if report is not None:
                 report(reader.done, reader.total)
         begun.commit(sender.refusals, sender.refused)
-    return Imported(**asdict(begun.result(past=0, later=0, cancelled={})), dead=left_out)
+    return Imported(**asdict(begun.result(past=0, later=0, cancelled={})), dead=left_out, first_refusal=first)
 
 
-def _read(batch: list[FileEntry], context: QueueContext, dead: Dead) -> tuple[list[Outgoing], list[Refusal], int]:
+def _check(file: Path | BinaryIO, context: QueueContext, dead: Dead) -> None:
+    """Raise the error of the first invalid line of a file."""
+    if not isinstance(file, Path):
+        raise ConfigurationError("strict needs a file: a stream can be read only once")
+    reader = MessageFile(file)
+    for batch in reader.batches():
+        _, refusals, _ = _read(batch, reader.name, context, dead)
+        if refusals:
+            raise type(refusals[0].error)(f"{refusals[0].error}; nothing was sent")
+
+
+def _read(
+    batch: list[FileEntry], file: str, context: QueueContext, dead: Dead
+) -> tuple[list[Outgoing], list[Refusal], int]:
     """Return the messages to send, those that are invalid, and how many dead ones are left out."""
     messages: list[Outgoing] = []
     refusals: list[Refusal] = []
@@ -113,5 +133,6 @@ def _read(batch: list[FileEntry], context: QueueContext, dead: Dead) -> tuple[li
             else:
                 messages.append(outgoing_of(line, context))
         except DelayqError as error:
-            refusals.append(Refusal(index, id, error))
+            place = f"{file}:{entry.place}{f' (id {id!r:.140})' if id else ''}"
+            refusals.append(Refusal(index, id, type(error)(f"{place}: {error}")))
     return messages, refusals, left_out

@@ -458,19 +458,22 @@ def test_round_trip_survives_killed_processes(queue, other, export, stored, to_o
     ],
     ids=range(17),
 )
-def test_invalid_line_is_named_and_nothing_of_its_batch_is_sent(other, to_other, tmp_path, line, error):
-    (tmp_path / "q.jsonl").write_bytes(b'{"id":"good","payload":1}\n\n' + line + b'\n{"id":"more","payload":1}\n')
+def test_invalid_line_is_named_and_the_rest_is_sent_unless_it_is_strict(other, to_other, tmp_path, line, error):
+    file = tmp_path / "q.jsonl"
+    file.write_bytes(b'{"id":"good","payload":1}\n\n' + line + b'\n{"id":"more","payload":1}\n')
     with pytest.raises(ConfigurationError) as refused:
-        to_other(tmp_path / "q.jsonl")
+        to_other(file, strict=True)
     text = str(refused.value)
-    assert f"{tmp_path / 'q.jsonl'}:3" in text
+    assert text.startswith(f"{file}:3")
     assert error in text
-    assert text.endswith("has stored nothing")
+    assert text.endswith("; nothing was sent")
     assert other.counts().living == 0
-    done = to_other(tmp_path / "q.jsonl", on_error="collect", run="collected")
+    assert other.runs() == []
+    done = to_other(file, run="a")
     assert (done.new, done.refused) == (2, 1)
-    ((_, reason),) = other.refusals("collected")
-    assert reason in text
+    assert f"{done.first_refusal}; nothing was sent" == text
+    ((_, reason),) = other.refusals("a")
+    assert reason == done.first_refusal
 
 
 def test_line_needs_an_id_and_a_payload_only(other, to_other):
@@ -480,8 +483,10 @@ def test_line_needs_an_id_and_a_payload_only(other, to_other):
 
 
 def test_stream_is_named_in_errors(to_other):
-    with pytest.raises(ConfigurationError, match=r"^stdin:2: not an exported message"):
-        to_other(io.BytesIO(b'{"id":"a","payload":1}\n{}\n'))
+    lines = b'{"id":"a","payload":1}\n{}\n'
+    assert to_other(io.BytesIO(lines)).first_refusal.startswith("stdin:2: not an exported message")
+    with pytest.raises(ConfigurationError, match="strict needs a file"):
+        to_other(io.BytesIO(lines), strict=True)
 
 
 def test_files_that_cannot_be_used_are_refused(queue, redis_url, tmp_path, to_other):

@@ -108,11 +108,17 @@ def test_says_what_is_not_exported(cli, queue):
         (["export", "reminders", "no/q.jsonl"], 2, "cannot write no/q.jsonl"),
         (["export", "reminders", "q.jsonl", "--state", "completed"], 2, "completed"),
         (["import", "other", "gone.jsonl"], 2, "there is no file 'gone.jsonl'"),
-        (["import", "other", "bad.jsonl"], 2, "bad.jsonl:2: not an exported message"),
+        (
+            ["import", "other", "bad.jsonl", "--run", "a"],
+            1,
+            "run a: 1 new, 1 refused: bad.jsonl:2: not an exported message",
+        ),
+        (["import", "other", "bad.jsonl", "--strict"], 2, "bad.jsonl:2: not an exported message"),
+        (["import", "other", "-", "--strict"], 2, "--strict needs a FILE"),
         (["import", "other", "bad.jsonl", "--dead", "bury"], 2, "bury"),
         (["import", "no spaces", "bad.jsonl"], 2, "queue"),
     ],
-    ids=range(9),
+    ids=range(11),
 )
 @pytest.mark.usefixtures("sent")
 def test_bad_input_is_one_line(cli, tmp_path, arguments, code, line):
