@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
@@ -20,6 +21,7 @@ from delayq.checks import (
 from delayq.codec import Codec
 from delayq.errors import ConfigurationError
 from delayq.lateness import check_slo
+from delayq.privacy.redaction import check_redact
 from delayq.rates import Pace, check_limits
 from delayq.times import HORIZON, Duration, to_millis
 
@@ -97,8 +99,9 @@ class QueueOptions(TypedDict, total=False):
     priority_step: Duration | None
         The head start of a message for each 1 of its `priority`, for all processes; None leaves it, 1 min at first.
     lateness_slo: str | None
-        How many messages are to start how late at most, for all processes, such as `"99% within 1s"`; None leaves it,
-        `"off"` at first.
+        How many are to start how late at most, for all processes: `"99% within 1s"`; None leaves it, off at first.
+    redact: Sequence[str] | None
+        Fields hidden from inspectors, for all processes: `["card.number", "*.email"]`; None leaves it, `[]` at first.
     events: bool | None
         Switch the queue's event log on or off, for all processes; None leaves it as it is, which is off at first.
     events_max_len: int
@@ -185,8 +188,9 @@ class QueueOptions(TypedDict, total=False):
     priority_step: Duration | None
     """The head start of a message for each 1 of its `priority`, for all processes; None leaves it, 1 min at first."""
     lateness_slo: str | None
-    """How many messages are to start how late at most, for all processes, such as `"99% within 1s"`; None leaves it,
-    `"off"` at first."""
+    """How many are to start how late at most, for all processes: `"99% within 1s"`; None leaves it, off at first."""
+    redact: Sequence[str] | None
+    """Fields hidden from inspectors, for all processes: `["card.number", "*.email"]`; None leaves it, `[]` at first."""
     events: bool | None
     """Switch the queue's event log on or off, for all processes; None leaves it as it is, which is off at first."""
     events_max_len: int
@@ -238,6 +242,7 @@ class Settings:
     dead_ttl: int
     priority_step: int | None
     lateness_slo: str | None
+    redact: tuple[str, ...] | None
     events: int | None
     """Entries the event log keeps; 0 for off, None to leave it as it is."""
     dedupe_window: int | None
@@ -295,6 +300,7 @@ def read_settings(options: QueueOptions) -> Settings:
         dead_ttl=to_millis(options.get("dead_ttl", "30d"), "dead_ttl", max=HORIZON),
         priority_step=None if step is None else to_millis(step, "priority_step", min=1, max=MAX_STEP),
         lateness_slo=check_slo(options.get("lateness_slo")),
+        redact=check_redact(options.get("redact")),
         events=None if events is None else max_len * check_bool(events, "events"),
         dedupe_window=None if window is None else to_millis(window, "dedupe_window", max=HORIZON),
         dedupe_max=check_int(options.get("dedupe_max", DEDUPE_MAX), "dedupe_max", 1, 1 << 40),

@@ -6,6 +6,7 @@ import re
 from datetime import UTC, datetime
 
 from delayq.privacy.ciphertext import describe_encrypted, is_encrypted
+from delayq.privacy.redaction import RedactedPayload
 
 MAX_PREVIEW = 200
 """Characters of a payload shown in a table."""
@@ -65,6 +66,8 @@ def preview(payload: bytes, size: int) -> str:
     """Return a payload as one line of text; one that is encrypted or not text as its size, or with its first bytes."""
     if is_encrypted(payload):
         return describe_encrypted(size)
+    if isinstance(payload, RedactedPayload):
+        size = len(payload)
     try:
         # A truncated payload may end within a character.
         text = payload.decode("utf-8", "strict" if len(payload) == size else "ignore")

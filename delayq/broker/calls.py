@@ -42,6 +42,7 @@ from delayq.broker.send_replies import Debounced, SendStatuses
 from delayq.broker.shared_calls import confirm
 from delayq.broker.worker_calls import WorkerCalls
 from delayq.options import DEDUPE_MAX
+from delayq.privacy.redaction import read_paths, write_paths
 
 MAX_DUE = (1 << 53) - 1
 """A time (ms) after every due time: the largest integer that a score holds exactly."""
@@ -239,13 +240,19 @@ class Calls(ScheduleCalls, ResultCalls, LeaseCalls, LimitCalls, ForecastCalls, W
         dead: Sequence[int | None] = (None, None),
         priority_step: int | None = None,
         lateness_slo: str | None = None,
+        redact: Sequence[str] | None = None,
     ) -> ScriptCall[bool]:
         """Set event log (entries; 0 off), dedupe window (ms; 0 off), its ids, dead letter, priority step, objective.
 
-        None leaves each as it is.
+        And the paths of hidden values. None leaves each as it is.
         """
-        wanted = (events, dedupe_window, dedupe_max, DEDUPE_MAX, *dead, priority_step, lateness_slo)
+        paths = None if redact is None else write_paths(redact)
+        wanted = (events, dedupe_window, dedupe_max, DEDUPE_MAX, *dead, priority_step, lateness_slo, paths)
         return self._call("configure", ["" if one is None else one for one in wanted], bool)
+
+    def redact_paths(self) -> RedisCommand[list[str]]:
+        """Read which values of payloads are hidden from inspectors."""
+        return RedisCommand(("HGET", self.keys.meta, "redact"), read_paths)
 
     def default_dedupe_window(self, window: int, max_ids: int) -> RedisCommand[bool]:
         """Switch the dedupe window on (ms, ids) where it is off; a queue that has one keeps its own."""

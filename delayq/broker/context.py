@@ -15,7 +15,7 @@ from delayq.options import Settings
 class EngineContext:
     """The calls, settings and payload decoder of one queue of any engine."""
 
-    __slots__ = ("calls", "confirming", "decode", "queue", "results", "settings")
+    __slots__ = ("calls", "confirming", "decode", "hides", "queue", "results", "settings")
 
     calls: EngineCalls
 
@@ -26,12 +26,16 @@ class EngineContext:
         decode: Callable[[bytes], Any],
         queue: str,
         results: ResultCodec | None = None,
+        *,
+        hides: bool = False,
     ) -> None:
         self.queue = queue
         """The name of the queue."""
         self.calls = calls
         self.settings = settings
         self.decode = decode
+        self.hides = hides
+        """Whether `decode` hides what the queue redacts: then nothing is shown or searched without it."""
         self.results = results or ResultCodec(JsonCodec(), settings.max_result)
         """Encodes and decodes results and progress."""
         replicas, timeout = settings.replicas, settings.replication_timeout
@@ -40,7 +44,7 @@ class EngineContext:
 
     def with_settings(self, settings: Settings) -> Self:
         """Return the same context with other settings."""
-        return type(self)(self.calls, settings, self.decode, self.queue, self.results)
+        return type(self)(self.calls, settings, self.decode, self.queue, self.results, hides=self.hides)
 
 
 class QueueContext(EngineContext):

@@ -72,6 +72,7 @@ class Feature(StrEnum):
     REMINDERS = "reminders"
     SPARK = "bulk load"
     EXPORT = "export and import"
+    REDACTION = "hidden fields"
     EMBEDDED = "embedded server"
     CLUSTER = "Redis Cluster"
 
@@ -84,6 +85,7 @@ _FEATURE_OF_OPTION = {
     "dedupe_max": Feature.DEDUPE,
     "priority_step": Feature.PRIORITIES,
     "lateness_slo": Feature.HISTORY,
+    "redact": Feature.REDACTION,
     "breaker": Feature.LIMITS,
     "rate_limit": Feature.LIMITS,
     "burst": Feature.LIMITS,
@@ -173,6 +175,7 @@ _DELAY_ONLY = frozenset(
         Feature.REMINDERS,
         Feature.SPARK,
         Feature.EXPORT,
+        Feature.REDACTION,
     }
 )
 STREAMS = EngineCapabilities(

@@ -67,6 +67,7 @@ META_SETTINGS = (
     "dead_ttl",
     "priority_step",
     "lateness_slo",
+    "redact",
     "schedules_at",
     "schedules_zones",
 )

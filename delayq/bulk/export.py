@@ -13,6 +13,7 @@ from delayq.bulk.connection import TargetQueue, check_queue, connect, context_of
 from delayq.bulk.export_file import ExportProgress, open_export
 from delayq.bulk.message_lines import encode_line, line_of
 from delayq.errors import ConfigurationError, short_repr
+from delayq.privacy.redaction import Redacted
 from delayq.queue.stored_messages import StoredMessage, StoredPosition, read_stored
 from delayq.states import MESSAGE_STATES, State
 from delayq.times import Duration
@@ -24,6 +25,7 @@ def export_messages(
     *,
     states: Sequence[State | str] | None = None,
     resume: bool = False,
+    reveal: bool = False,
     url: str | None = None,
     prefix: str = "delayq",
     deadline: Duration | None = None,
@@ -38,22 +40,26 @@ def export_messages(
     What stays in its state meanwhile is exported. A message that changes its state may be exported twice, which an
     import tells by its id, and one that becomes pending again may be missed: pause the queue for an exact copy.
 
+    What the queue redacts is hidden, unless `reveal`. Lines with hidden values have the encoding `redacted`, and cannot
+    be imported: a backup needs `reveal`.
+
     Raises `ConfigurationError` if there is no such queue, and if the file cannot be written.
     """
     target = target_of(queue, url, prefix, deadline)
     wanted = _states(states)
     check_queue(target)
+    shown = bytes if reveal else _without_hidden(target)
     begun = ExportProgress(queue, prefix, list(wanted))
     if not isinstance(file, str | Path):
         counts: Counter[str] = Counter()
         for messages, _ in _pages(target, wanted, StoredPosition()):
-            file.write(_lines(messages, counts))
+            file.write(_lines(messages, shown, counts))
             _report(report, counts)
         return dict(counts)
     with open_export(Path(file), begun, resume=resume) as (out, progress):
         counts = Counter(progress.counts)
         for messages, position in _pages(target, wanted, progress.position):
-            out.write(_lines(messages, counts))
+            out.write(_lines(messages, shown, counts))
             if position is None or position.is_lasting:
                 out.save(msgspec.structs.replace(begun, position=position, counts=dict(counts)))
             _report(report, counts)
@@ -70,9 +76,15 @@ def _pages(
         yield messages, position
 
 
-def _lines(messages: list[StoredMessage], counts: Counter[str]) -> bytes:
+def _without_hidden(target: TargetQueue) -> Callable[[bytes], bytes]:
+    """Return what makes of a payload what may be seen of it."""
+    paths = connect(target).call(context_of(target).calls.redact_paths())
+    return Redacted(paths).decode if paths else bytes
+
+
+def _lines(messages: list[StoredMessage], shown: Callable[[bytes], bytes], counts: Counter[str]) -> bytes:
     counts.update(str(message.state) for message in messages)
-    return b"".join([encode_line(line_of(message)) for message in messages])
+    return b"".join([encode_line(line_of(message._replace(payload=shown(message.payload)))) for message in messages])
 
 
 def _report(report: Callable[[int], None] | None, counts: Counter[str]) -> None:

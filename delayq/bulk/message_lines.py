@@ -22,6 +22,7 @@ from delayq.broker.same_id import check_holds
 from delayq.checks import check_int, check_retries
 from delayq.codec import encode_headers, inert, without_values
 from delayq.errors import ConfigurationError
+from delayq.privacy.redaction import RedactedPayload
 from delayq.queue.decoded_payload import stored_payload
 from delayq.queue.message_attributes import attributes_of
 from delayq.queue.stored_messages import StoredMessage
@@ -33,7 +34,7 @@ ENDED = (State.DEAD, State.GARBAGE)
 """The states of messages that no consumer will start any more."""
 MAX_SNOOZES = 1 << 53
 _Time = Annotated[datetime, msgspec.Meta(tz=True)]
-_Encoding = Literal["json", "text", "base64"]
+_Encoding = Literal["json", "text", "base64", "redacted"]
 _encode = msgspec.json.Encoder().encode
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 
@@ -133,8 +134,8 @@ def not_a_message(error: Exception) -> ConfigurationError:
 
 
 def payload_bytes(line: MessageLine) -> bytes:
-    """Return the payload as it is stored; raise `ConfigurationError` if it is not of its encoding."""
-    if isinstance(line.payload, bytes):  # of a table, whose payloads are bytes
+    """Return the payload as it is stored; raise `ConfigurationError` if it is not of its encoding, or redacted."""
+    if isinstance(line.payload, bytes) and line.encoding != "redacted":  # of a table, whose payloads are bytes
         return line.payload
     return stored_payload(line.payload, line.encoding)
 
@@ -182,6 +183,8 @@ def _attributes(line: MessageLine, context: QueueContext, *, again: bool) -> byt
 
 
 def _readable(stored: bytes) -> tuple[Any, _Encoding]:
+    if isinstance(stored, RedactedPayload):
+        return msgspec.json.decode(stored), "redacted"
     try:
         value = msgspec.json.decode(stored)
         if _encode(value) == stored:

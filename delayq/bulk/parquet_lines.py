@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet
 
@@ -23,8 +24,8 @@ _TYPES: dict[str, pa.DataType] = {
     "headers": pa.map_(pa.string(), pa.string()),
 }
 """The types of the columns that are no texts."""
-SCHEMA = pa.schema([(name, _TYPES.get(name, pa.string())) for name in FIELDS if name != "encoding"])
-"""The columns: the fields of a line without `encoding`."""
+SCHEMA = pa.schema([(name, _TYPES.get(name, pa.string())) for name in FIELDS])
+"""The columns: the fields of a line. `encoding` is null, as payloads are bytes, unless it is `redacted`."""
 _parquet: Any = pyarrow.parquet
 """Untyped: its stubs lack some parameters."""
 
@@ -44,7 +45,10 @@ def write_parquet(batches: Iterable[Sequence[MessageLine]], path: Path) -> None:
 def _row(message: MessageLine) -> dict[str, Any]:
     row = {name: getattr(message, name) for name in SCHEMA.names}
     headers = None if message.headers is None else list(message.headers.items())
-    return row | {"state": str(message.state), "payload": payload_bytes(message), "headers": headers}
+    redacted = message.encoding == "redacted"
+    payload = msgspec.json.encode(message.payload) if redacted else payload_bytes(message)
+    encoding = message.encoding if redacted else None
+    return row | {"state": str(message.state), "payload": payload, "encoding": encoding, "headers": headers}
 
 
 def read_parquet(path: Path) -> Iterator[tuple[int, list[dict[str, Any]]]]:

@@ -24,6 +24,7 @@ from delayq.cli.options import (
     page_options,
     queue_with,
     retries_option,
+    reveal_option,
     yes_option,
 )
 from delayq.cli.output import print_json, print_line, print_note, print_result, print_rich, table
@@ -133,15 +134,18 @@ def dead() -> None:
 @_dead_queue
 @options_as(DeadFilter, "wanted", _filter_options)
 @page_options
+@reveal_option
 @format_options
 @click.pass_obj
-def list_(session: Session, queue: str, *, engine: str, wanted: DeadFilter, paging: Paging, form: Format) -> None:
+def list_(
+    session: Session, queue: str, *, engine: str, wanted: DeadFilter, paging: Paging, reveal: bool, form: Format
+) -> None:
     """List the dead letter of QUEUE, oldest first.
 
     JSON and CSV: like those of `delayq list`; "entry" (id:token) distinguishes two deaths of one id.
     """
     commands = ENGINES[engine].commands(session)
-    pages = pages_from(_matching_reader(commands.open_dead(queue), wanted), paging)
+    pages = pages_from(_matching_reader(commands.open_dead(queue, reveal=reveal), wanted), paging)
     what = f"dead messages in {queue}{' that match' if any(wanted) else ''}"
     print_pages(pages, what, form, page_printer(form, commands.info, commands.columns[State.DEAD], session.now))
 

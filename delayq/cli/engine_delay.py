@@ -35,8 +35,8 @@ class DelayCommands(EngineCommands):
     def open_to_send(self, name: str, codec: str) -> Any:
         return self._session.queue(name, codec=codec)
 
-    def open_to_read(self, name: str) -> Any:
-        return self._session.existing_queue(name)
+    def open_to_read(self, name: str, *, reveal: bool = False) -> Any:
+        return self._session.existing_queue(name, reveal=reveal)
 
     def counting(self, name: str) -> Callable[[], Stats]:
         return self._session.existing_queue(name).stats

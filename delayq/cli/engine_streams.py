@@ -37,7 +37,7 @@ class StreamCommands(EngineCommands):
     def open_to_send(self, name: str, codec: str) -> Any:
         return self._open(name, codec=codec)
 
-    def open_to_read(self, name: str) -> Any:
+    def open_to_read(self, name: str, *, reveal: bool = False) -> Any:  # noqa: ARG002 - nothing is redacted
         options = {} if self._lease is None else {"lease": self._lease}
         queue = self._open_existing(name, group=self._group, **options)
         if note := _note_on_group(queue, queue.groups()):
@@ -54,7 +54,7 @@ class StreamCommands(EngineCommands):
 
         return count
 
-    def open_dead(self, name: str) -> Any:
+    def open_dead(self, name: str, *, reveal: bool = False) -> Any:  # noqa: ARG002 - nothing is redacted
         return _DeadLetterById(self._open_existing(name))
 
     def open_to_consume(self, name: str, options: QueueOptions) -> Any:

@@ -38,7 +38,7 @@ class WorkQueueCommands(EngineCommands):
     def open_to_send(self, name: str, codec: str) -> Any:
         return _WorkQueue(self._session, name, codec)
 
-    def open_to_read(self, name: str) -> Any:
+    def open_to_read(self, name: str, *, reveal: bool = False) -> Any:  # noqa: ARG002 - nothing is redacted
         self._session.exists(RedisCommand(("PING",), bool))  # reads the server's time; an empty queue leaves no trace
         return _WorkQueue(self._session, name)
 

@@ -78,16 +78,19 @@ class EngineCommands(ABC):
         """Return an object with a `name` and `send_many`."""
 
     @abstractmethod
-    def open_to_read(self, name: str) -> Any:
-        """Return an object with `list` and `get`; raise `NotFoundError` for an unknown queue."""
+    def open_to_read(self, name: str, *, reveal: bool = False) -> Any:
+        """Return an object with `list` and `get`; raise `NotFoundError` for an unknown queue.
+
+        What the queue redacts is hidden, unless `reveal`; engines that redact nothing take no notice.
+        """
 
     @abstractmethod
     def counting(self, name: str) -> Callable[[], Stats | StateCounts]:
         """Return a function that counts the messages in each state."""
 
-    def open_dead(self, name: str) -> Any:
+    def open_dead(self, name: str, *, reveal: bool = False) -> Any:
         """Return an object with a `name`, `counts` and `dead`."""
-        return self.open_to_read(name)
+        return self.open_to_read(name, reveal=reveal)
 
     def open_to_consume(self, name: str, options: QueueOptions) -> Any:
         """Return a queue that takes a callback, on a connection of its own."""

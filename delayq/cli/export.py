@@ -9,7 +9,7 @@ import click
 
 from delayq.broker.engine import Feature
 from delayq.cli.exit_codes import CommandError, Exit
-from delayq.cli.options import json_option, queue_with, states_option
+from delayq.cli.options import json_option, queue_with, reveal_option, states_option
 from delayq.cli.output import print_json, print_note
 from delayq.cli.plan import open_bulk
 from delayq.cli.progress import progress_bars
@@ -22,10 +22,19 @@ from delayq.text import pluralize
 @click.argument("file", metavar="[FILE]", default="-", type=click.Path(path_type=Path))
 @states_option("Export")
 @click.option("--resume", is_flag=True, help="Go on with an export to FILE that was interrupted.")
+@reveal_option
 @json_option
 @click.pass_obj
 def export(
-    session: Session, /, queue: str, file: Path, *, states: tuple[str, ...], resume: bool, as_json: bool
+    session: Session,
+    /,
+    queue: str,
+    file: Path,
+    *,
+    states: tuple[str, ...],
+    resume: bool,
+    reveal: bool,
+    as_json: bool,
 ) -> None:
     """Write the messages of QUEUE to FILE, for `delayq import`: a JSON object a line, or Parquet in a FILE.parquet.
 
@@ -34,10 +43,10 @@ def export(
     changes its state may be in the file twice, and one that becomes pending again may be missing: `delayq pause` the
     queue for an exact copy.
 
-    A line: {"id", "state", "due", "retries": those left, "attempts", "payload", "encoding": json, text or base64} and
-    what the message has of "headers", "name", "priority", "expires" or "expires_after", "missed", "after_outage",
-    "timeout", "retention", "unique_for", "unique_after", "snoozes", "error", "reason" and "died". Durations are in
-    seconds.
+    A line: {"id", "state", "due", "retries": those left, "attempts", "payload", "encoding": json, text, base64 or
+    redacted} and what the message has of "headers", "name", "priority", "expires" or "expires_after", "missed",
+    "after_outage", "timeout", "retention", "unique_for", "unique_after", "snoozes", "error", "reason" and "died".
+    Durations are in seconds. Payloads with what the queue redacts are not imported: a backup needs --reveal.
 
     JSON: {"queue", "file", "exported", "states": {STATE: number, …}}.
     """
@@ -49,6 +58,7 @@ def export(
 
     if is_parquet(file):
         open_bulk()
+    hidden = [] if reveal else session.check_queue_exists(queue)
     counts = session.existing_queue(queue).counts()
     total = sum(getattr(counts, state) for state in states)
     try:
@@ -59,6 +69,7 @@ def export(
                 sys.stdout.buffer if to_stdout else file,
                 states=states,
                 resume=resume,
+                reveal=reveal,
                 url=session.url,
                 prefix=session.prefix,
                 deadline=session.timeout,
@@ -71,5 +82,9 @@ def export(
     if as_json:
         print_json({"queue": queue, "file": str(file), "exported": exported, "states": found})
         return
-    waiting = f"; not exported: {pluralize(counts.successors, 'message')} that waits to follow a running one"
-    print_note(f"exported {pluralize(exported, 'message')} of {queue}{waiting if counts.successors else ''}")
+    notes = [f"exported {pluralize(exported, 'message')} of {queue}"]
+    if counts.successors:
+        notes.append(f"not exported: {pluralize(counts.successors, 'message')} that waits to follow a running one")
+    if hidden:
+        notes.append(f"{', '.join(hidden)} redacted: what has them can be imported from an export with --reveal only")
+    print_note("; ".join(notes))

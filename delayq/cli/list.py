@@ -12,7 +12,7 @@ import click
 from delayq.broker.engine import Feature
 from delayq.cli.engines import ENGINES
 from delayq.cli.message_formats import Format, format_options, page_printer
-from delayq.cli.options import WHEN, Paging, group_option, lease_option, page_options, queue_with
+from delayq.cli.options import WHEN, Paging, group_option, lease_option, page_options, queue_with, reveal_option
 from delayq.cli.output import print_note
 from delayq.cli.session import Session
 from delayq.cli.zones import zoned_iso
@@ -39,6 +39,7 @@ ALL_PAGES = Paging(MAX_ROWS, None, all=True)
 @click.option("--from", "due_from", type=WHEN, metavar="WHEN", help="List pending messages due from then on.")
 @click.option("--to", "due_to", type=WHEN, metavar="WHEN", help="List pending messages due before then.")
 @page_options
+@reveal_option
 @format_options
 @click.pass_obj
 def list_(
@@ -51,6 +52,7 @@ def list_(
     due_from: datetime | None,
     due_to: datetime | None,
     paging: Paging,
+    reveal: bool,
     form: Format,
     **groups: Any,
 ) -> None:
@@ -63,9 +65,10 @@ def list_(
     "attempts", "retries_left", "deadline", "token", "holder", "headers", "error", "reason", "died", "entry",
     "name", "snoozes", "expires", "priority", "timeout", "cancel_requested", "progress", "retention", "completed",
     "kept_until", "result", "sent", "after_outage"}, …], "cursor"}. "encoding" tells how to read the payload: json,
-    text, base64, or encrypted (in base64). "cursor" is null on the last page. An item of a work queue has "id",
-    "state", "payload", "encoding", "truncated", "size", "deadline" and "holder". --jsonl prints these objects, one per
-    line. --csv prints their fields as columns, with ' before what looks like a formula.
+    text, base64, encrypted (in base64), or redacted (JSON, with "[redacted]" for what the queue hides). "cursor" is
+    null on the last page. An item of a work queue has "id", "state", "payload", "encoding", "truncated", "size",
+    "deadline" and "holder". --jsonl prints these objects, one per line. --csv prints their fields as columns, with '
+    before what looks like a formula.
     """
     capabilities = ENGINES[engine].capabilities
     chosen = capabilities.check_state(state or capabilities.states[0])
@@ -74,7 +77,7 @@ def list_(
     if period:
         capabilities.require(Feature.DELAYS)
         _check_period(chosen, due_from, due_to)
-    pages = pages_from(partial(commands.open_to_read(queue).list, chosen, **period), paging)
+    pages = pages_from(partial(commands.open_to_read(queue, reveal=reveal).list, chosen, **period), paging)
     what = f"{chosen} {commands.message}s in {queue}{' in this time' if period else ''}"
     print_pages(pages, what, form, page_printer(form, commands.info, commands.columns[chosen], session.now))
 

@@ -196,6 +196,7 @@ class _JsonOption(click.Option):
 json_option = click.option("--json", "as_json", cls=_JsonOption, is_flag=True, help="Print JSON.")
 yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would happen; change nothing.")
+reveal_option = click.option("--reveal", is_flag=True, help="Show what the queue redacts.")
 _codecs = click.Choice(["json", "text", "bytes"])
 codec_option = click.option("--codec", type=_codecs, default="json", help="Encode payloads like the queue does.")
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import click
 
 from delayq.broker.engine import Feature
-from delayq.cli.options import DURATION, ID, json_option, queue_with
+from delayq.cli.options import DURATION, ID, json_option, queue_with, reveal_option
 from delayq.cli.output import print_json, print_line
 from delayq.cli.session import Session
 from delayq.errors import MessageFailedError
@@ -19,19 +19,20 @@ from delayq.text import clean, preview
 @queue_with(Feature.RESULTS)
 @click.argument("id", type=ID)
 @click.option("--timeout", type=DURATION, default="0s", help="Wait so long for the end of the message.")
+@reveal_option
 @json_option
 @click.pass_obj
-def result(session: Session, queue: str, id: str, *, timeout: timedelta, as_json: bool) -> None:
+def result(session: Session, queue: str, id: str, *, timeout: timedelta, reveal: bool, as_json: bool) -> None:
     """Print the result of the message ID of QUEUE, which was sent with --retention.
 
     Exit code 1 if the message has failed, or has not ended in time; 3 if there is no result of it.
 
-    JSON: {"queue", "id", "result", "encoding"}; the encoding is json, text, base64 or encrypted (in base64). Of a
-    message that has failed:
+    JSON: {"queue", "id", "result", "encoding"}; the encoding is json, text, base64, encrypted (in base64) or redacted.
+    Of a message that has failed:
     {"queue", "id", "error": {"reason", "error", "attempts"}}.
     """
     try:
-        stored = session.existing_queue(queue).result(id, timeout=timeout)
+        stored = session.existing_queue(queue, reveal=reveal).result(id, timeout=timeout)
     except MessageFailedError as error:
         if as_json:
             failure = {"reason": error.reason, "error": error.error, "attempts": error.attempts}

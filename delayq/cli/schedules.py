@@ -18,6 +18,7 @@ from delayq.cli.options import (
     json_option,
     page_options,
     retries_option,
+    reveal_option,
 )
 from delayq.cli.output import json_fields, print_details, print_json, print_line, print_note, print_rich, table
 from delayq.cli.schedule_occurrences import OCCURRENCE_COMMANDS
@@ -49,9 +50,10 @@ def schedules() -> None:
 @of_queue
 @chosen_options
 @page_options
+@reveal_option
 @json_option
 @click.pass_obj
-def list_(session: Session, queue: str, *, chosen: Chosen, paging: Paging, as_json: bool) -> None:
+def list_(session: Session, queue: str, *, chosen: Chosen, paging: Paging, reveal: bool, as_json: bool) -> None:
     """List the schedules of QUEUE, page by page.
 
     JSON, one line per page: {"schedules": [{"name", "state", "next", "last", "fired", "cron", "every", "rrule", "tz",
@@ -60,7 +62,7 @@ def list_(session: Session, queue: str, *, chosen: Chosen, paging: Paging, as_js
     seconds, "changes" has the skipped and moved occurrences as {"occurrence", "due"}, and "cursor" is null on the last
     page.
     """
-    read = partial(session.existing_queue(queue).schedules.page, **chosen._asdict())
+    read = partial(session.existing_queue(queue, reveal=reveal).schedules.page, **chosen._asdict())
     is_empty, cursor = True, paging.cursor
     while True:
         page = read(limit=MAX_ROWS if paging.all else paging.limit, cursor=cursor)
@@ -80,14 +82,15 @@ def list_(session: Session, queue: str, *, chosen: Chosen, paging: Paging, as_js
 @schedules.command("show", short_help="Show one schedule.")
 @of_queue
 @name_argument
+@reveal_option
 @json_option
 @click.pass_obj
-def show_(session: Session, queue: str, name: str, *, as_json: bool) -> None:
+def show_(session: Session, queue: str, name: str, *, reveal: bool, as_json: bool) -> None:
     """Show the schedule NAME of QUEUE.
 
     JSON: like one schedule of `delayq schedules list --json`.
     """
-    opened = session.existing_queue(queue)
+    opened = session.existing_queue(queue, reveal=reveal)
     info = opened.schedules.get(name)
     if info is None:
         raise not_found(opened, name)

@@ -10,7 +10,7 @@ import click
 from delayq.broker.engine import Feature
 from delayq.cli.exit_codes import interrupted
 from delayq.cli.message_json import message_json, payload_of
-from delayq.cli.options import json_option, queue_with, states_option
+from delayq.cli.options import json_option, queue_with, reveal_option, states_option
 from delayq.cli.output import print_json, print_note, print_rich, table
 from delayq.cli.progress import progress_bars
 from delayq.cli.session import Session
@@ -39,6 +39,7 @@ _TITLES = ["state", "id", "due", "in", "text"]
 @states_option("Search")
 @click.option("--limit", type=click.IntRange(1, 1000), metavar="N", default=50, help="Find at most N messages.")
 @click.option("--cursor", metavar="CURSOR", help="Start where an earlier search ended.")
+@reveal_option
 @json_option
 @click.pass_obj
 def search(
@@ -51,17 +52,19 @@ def search(
     states: tuple[str, ...],
     limit: int,
     cursor: str | None,
+    reveal: bool,
     as_json: bool,
 ) -> None:
     """Find the messages of QUEUE that contain TEXT in their payload, headers, or error (or reason of death).
 
     Case matters. The messages are read one after the other, also those of the dead letter: a million take about ten
-    seconds. A search that was interrupted, or has found enough, prints a cursor to go on with.
+    seconds. A search that was interrupted, or has found enough, prints a cursor to go on with. What is encrypted is not
+    searched, nor what the queue redacts.
 
     JSON: {"matches": [{"in": ["payload", …], … as in `delayq list`}, …], "searched", "cursor"}; "cursor" is null when
     all messages have been read.
     """
-    opened = session.existing_queue(queue)
+    opened = session.existing_queue(queue, reveal=reveal)
     counts = opened.counts()
     total = sum(getattr(counts, state) for state in states) if cursor is None else None
     matches: list[Match] = []

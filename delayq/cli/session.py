@@ -15,6 +15,7 @@ from delayq.broker.transport.operation import together
 from delayq.cli.exit_codes import NotFoundError
 from delayq.errors import DelayqError, ServerError
 from delayq.options import QueueOptions, read_settings
+from delayq.privacy.redaction import codec_for_inspectors
 from delayq.queue.counts import Stats, stats_of
 from delayq.queue.registered import is_listed, queue_names
 
@@ -72,22 +73,31 @@ class Session:
 
         return DelayQueue(name, **{**self.shared_options, **options})
 
-    def existing_queue(self, name: str) -> DelayQueue[Any]:
-        """Return an existing queue, with payloads as bytes; raise `NotFoundError` if it was never used."""
-        self.check_queue_exists(name)
-        return self.queue(name, codec="bytes")
+    def existing_queue(self, name: str, *, reveal: bool = False) -> DelayQueue[Any]:
+        """Return an existing queue, with payloads as bytes; raise `NotFoundError` if it was never used.
 
-    def check_queue_exists(self, name: str) -> None:
-        """Raise `NotFoundError` if a queue was never used."""
-        if not self.exists(is_listed(self.prefix, name)):
+        What the queue redacts is hidden, unless `reveal`.
+        """
+        paths = self.check_queue_exists(name)
+        return self.queue(name, codec="bytes" if reveal else codec_for_inspectors(paths))
+
+    def check_queue_exists(self, name: str) -> list[str]:
+        """Return which values of payloads a queue hides; raise `NotFoundError` if it was never used."""
+        exists, paths = self.read(is_listed(self.prefix, name), Calls(Keys.of(self.prefix, name)).redact_paths())
+        if not exists:
             raise NotFoundError("queue", name, self.queue_names())
+        return list(paths)
 
     def exists(self, request: RedisCommand[bool]) -> bool:
         """Return the reply to an existence check; also read the server's time into `now`."""
-        time = RedisCommand(("TIME",), lambda reply: datetime.fromtimestamp(int(reply[0]) + int(reply[1]) / 1e6, UTC))
-        requests: list[RedisCommand[Any]] = [request, time]
-        exists, self.now = self.executor.perform(together(requests))
+        (exists,) = self.read(request)
         return bool(exists)
+
+    def read(self, *requests: RedisCommand[Any]) -> list[Any]:
+        """Return the replies of a round trip; also read the server's time into `now`."""
+        time = RedisCommand(("TIME",), lambda reply: datetime.fromtimestamp(int(reply[0]) + int(reply[1]) / 1e6, UTC))
+        *replies, self.now = self.executor.perform(together([*requests, time]))
+        return replies
 
     def queue_names(self, pattern: str = "*") -> list[str]:
         """Return the sorted names of the queues in use that match a pattern."""

@@ -11,7 +11,7 @@ from delayq.broker.engine import Feature
 from delayq.cli.engines import ENGINES
 from delayq.cli.exit_codes import CommandError, Exit
 from delayq.cli.message_json import message_json, payload_of
-from delayq.cli.options import ID, group_option, json_option, lease_option, queue_with
+from delayq.cli.options import ID, group_option, json_option, lease_option, queue_with, reveal_option
 from delayq.cli.output import print_details, print_json
 from delayq.cli.session import Session
 from delayq.cli.zones import exact_time
@@ -30,9 +30,10 @@ if TYPE_CHECKING:
 @click.argument("id", type=ID)
 @group_option
 @lease_option
+@reveal_option
 @json_option
 @click.pass_obj
-def show_(session: Session, /, queue: str, id: str, *, engine: str, as_json: bool, **groups: Any) -> None:
+def show_(session: Session, /, queue: str, id: str, *, engine: str, reveal: bool, as_json: bool, **groups: Any) -> None:
     """Show the message ID of QUEUE, alive or dead.
 
     For a stream, ID may be an entry from `delayq list`, which is found at once. An id is searched among the first
@@ -41,7 +42,7 @@ def show_(session: Session, /, queue: str, id: str, *, engine: str, as_json: boo
     JSON: like one message of `delayq list --json`.
     """
     commands = ENGINES[engine].commands(session, **groups)
-    opened = commands.open_to_read(queue)
+    opened = commands.open_to_read(queue, reveal=reveal)
     found = opened.get(id)
     if found is None:
         raise CommandError(f"no {commands.message} {id!r} in {queue}{commands.search_note(opened)}", Exit.NOT_FOUND)
@@ -56,7 +57,7 @@ def show_(session: Session, /, queue: str, id: str, *, engine: str, as_json: boo
         print_details(_details(found, session.now) | {"payload": describe_encrypted(found.size)})
         return
     print_details(_details(found, session.now) | {"payload": f"{encoding}, {pluralize(found.size, 'byte')}"})
-    if encoding == "json":
+    if encoding in ("json", "redacted"):
         payload = indented(payload)
     click.echo()
     click.echo(clean(payload, lines=True))

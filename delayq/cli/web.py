@@ -13,7 +13,7 @@ import click
 from delayq.broker.engine import Feature
 from delayq.cli.exit_codes import CommandError
 from delayq.cli.logs import configure_logging, log_options
-from delayq.cli.options import PATTERN, engine_option
+from delayq.cli.options import PATTERN, engine_option, reveal_option
 from delayq.cli.session import Session
 from delayq.queue.stop_signals import handle_signals
 from delayq.web.dashboard import web_app
@@ -32,6 +32,7 @@ BACKLOG = 128
 @click.option("--port", type=click.IntRange(0, 65535), default=9130, show_default=True, help="Listen on this port.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Listen on this address; 0.0.0.0 for all.")
 @click.option("--write", is_flag=True, help="Allow actions: cancel, redrive, pause and so on.")
+@reveal_option
 @click.option("--token", metavar="TEXT", help="Ask for this token, best given as DELAYQ_WEB_TOKEN.")
 @click.option(
     "--viewers", type=click.File("r", encoding="utf-8"), metavar="FILE", help="Let in the viewers of a TOML file."
@@ -49,6 +50,7 @@ def web(
     port: int,
     host: str,
     write: bool,
+    reveal: bool,
     token: str | None,
     viewers: IO[str] | None,
     proxy_header: str | None,
@@ -76,6 +78,7 @@ def web(
     own = [] if not host or (address and address.is_unspecified) else [host]
     app = web_app(
         write=write,
+        reveal=reveal,
         token=token,
         viewers=known,
         proxy_header=proxy_header,

@@ -11,6 +11,7 @@ import msgspec
 
 from delayq.errors import ConfigurationError, short_repr
 from delayq.privacy.ciphertext import is_encrypted
+from delayq.privacy.redaction import RedactedPayload
 
 MAX_INDENTED = 1 << 16
 """Bytes of JSON that is written with indents, at most."""
@@ -21,10 +22,12 @@ _STEPS = {ord(one): 1 for one in "[{"} | {ord(one): -1 for one in "]}"}
 
 
 def decode_payload(stored: bytes, size: int) -> tuple[Any, str, bool]:
-    """Return a payload of `size` bytes, its encoding (json, text, base64 or encrypted), and whether it is truncated.
+    """Return a payload of `size` bytes, its encoding (json, text, base64, encrypted or redacted), and if it is cut.
 
-    One that is encrypted is returned in base64.
+    One that is encrypted is returned in base64. One that is redacted is JSON with some values replaced.
     """
+    if isinstance(stored, RedactedPayload):
+        return msgspec.json.decode(stored), "redacted", False
     truncated = len(stored) < size
     if is_encrypted(stored):
         return base64.b64encode(stored).decode(), "encrypted", truncated
@@ -58,6 +61,8 @@ def stored_payload(payload: Any, encoding: Any) -> bytes:
     """
     if encoding == "json":
         return msgspec.json.encode(payload)
+    if encoding == "redacted":
+        raise ConfigurationError("payload is redacted, and its hidden values are not here: read it with --reveal")
     if encoding not in ("text", "base64", "encrypted"):
         raise ConfigurationError(f"encoding must be json, text or base64, not {short_repr(encoding)}")
     if not isinstance(payload, str):

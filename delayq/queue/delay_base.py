@@ -13,6 +13,7 @@ from delayq.broker.results import ResultCodec
 from delayq.broker.transport.operation import Operation
 from delayq.codec import codec_of_results, find_codec
 from delayq.errors import ConfigurationError, PayloadError
+from delayq.privacy.redaction import Redacted
 from delayq.queue.base import M, QueueBase, R, T
 from delayq.queue.handlers import MISSING
 from delayq.queue.removing import remove
@@ -32,7 +33,8 @@ class DelayBase(QueueBase[T, M]):
     def _make_context(self) -> QueueContext:
         settings, codec = self.settings, find_codec(self._options.get("codec", "json"), None, self.name)
         results = ResultCodec(codec_of_results(codec), settings.max_result, keeps_text=settings.policy.keeps_text)
-        return QueueContext(self._make_calls(), self.settings, self._codec.decode, self.name, results)
+        hides = isinstance(codec, Redacted)
+        return QueueContext(self._make_calls(), settings, self._codec.decode, self.name, results, hides=hides)
 
     def _make_calls(self) -> Calls:
         return Calls(Keys.of(self.prefix, self.name))
@@ -44,10 +46,10 @@ class DelayBase(QueueBase[T, M]):
         max_ids = settings.dedupe_max if "dedupe_max" in self._options else None
         limits = {"dead_max": settings.dead_max, "dead_ttl": settings.dead_ttl}
         dead = [value if name in self._options else None for name, value in limits.items()]
-        step, slo = settings.priority_step, settings.lateness_slo
-        if any(value is not None for value in (events, window, *dead, step, slo)):
+        step, slo, redact = settings.priority_step, settings.lateness_slo, settings.redact
+        if any(value is not None for value in (events, window, *dead, step, slo, redact)):
             window_options: Any = {"dedupe_window": window, "dedupe_max": max_ids}
-            others: Any = {"dead": dead, "priority_step": step, "lateness_slo": slo}
+            others: Any = {"dead": dead, "priority_step": step, "lateness_slo": slo, "redact": redact}
             requests.append(calls.configure(events=events, **window_options, **others))
         return requests
 

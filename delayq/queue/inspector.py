@@ -62,22 +62,22 @@ class Inspector:
     """Makes the operations that read; blocking and asyncio queues share it."""
 
     def __init__(self, context: QueueContext) -> None:
-        self._context = context
+        self.context = context
 
     def counts(self) -> Operation[Counts]:
         """Count the messages in each state."""
-        (counted,) = yield [self._context.calls.counts()]
+        (counted,) = yield [self.context.calls.counts()]
         return counts_of(counted)
 
     def stats(self) -> Operation[Stats]:
         """Read counts, times and totals, how late messages started, and how the objective for that is kept."""
-        counted, recent = yield [self._context.calls.counts(), self._context.calls.history(limit=RECENT)]
-        slo = yield from read_slo_report(self._context, counted)
+        counted, recent = yield [self.context.calls.counts(), self.context.calls.history(limit=RECENT)]
+        slo = yield from read_slo_report(self.context, counted)
         return stats_of(counted, lateness_of(recent.hours), slo)
 
     def get(self, id: str) -> Operation[MessageInfo | None]:
         """Read one message, also one in the dead letter."""
-        (found,) = yield [self._context.calls.get(check_id(id))]
+        (found,) = yield [self.context.calls.get(check_id(id))]
         return None if found is None else self._found(id, found)
 
     def page(
@@ -109,7 +109,7 @@ class Inspector:
         while limit > 0:
             count = min(limit, MAX_READ)
             part: dict[str, Any] = {"limit": count, "cursor": at, "score": score, "preview": preview}
-            (listed,) = yield [self._context.calls.page(state, **part, between=between)]
+            (listed,) = yield [self.context.calls.page(state, **part, between=between)]
             rows += listed.rows
             at, score, limit = listed.cursor, listed.score, limit - listed.inspected
             if not at:
@@ -142,7 +142,7 @@ class Inspector:
             id=row.id,
             cancel_requested=row.record.endswith(" *"),
             state=state,
-            payload=read_payload(self._context, row.payload, row.size),
+            payload=read_payload(self.context, row.payload, row.size),
             size=row.size,
             due=_time(int(due)) if due else None,
             attempts=record.attempts if record else 0,
@@ -167,7 +167,7 @@ class Inspector:
         return MessageInfo(
             id=id,
             state=State.DEAD,
-            payload=read_payload(self._context, death.payload, size),
+            payload=read_payload(self.context, death.payload, size),
             size=size,
             due=death.due,
             attempts=death.attempts,
@@ -205,7 +205,7 @@ class Inspector:
             reason=record.note,
             completed=from_millis(record.completed),
             kept_until=from_millis(int(float(until))) if until else None,
-            result=self._context.results.read(record),
+            result=self.context.results.read(record),
             **self._attribute_fields(record.attributes, str(record.due)),
             sent=sent_by(id),
         )
@@ -222,7 +222,7 @@ class Inspector:
             "priority": attributes.priority,
             "timeout": attributes.timeout / 1000 if attributes.timeout > 0 else None,
             "retention": timedelta(milliseconds=attributes.retention) if attributes.retention > 0 else None,
-            "progress": self._context.results.read_progress(attributes.progress),
+            "progress": self.context.results.read_progress(attributes.progress),
         }
 
 
@@ -233,7 +233,7 @@ def sent_by(id: str) -> datetime | None:
 
 def read_payload(context: EngineContext, data: bytes, size: int) -> Any:
     """Return a decoded payload, or its bytes if they were cut or the codec cannot decode them."""
-    if len(data) < size:
+    if len(data) < size and not context.hides:
         return data
     try:
         return context.decode(data)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,7 +62,8 @@ def search(
     check_int(limit, "limit", 1, MAX_ROWS)
     check_int(max_searched, "max_searched", 1, 1 << 53)
     at, skipped, page = _start(cursor, wanted)
-    searcher = _Searcher(text, parts)
+    context = inspector.context
+    searcher = _Searcher(text, parts, context.decode if context.hides else bytes)
     preview = WHOLE if "payload" in parts else PREVIEW
     matches: list[Match] = []
     searched = 0
@@ -85,7 +86,9 @@ def search(
 class _Searcher:
     """Looks for a text in messages as they are stored."""
 
-    def __init__(self, text: str, parts: Sequence[str]) -> None:
+    def __init__(self, text: str, parts: Sequence[str], shown: Callable[[bytes], bytes]) -> None:
+        """Look in these parts; of a payload, in what `shown` returns of it."""
+        self._shown = shown
         self._text = text
         self._bytes = text.encode("utf-8", "surrogatepass")
         self._parts = parts
@@ -101,7 +104,7 @@ class _Searcher:
                 return ()
             payload, headers, error = death.payload, death.headers, f"{death.error}\n{death.reason}"
         found = {
-            "payload": lambda: self._is_in(payload),
+            "payload": lambda: self._is_in(self._shown(payload)),
             "error": lambda: self._text in error,
             "headers": lambda: self._is_in(headers),
         }

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 def web_app(
     *,
     write: bool = False,
+    reveal: bool = False,
     token: str | None = None,
     viewers: Sequence[Viewer] | None = None,
     proxy_header: str | None = None,
@@ -33,14 +34,16 @@ def web_app(
     with a login of their own. Without any, only requests from this machine to `localhost` are answered. With
     `viewers`, only those may look, and each sees its queues alone.
 
-    It changes nothing unless `write` is true. `hosts` are the names under which browsers reach it, beside `localhost`:
-    requests for others are refused, or `["*"]` allows all. `queues` are patterns of the queues that anybody sees. Takes
-    the options of a queue that say where it is: `url` or `redis`, `prefix`, and `deadline`, by default 5 s. Connects at
-    the first request, needs the rights of an inspector, and to act those of an admin.
+    It changes nothing unless `write` is true, and hides what queues redact unless `reveal` is. `hosts` are the names
+    under which browsers reach it, beside `localhost`: requests for others are refused, or `["*"]` allows all. `queues`
+    are patterns of the queues that anybody sees. Takes the options of a queue that say where it is: `url` or `redis`,
+    `prefix`, and `deadline`, by default 5 s. Connects at the first request, needs the rights of an inspector, and to
+    act those of an admin.
 
     Raises `ConfigurationError`, also if the extra `web` is not installed.
     """
     check_bool(write, "write")
+    check_bool(reveal, "reveal")
     if isinstance(hosts, str) or not all(isinstance(host, str) for host in hosts):
         raise ConfigurationError(f"hosts must be a list of names, not {short_repr(hosts)}")
     if viewers is not None and not viewers:
@@ -54,4 +57,4 @@ def web_app(
         from delayq.web.web_routes import make_app
     except ImportError as error:
         raise ConfigurationError("the dashboard needs the extra: pip install 'delayq[web]'") from error
-    return make_app(options, access, write=write, shown=Viewer("all", queues))
+    return make_app(options, access, write=write, reveal=reveal, shown=Viewer("all", queues))

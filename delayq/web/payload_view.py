@@ -14,7 +14,7 @@ MAX_SHOWN = 200_000
 
 
 class PayloadView(NamedTuple):
-    """A payload as text, and how it was encoded: json, text, base64 or encrypted."""
+    """A payload as text, and how it was encoded: json, text, base64, encrypted or redacted."""
 
     text: str
     encoding: str
@@ -37,5 +37,5 @@ def value_view(stored: Any, size: int | None = None) -> PayloadView:
     value, encoding, is_cut = decode_payload(stored, size)
     if encoding == "encrypted":
         return PayloadView(describe_encrypted(size), encoding, is_cut=False)
-    text = indented(value) if encoding == "json" else value
+    text = indented(value) if encoding in ("json", "redacted") else value
     return PayloadView(clean(text[:MAX_SHOWN], lines=True), encoding, is_cut or len(text) > MAX_SHOWN)

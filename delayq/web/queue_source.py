@@ -11,8 +11,10 @@ from delayq.broker.batches import batched
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys, check_name
 from delayq.broker.transport.executor import open_executor
+from delayq.broker.transport.operation import together
 from delayq.errors import ConfigurationError, DelayqError, ServerError
 from delayq.options import QueueOptions, read_settings
+from delayq.privacy.redaction import codec_for_inspectors
 from delayq.queue.counts import stats_of
 from delayq.queue.inspector import RECENT
 from delayq.queue.lateness_report import lateness_of
@@ -41,34 +43,42 @@ class Snapshot(NamedTuple):
 class QueueSource:
     """The queues with one prefix at one Redis. Thread-safe."""
 
-    def __init__(self, options: QueueOptions) -> None:
-        """Take the options of a queue that say where it is; nothing is connected yet."""
+    def __init__(self, options: QueueOptions, *, reveal: bool = False) -> None:
+        """Take the options of a queue that say where it is; nothing is connected yet.
+
+        What queues redact is hidden, unless `reveal`.
+        """
         options = {"deadline": DEADLINE, **options}
         self.prefix = check_name(options.get("prefix", "delayq"), "prefix")
         self.executor = open_executor(options, read_settings(options))
         self._options = {name: value for name, value in options.items() if name not in ("url", "redis", "codec")}
+        self._reveal = reveal
         self._readings: dict[str, Readings] = {}
         self._snapshot: Snapshot | None = None
         self._read_at = 0.0
         self._lock = threading.Lock()
-        self._queues: dict[str, DelayQueue[Any]] = {}
+        self._queues: dict[tuple[str, tuple[str, ...]], DelayQueue[Any]] = {}
         self._opening = threading.Lock()
 
-    def queue(self, name: str) -> DelayQueue[Any]:
-        """Return a queue, whether or not it exists, with payloads as bytes."""
+    def queue(self, name: str) -> DelayQueue[Any] | None:
+        """Return a queue in use, with payloads as bytes; None for one that is not, and for what can be no queue."""
+        if not _can_be(name):
+            return None
+        requests: list[Any] = [is_listed(self.prefix, name), self.calls(name).redact_paths()]
+        is_used, paths = self.executor.perform(together(requests))
+        return self._opened(name, () if self._reveal else tuple(paths)) if is_used else None
+
+    def _opened(self, name: str, paths: tuple[str, ...]) -> DelayQueue[Any]:
         from delayq.queue.delay_queue import DelayQueue
 
         with self._opening:
-            if name not in self._queues:
+            if (name, paths) not in self._queues:
                 if len(self._queues) >= MAX_KEPT:
                     self._queues.clear()
-                options: dict[str, Any] = {**self._options, "redis": self.executor.client, "codec": "bytes"}
-                self._queues[name] = DelayQueue(name, **options)
-            return self._queues[name]
-
-    def exists(self, name: str) -> bool:
-        """Return whether a queue was ever used; False for what can be no queue."""
-        return _can_be(name) and self.executor.call(is_listed(self.prefix, name))
+                codec = codec_for_inspectors(paths)
+                options: dict[str, Any] = {**self._options, "redis": self.executor.client, "codec": codec}
+                self._queues[name, paths] = DelayQueue(name, **options)
+            return self._queues[name, paths]
 
     def calls(self, name: str) -> Calls:
         """Return the calls of a queue."""

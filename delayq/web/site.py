@@ -56,9 +56,10 @@ class Site:
     def queue(self, request: Request, name: str | None = None) -> DelayQueue[Any]:
         """Return the queue that a request is about; raise 404 if it does not exist, at least for this viewer."""
         wanted = request.query_params.get("queue", "") if name is None else name
-        if not self.sees(request.state.viewer, wanted) or not self.source.exists(wanted):
+        queue = self.source.queue(wanted) if self.sees(request.state.viewer, wanted) else None
+        if queue is None:
             raise HTTPException(404, "There is no such queue.")
-        return self.source.queue(wanted)
+        return queue
 
     def fragment(self, template: str, **context: Any) -> str:
         """Return a part of a page."""

@@ -46,10 +46,12 @@ PAGES = (
 )
 
 
-def make_app(options: QueueOptions, access_options: dict[str, Any], *, write: bool, shown: Viewer) -> Starlette:
+def make_app(
+    options: QueueOptions, access_options: dict[str, Any], *, write: bool, reveal: bool, shown: Viewer
+) -> Starlette:
     """Return the dashboard."""
     access = Access(**access_options)
-    source = QueueSource(options)
+    source = QueueSource(options, reveal=reveal)
     routes: list[Route | Mount] = [route for module in PAGES for route in module.ROUTES]
     routes.append(Mount("/static", StaticFiles(directory=Path(__file__).parent / "static")))
     app = Starlette(routes=routes, middleware=[Middleware(Protection, access=access)], exception_handlers={**errors})

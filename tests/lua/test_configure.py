@@ -205,3 +205,16 @@ def test_the_objective_for_lateness_is_set_left_and_removed(executor):
     assert configured("99% within 1s") == configured(None) == b"99% within 1s"
     assert configured("90% within 1m") == b"90% within 1m"
     assert configured("off") is None
+
+
+def test_the_hidden_values_are_set_left_and_removed(executor):
+    def configured(redact):
+        options = {"events": None, "dedupe_window": None, "dedupe_max": None}
+        executor.call(calls.configure(**options, redact=redact))
+        return executor.call(calls.redact_paths())
+
+    assert configured(None) == []
+    assert configured(["card.number", "*.email"]) == configured(None) == ["card.number", "*.email"]
+    assert configured(["a"]) == ["a"]
+    assert configured([]) == []
+    assert not executor.client.hexists(KEYS.meta, "redact")

@@ -456,7 +456,7 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     "preload": [[]],
     "docs": [[], ["security"]],
     "doctor": [[], ["--repair"]],
-    "import": [["q", "-"], ["broken", "-"], ["q", "-", "--on-error", "collect"], ["q", "gone.jsonl"]],
+    "import": [["q", "-"], ["broken", "-"], ["q", "q.jsonl", "--strict"], ["q", "gone.jsonl"]],
     "rekey": [["canary_app:queue"], ["canary_app:other"]],
     "check": [["canary_app:queue"], ["canary_app:queue", "--json"]],
 }
@@ -473,7 +473,13 @@ def run(url: str, *arguments: str) -> str:
 
 
 @pytest.fixture
-def scene(url, tmp_path, monkeypatch) -> str:
+def headers() -> dict[str, str]:
+    """The headers of the private messages."""
+    return HEADERS
+
+
+@pytest.fixture
+def scene(url, tmp_path, monkeypatch, headers) -> str:
     """Queues with private messages: `q` in good order, `broken` with a key of another type."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -483,7 +489,7 @@ def scene(url, tmp_path, monkeypatch) -> str:
         "@queue.callback\ndef fail(message):\n    raise ValueError('no such user')\n"
     )
     with DelayQueue("q", url=url, events=True) as queue:
-        sent = [NewMessage(PAYLOAD, id=id, headers=HEADERS) for id in "abcm"]
+        sent = [NewMessage(PAYLOAD, id=id, headers=headers) for id in "abcm"]
         queue.send_many(sent, run="nightly")
         queue.end_run("nightly", refusals=[("x", "no such user")])
         with queue.lease() as message:
@@ -517,6 +523,20 @@ def test_no_command_prints_the_secret(verb, url, guarded, caplog):
     assert said
     assert CANARY not in said
     assert CANARY not in caplog.text
+
+
+@pytest.mark.parametrize("headers", [{}], ids=["no headers"])
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.usefixtures("scene")
+def test_no_command_shows_what_the_queue_redacts(verb, url):
+    with DelayQueue("q", url=url, redact=["**"]) as queue:
+        queue.schedules.add("daily", every="1d", payload=PAYLOAD)
+    lines = [["q", "m"], ["q"], ["q", "word"]] if verb in SHOWING else ARGUMENTS.get(verb, [["--help"]])
+    said = ""
+    for line in lines:
+        said += run(url, *verb.split(), *line) + run(url, *verb.split(), *line, "--json")
+    assert said
+    assert CANARY not in said
 
 
 @pytest.mark.usefixtures("scene")

@@ -347,8 +347,8 @@ OPERATIONS = {
     "examine": Operation(lambda q: {finding.kind for finding in q.examine(deep=True).findings} <= {"server"}),
     "repair": Operation(lambda q: {finding.kind for finding in q.repair(deep=True).findings} <= {"server"}),
     "open": Operation(lambda q: q.open() is None),
-    "open with events, dedupe_window, dead_max, dead_ttl, priority_step or lateness_slo": Operation(
-        lambda q: q.open() is None, {"events": False, "dedupe_window": "1h", "lateness_slo": "off"}
+    "open with events, dedupe_window, dead_max, dead_ttl, priority_step, lateness_slo or redact": Operation(
+        lambda q: q.open() is None, {"events": False, "dedupe_window": "1h", "lateness_slo": "off", "redact": []}
     ),
     "preload": Operation(lambda q: q.preload() == len(names())),
 }

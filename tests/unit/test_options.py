@@ -66,6 +66,7 @@ ELSEWHERE = {
     "rate_limit",
     "burst",
     "lateness_slo",
+    "redact",
 }
 
 
@@ -113,6 +114,7 @@ def test_defaults_are_as_documented():
         dead_ttl=30 * 86_400_000,
         priority_step=None,
         lateness_slo=None,
+        redact=None,
         events=None,
         dedupe_window=None,
         dedupe_max=1_000_000,

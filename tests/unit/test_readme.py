@@ -409,6 +409,7 @@ def test_documented_default_of_an_option_is_correct(name):
             "rate_limit",
             "burst",
             "lateness_slo",
+            "redact",
         }
     ],
 )

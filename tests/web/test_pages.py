@@ -195,6 +195,27 @@ def test_limits(queue, visit):
     assert "paused no credit" in text
 
 
+def test_what_a_queue_redacts_is_hidden_unless_the_dashboard_reveals_it(redis_url, visit):
+    number = "4111-1111"
+    with DelayQueue("cards", url=redis_url, redact=["number"], retention="1h") as cards:
+        cards.callback(lambda message: {"number": number} if message.id == "done" else False)
+        for id in ("done", "dead"):
+            cards.send_delay_msg({"number": number, "user": 7}, id=id, retries=0)
+        cards.run(burst=True)
+        cards.send_delay_msg({"number": number, "user": 7}, "1h", id="waits")
+    places = [f"/message?queue=cards&id={id}" for id in ("waits", "dead", "done")]
+    places += ["/messages?queue=cards", "/dead?queue=cards", "/search?queue=cards&text=user"]
+    shown = {
+        reveal: [text_of(page) for page in map(visit(reveal=reveal).get, places) if page.status_code == 200]
+        for reveal in (False, True)
+    }
+    assert len(shown[False]) == len(shown[True]) == len(places)
+    assert number not in "".join(shown[False])
+    assert "".join(shown[False]).count("[redacted]") == "".join(shown[True]).count(number) > 0
+    for reveal, found in ((False, 0), (True, 2)):
+        assert f"Found {found} in" in text_of(visit(reveal=reveal).get(f"/search?queue=cards&text={number}"))
+
+
 def test_encrypted_payload_is_said_to_be_one(redis_url, visit):
     with DelayQueue("cards", url=redis_url, codec=Encrypted({"k": b"0" * 32})) as cards:
         cards.send_delay_msg("4111", "1h", id="card")

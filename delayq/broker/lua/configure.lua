@@ -1,14 +1,15 @@
 -- Sets the options that all processes of a queue share: its event log, its dedupe window, the limits of its dead letter,
--- the head start of a priority, and the objective for lateness.
+-- the head start of a priority, the objective for lateness, and what inspectors do not see.
 -- KEYS: events stream, done zset, meta hash
 -- ARGV: max_len (entries the log keeps; 0 for off, '' to leave it), window (ms to remember settled ids; 0 for off, ''
 --   to leave it), max_ids (to remember; '' to leave it), default_max_ids (if there is none to leave), dead_max (entries
 --   of the dead letter; '' to leave it), dead_ttl (ms to keep one; '' to leave it), priority_step (ms; '' to leave it),
---   lateness_slo ("99% within 1s"; 'off' for none, '' to leave it)
+--   lateness_slo ("99% within 1s"; 'off' for none, '' to leave it), redact (JSON list of paths; '[]' for none, '' to leave
+--   it)
 -- Returns: 1
 -- Re-run: does the same again.
 local events, done, meta = unpack(KEYS)
-local max_len, window, max_ids, default_max_ids, dead_max, dead_ttl, priority_step, lateness_slo = unpack(ARGV)
+local max_len, window, max_ids, default_max_ids, dead_max, dead_ttl, priority_step, lateness_slo, redact = unpack(ARGV)
 
 -- Ids without gaps need Redis 7 and a log that began with them. A log that began with time ids keeps those.
 local function dense()
@@ -48,5 +49,10 @@ if lateness_slo == 'off' then
   redis.call('HDEL', meta, 'lateness_slo')
 elseif lateness_slo ~= '' then
   redis.call('HSET', meta, 'lateness_slo', lateness_slo)
+end
+if redact == '[]' then
+  redis.call('HDEL', meta, 'redact')
+elseif redact ~= '' then
+  redis.call('HSET', meta, 'redact', redact)
 end
 return 1

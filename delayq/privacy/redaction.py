@@ -1,0 +1,117 @@
+"""Fields of payloads that are hidden from whoever inspects a queue: which ones, and what is shown instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from delayq.errors import ConfigurationError, short_repr
+from delayq.privacy.ciphertext import is_encrypted
+
+HIDDEN = "[redacted]"
+"""What is shown in place of a hidden value."""
+MAX_PATHS = 100
+MAX_PATH = 200
+"""Characters of a path."""
+ANY, DEEP = "*", "**"
+Paths = tuple[tuple[str, ...], ...]
+_WHOLE = msgspec.json.encode(HIDDEN)
+_read_paths = msgspec.json.Decoder(list[str]).decode
+
+
+class RedactedPayload(bytes):
+    """A payload as JSON, with some of its values replaced by `HIDDEN`: not what is stored."""
+
+    __slots__ = ()
+
+
+class Redacted:
+    """The codec of a queue that is inspected: payloads are their bytes, with the hidden values replaced."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        """Hide the values at these paths."""
+        self._paths: Paths = tuple(tuple(path.split(".")) for path in paths)
+        self._hides_all = (DEEP,) in self._paths
+
+    def encode(self, payload: bytes) -> bytes:
+        """Return the bytes as they are."""
+        return payload
+
+    def decode(self, data: bytes) -> bytes:
+        """Return the bytes as they are if they have no hidden value, else a `RedactedPayload`.
+
+        What is no JSON, or cut, may have one anywhere: it is hidden as a whole. Encrypted bytes stay as they are.
+        """
+        if is_encrypted(data):
+            return data
+        try:
+            if self._hides_all:
+                return RedactedPayload(_WHOLE)
+            shown, has_hidden = _redact(msgspec.json.decode(data), self._paths)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return RedactedPayload(_WHOLE)
+        return RedactedPayload(msgspec.json.encode(shown)) if has_hidden else data
+
+
+def check_redact(paths: Any) -> tuple[str, ...] | None:
+    """Return the paths of an option; raise `ConfigurationError` for any that is none."""
+    if paths is None:
+        return None
+    if not isinstance(paths, Sequence) or isinstance(paths, str | bytes) or len(paths) > MAX_PATHS:
+        text = f"redact must be a list of at most {MAX_PATHS} paths, such as ['card.number', '*.email'], not"
+        raise ConfigurationError(f"{text} {short_repr(paths)}")
+    for path in paths:
+        if not isinstance(path, str) or not all(path.split(".")) or len(path) > MAX_PATH:
+            text = f"redact: a path must be names with dots between them, of at most {MAX_PATH} characters, not"
+            raise ConfigurationError(f"{text} {short_repr(path)}")
+    return tuple(paths)
+
+
+def write_paths(paths: Sequence[str]) -> bytes:
+    """Return paths as `meta` has them."""
+    return msgspec.json.encode(paths)
+
+
+def read_paths(stored: bytes | None) -> list[str]:
+    """Return the paths that `meta` has, none by default; everything is hidden by what another program has written."""
+    try:
+        return _read_paths(stored) if stored else []
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return [DEEP]
+
+
+def codec_for_inspectors(paths: Sequence[str]) -> Redacted | str:
+    """Return the codec with which a queue is inspected: bytes as they are stored, without what the paths lead to."""
+    return Redacted(paths) if paths else "bytes"
+
+
+def _redact(value: Any, paths: Paths) -> tuple[Any, bool]:
+    """Return a value without what the paths lead to, and whether there was anything."""
+    if isinstance(value, dict):
+        found = {name: _redact_item(name, one, paths) for name, one in value.items()}
+        return {name: shown for name, (shown, _) in found.items()}, any(hidden for _, hidden in found.values())
+    if isinstance(value, list):
+        items = [_redact_item(str(at), one, paths, also=paths) for at, one in enumerate(value)]
+        return [shown for shown, _ in items], any(hidden for _, hidden in items)
+    return value, False
+
+
+def _redact_item(name: str, value: Any, paths: Paths, also: Paths = ()) -> tuple[Any, bool]:
+    """Do the same for a value in a field, or at a place of a list, which a path need not name: `also` goes on there."""
+    left = {rest for path in paths for rest in _rest(path, name)} | {*also}
+    return (HIDDEN, True) if () in left else _redact(value, tuple(left))
+
+
+def _rest(path: tuple[str, ...], name: str) -> Iterator[tuple[str, ...]]:
+    """Yield what is left of a path below a field; () if it leads to the field."""
+    if path[0] == DEEP:
+        yield path
+        yield from _rest(path[1:], name) if len(path) > 1 else [()]
+    elif path[0] == ANY:
+        yield path[1:]
+    else:
+        for end in range(1, len(path) + 1):  # a name may have dots, too
+            if name == ".".join(path[:end]):
+                yield path[end:]
