@@ -165,6 +165,10 @@ class Calls(ScheduleCalls, ResultCalls, LeaseCalls, LimitCalls, ForecastCalls, W
         """End a pause, and wake a consumer; returns whether the queue was paused."""
         return self._call("resume", [self._now], lambda reply: integers(reply) == (1,))
 
+    def log_action(self, actor: str, text: str) -> ScriptCall[bool]:
+        """Record in the event log, if it is on, what somebody has done to the queue."""
+        return self._call("log_action", [self._now, actor, text], lambda reply: integers(reply) == (1,))
+
     def counts(self) -> ScriptCall[replies.CountsReply]:
         """Count the messages in each state."""
         return self._call("counts", [self._now], replies.read_counts)

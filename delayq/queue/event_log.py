@@ -69,6 +69,8 @@ class EventKind(StrEnum):
     """The queue or a name was paused, or its pause changed: `due` is when it ends; the event names no message."""
     RESUMED = "resumed"
     """A pause of the queue or of a name was ended by `resume`; the event names no message."""
+    AUDIT = "audit"
+    """Somebody has acted on the queue in the dashboard: `holder` is who, `reason` what, and what came of it."""
     DEAD_PURGED = "dead_purged"
     """Its entry in the dead letter, the one with this token, was deleted."""
     DEAD_TRIMMED = "dead_trimmed"
@@ -93,7 +95,7 @@ class MessageEvent:
     retries_left: int | None = None
     """Retries left after the event; None after the failure that used the last one."""
     holder: str | None = None
-    """The id of the consumer."""
+    """The id of the consumer; of an `audit`, who has acted."""
     run: str | None = None
     """The name of the bulk send."""
     reason: str | None = None
@@ -157,7 +159,8 @@ def expand(entry: EventEntry) -> list[MessageEvent]:
     if not columns.ids:
         due, reason = next(iter(columns.dues), None), next(iter(columns.reasons), None)
         ends = None if due is None else from_millis(due)
-        return [MessageEvent(entry.offset, 0, kind, at, None, due=ends, reason=reason, name=columns.name)]
+        who = columns.holder
+        return [MessageEvent(entry.offset, 0, kind, at, None, due=ends, holder=who, reason=reason, name=columns.name)]
 
     def cell(column: Sequence[Any], index: int) -> Any:
         return column[index] if index < len(column) else None

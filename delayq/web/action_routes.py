@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from delayq.broker.transport.operation import single
 from delayq.errors import DelayqError, UnknownScheduleError
 from delayq.text import clean, pluralize, truncate
 from delayq.web.rendering import query
@@ -147,6 +148,7 @@ def _checked(request: Request, site: Site, fields: Fields, token: str | None) ->
         raise
     site.live.forget()
     _log(request, viewer, action, fields, done.note)
+    _record(queue, viewer, action, done.note)
     about = {done.about: fields[done.about]} if done.about else {}
     return site.done(request, f"{done.page}{query(queue=queue.name, **about)}", done.note)
 
@@ -161,6 +163,15 @@ def _log(request: Request, viewer: Viewer, action: str, fields: Fields, outcome:
     what = " ".join(f"{name}={value}" for name, value in given.items())
     extra = {"viewer": viewer.name, "action": action, "client": client, "fields": given, "outcome": outcome}
     log.info("%s: %s %s: %s", viewer.name, action, what, outcome, extra={**extra, "queue": given.get("queue", "")})
+
+
+def _record(queue: DelayQueue[Any], viewer: Viewer, action: str, outcome: str) -> None:
+    """Record in the event log of the queue, if it is on, who has done what; a failure takes nothing back."""
+    call = queue._context.calls.log_action(viewer.name, clean(f"{action}: {outcome}"))  # noqa: SLF001 - of this package
+    try:
+        queue._perform(single(call))  # noqa: SLF001 - as above
+    except DelayqError as error:
+        log.warning("%s: %s is not in the event log of %s: %s", viewer.name, action, queue.name, error)
 
 
 ROUTES = [Route("/do/{action}", act, methods=["POST"])]

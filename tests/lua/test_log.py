@@ -34,7 +34,7 @@ def test_log_changes_no_other_data_and_skips_calls_without_effect(executor, case
         assert executor.call(case.call) == case.reply
     after = observe(executor)
     assert after.but(events=[]) == case.after.but(events=[]) + log
-    if case.before == case.after:
+    if case.before == case.after and case.call.script.name != "log_action":  # which does nothing else
         assert len(after.events) == number
 
 

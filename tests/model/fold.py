@@ -142,6 +142,9 @@ class Fold:
             assert self.paused_until > _ms(event.at), "what is not paused is resumed"
             self.paused_until = 0
 
+    def _note(self, event: MessageEvent) -> None:
+        assert event.id is None
+
     def _found(self, event: MessageEvent, *states: str) -> Life:
         assert event.id in self.lives, f"{event.kind} of {event.id}, which does not live"
         life = self.lives[event.id]
@@ -172,6 +175,7 @@ _TAKES: dict[str, Callable[[Fold, MessageEvent], None]] = {
     "purged": Fold._purge,
     "paused": Fold._pause,
     "resumed": Fold._resume,
+    "audit": Fold._note,
     "dead_purged": Fold._purge_dead,
     "dead_trimmed": Fold._purge_dead,
 }

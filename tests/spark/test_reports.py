@@ -28,7 +28,7 @@ NAMES = [part.split()[0] for part in EVENTS.split(", ")]
 T0 = datetime(2026, 3, 28, 21, 40, tzinfo=UTC)
 ERRORS = [None, "", "ValueError: no", "  KeyError: 'a'\r\nTraceback", "日本: <script>", "x" * 300, "\nlater"]
 REASONS = [None, "retries spent", "retries spent", "no such customer\nat all", "rejected"]
-OF_QUEUE = ("purged", "paused", "resumed")
+OF_QUEUE = ("purged", "paused", "resumed", "audit")
 """Events that name no message."""
 STARTS, SETTLED = ("sent", "replaced", "redriven"), ("acked", "discarded")
 UNMOVED = ("promoted", "retried", "rescheduled", "dead_purged", "dead_trimmed", "missed")

@@ -40,7 +40,16 @@ def test_every_script_that_moves_messages_is_in_the_table():
         "recount",
         "rekey",
     }
-    elsewhere |= {"schedule_put", "schedule_remove", "withdraw", "pause", "resume", "report", "await_ends"}
+    elsewhere |= {
+        "schedule_put",
+        "schedule_remove",
+        "withdraw",
+        "pause",
+        "resume",
+        "log_action",
+        "report",
+        "await_ends",
+    }
     elsewhere |= {"limit", "declare", "hold", "superseded", "beat"}
     elsewhere |= {"send_one", "debounce"}  # they do what `send` does
     elsewhere |= {"pending_to_unack"}  # a promotion and a claim in turn

@@ -148,6 +148,19 @@ def test_every_action_is_logged_with_who_did_it(full, visit, caplog):
     assert TOKEN not in caplog.text
 
 
+def test_actions_are_in_the_event_log(full, visit):
+    visitor = visit(write=True)
+    page = "/queue?queue=orders"
+    visitor.submit(page, "/do/kill", queue="orders", id="waits")
+    visitor.submit(page, "/do/reschedule", queue="orders", id="failed", delay="soon")
+    visitor.submit(page, "/do/pause", queue="orders", reason="deploy")
+    acted = [event for event in full.events() if event.kind == "audit"]
+    assert [(event.id, event.holder, event.reason) for event in acted] == [
+        (None, "local", "kill: waits: killed."),
+        (None, "local", "pause: Paused orders until it is resumed."),
+    ]
+
+
 def test_limits_and_pauses_of_names(full, visitor):
     page = "/limits?queue=orders"
     assert "Limited mail of orders." in text_of(

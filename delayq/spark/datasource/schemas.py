@@ -28,9 +28,9 @@ EVENTS = (
 )
 """The event log and its archive: one row per message and event.
 
-`log_offset` (the log entry) and `entry_index` (the message's position in it) identify a row. Columns that a kind
-of event does not have are null; `id` is null for `purged`, `paused` and `resumed` only. The lateness of a delivery is
-`event_at - due`. No name is a reserved word of SQL, in Spark or elsewhere.
+`log_offset` (the log entry) and `entry_index` (the message's position in it) identify a row. Columns that a kind of
+event does not have are null; `id` is null for `purged`, `paused`, `resumed` and `audit` only. The lateness of a
+delivery is `event_at - due`. No name is a reserved word of SQL, in Spark or elsewhere.
 """
 LIFE_STARTS = ("sent", "replaced", "redriven")
 """The kinds of events that begin a new life of an id."""

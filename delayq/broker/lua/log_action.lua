@@ -1,0 +1,18 @@
+-- Records in the event log that somebody has acted on the queue, if the log is on.
+-- KEYS: events stream, meta hash, replies hash
+-- ARGV: slot, sequence, now (ms or ''), actor, text (what was done, and what came of it)
+-- Returns: "done": 1
+-- Re-run: returns the same reply.
+-- Uses: clock, once, log
+local events, meta, replies = unpack(KEYS)
+local slot, sequence, override, actor, text = unpack(ARGV, 1, 5)
+-- The access rights of producers and consumers do not include this command: only an admin acts on a queue.
+redis.call('HVALS', meta)
+local past = answered(replies, slot, sequence)
+if past then return past end
+
+local now, setting = math.floor(clock(override) / 1000), logging(meta)
+begin(replies, slot)
+local reply = remember(replies, slot, sequence, now, '1')
+log(events, meta, setting, 'audit', now, 'holder', actor, 'reasons', text)
+return reply

@@ -1,0 +1,18 @@
+"""`log_action`: nothing changes but the log, if it is on."""
+
+from __future__ import annotations
+
+from tests.lua.cases.states import CROWD, logged
+from tests.support.scripts import Case, World, calls
+
+CASES = [
+    Case("to an empty queue", World(), calls.log_action("ada", "pause: Paused orders."), True, World()),
+    Case("to a full one", CROWD, calls.log_action("bob", "kill: a: killed."), True, CROWD),
+]
+CASES += logged(
+    CASES,
+    {
+        "to an empty queue": ["audit 0; holder ada; reasons pause: Paused orders."],
+        "to a full one": ["audit 0; holder bob; reasons kill: a: killed."],
+    },
+)
