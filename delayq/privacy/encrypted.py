@@ -92,7 +92,14 @@ class QueueCipher:
 
     def for_results(self) -> QueueCipher:
         """Return the codec of results and progress, which are no payloads: neither decodes the other."""
-        name = self._name + b"\0results"
+        return self._for(b"results")
+
+    def for_plans(self) -> QueueCipher:
+        """Return what encrypts the plans of calendars, which are no payloads either."""
+        return self._for(b"plans")
+
+    def _for(self, what: bytes) -> QueueCipher:
+        name = self._name + b"\0" + what
         return QueueCipher(self._ciphers, self._secret, self._inner, name, fixed=self._fixed, plain=self._plain)
 
     def encode(self, payload: Any) -> bytes:

@@ -96,4 +96,4 @@ def calendars(queue: DelayQueue[Any]) -> list[CalendarInfo]:
     calls = queue._context.calls  # noqa: SLF001 - a queue has no public access to its calls
     plans = queue._perform(single(calls.plans()))  # noqa: SLF001
     stored = sorted((name.decode(), data) for name, data in plans.items())
-    return [info for name, data in stored if (info := describe_calendar(name, unpack(name, data)))]
+    return [info for name, data in stored if (info := describe_calendar(name, unpack(name, data, queue._codec)))]  # noqa: SLF001

@@ -23,7 +23,7 @@ from delayq.reminders.event import Event
 from delayq.reminders.ics_reader import Progress, Reading
 from delayq.reminders.known_events import KnownEvents
 from delayq.reminders.plan_diff import Changes, Late, compare_plans
-from delayq.reminders.plan_store import StoredPlan, pack, unpack
+from delayq.reminders.plan_store import StoredPlan, is_sealed, pack, seal_plan, unpack
 from delayq.reminders.planner import Before, Plan, Reminder, Rules, plan
 from delayq.reminders.quiet_hours import QuietHours
 from delayq.times import Duration, from_millis, to_millis
@@ -88,11 +88,12 @@ class CalendarOperations(Generic[Q]):
         # A queue has no public access to its calls, and these operations need several in a row.
         inner: Any = queue
         self._context, self._producer, self._executor = inner._context, inner._producer, inner._executor  # noqa: SLF001
+        self._codec = inner._codec  # noqa: SLF001 - as above
 
     def _read(self) -> Operation[tuple[StoredPlan, int]]:
         calls = self._context.calls
         data, now = yield [calls.plan(self.name), calls.time()]
-        stored = self._seen[1] if data == self._seen[0] else unpack(self.name, data)
+        stored = self._seen[1] if data == self._seen[0] else unpack(self.name, data, self._codec)
         self._seen = data, stored
         return stored, now if calls.clock is None else calls.clock()
 
@@ -175,6 +176,7 @@ class CalendarOperations(Generic[Q]):
                 stored.rules
                 and stored.rules.texts == effective.texts
                 and (known is None or known.same_as(stored.known))
+                and is_sealed(self._seen[0], self._codec)
             )
             if same and not (changes or forget or stored.unconfirmed):
                 return changes
@@ -196,7 +198,8 @@ class CalendarOperations(Generic[Q]):
         )
 
     def _store(self, revision: int, packed: bytes) -> Operation[bool]:
-        status, *_ = yield [self._context.calls.keep_plan(self.name, revision, packed), *self._context.confirming]
+        stored = seal_plan(packed, self._codec)
+        status, *_ = yield [self._context.calls.keep_plan(self.name, revision, stored), *self._context.confirming]
         return bool(status)
 
     def _send_and_cancel(self, changes: Changes, on_progress: Progress | None) -> Operation[Changes]:

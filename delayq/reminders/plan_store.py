@@ -15,7 +15,9 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from delayq.errors import ConfigurationError
+from delayq.errors import ConfigurationError, UndecodableError
+from delayq.privacy.ciphertext import is_encrypted
+from delayq.privacy.encrypted import QueueCipher
 from delayq.reminders.event import PINNED, Event
 from delayq.reminders.known_events import KnownEvents, Mark
 from delayq.reminders.offsets import Offset
@@ -128,11 +130,28 @@ def pack(
     return zlib.compress(_encode(packed), 1)
 
 
-def unpack(calendar: str, data: bytes | None) -> StoredPlan:
-    """Return a plan from its stored bytes: the revision, a blank, and the packed plan."""
+def seal_plan(packed: bytes, codec: Any) -> bytes:
+    """Return a packed plan as it is stored: encrypted if the codec of the queue encrypts."""
+    return codec.for_plans().seal(packed) if packed and isinstance(codec, QueueCipher) else packed
+
+
+def is_sealed(data: bytes | None, codec: Any) -> bool:
+    """Tell whether a stored plan is as `codec` would store it now: with its first key, if it encrypts."""
+    return not isinstance(codec, QueueCipher) or (data or b"").partition(b" ")[2].startswith(codec.head)
+
+
+def unpack(calendar: str, data: bytes | None, codec: Any = None) -> StoredPlan:
+    """Return a plan from its stored bytes: the revision, a blank, and the packed plan, which `codec` may decrypt."""
     if not data:
         return StoredPlan()
     number, _, packed = data.partition(b" ")
+    if is_encrypted(packed):
+        if not isinstance(codec, QueueCipher):
+            raise ConfigurationError(f"the plan of calendar {calendar} is encrypted: use a program that has its keys")
+        try:
+            packed = codec.for_plans().unseal(packed)
+        except UndecodableError as error:
+            raise ConfigurationError(f"cannot read the plan of calendar {calendar}: {error}") from None
     try:
         plan = _decode(zlib.decompress(packed))
     except (zlib.error, msgspec.MsgspecError) as error:
