@@ -55,7 +55,8 @@ def attributed(server: BenchServer) -> Iterator[Reading]:
 def bytes_of_attributes(server: BenchServer) -> Iterator[Reading]:
     """Bytes that a name takes, in memory: what messages with one take more than those without."""
     n, used = 100_000, []
-    for options in ({}, {"name": "remind"}):
+    either: tuple[dict[str, Any], ...] = ({}, {"name": "remind"})
+    for options in either:
         server.empty()
         with DelayQueue(QUEUE, url=server.url) as queue:
             queue.send_many([NewMessage(TEXT, "1h", id=f"{at:032}", **options) for at in range(n)])

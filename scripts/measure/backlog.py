@@ -14,7 +14,7 @@ from typing import Any
 from delayq import CancelOutcome, DelayQueue, State
 from delayq.broker.batches import batched
 from delayq.broker.calls import Calls
-from delayq.broker.requests import Failure, Receipt, Rejection, ScriptCall
+from delayq.broker.requests import Failure, Receipt, Rejection, Release, ScriptCall
 from delayq.broker.scripts import COLLECT_LIMIT, MAX_IDS, MAX_MOVED, MAX_SETTLED, names, script
 from delayq.queue.dead_letter import BATCH as DEAD_AT_ONCE
 from delayq.queue.repair import DEEP
@@ -111,7 +111,7 @@ def _largest(server: BenchServer, calls: Calls) -> Iterator[ScriptCall[Any]]:
     held = claimed()
     yield calls.extend(held, lease=30_000)
     for some in batched(held, MAX_MOVED):
-        yield calls.release(some)
+        yield calls.release([Release(*receipt) for receipt in some])
     for some in batched(claimed(), MAX_SETTLED):
         yield calls.ack(some)
     held = claimed()
@@ -138,21 +138,24 @@ def _dead(server: BenchServer) -> list[str]:
 @contextmanager
 def slowlog(server: BenchServer) -> Iterator[dict[str, float]]:
     """Log slow commands during the block; then fill the dictionary with the longest run of each script, in ms."""
-    before = {name: server.client.config_get(name)[name] for name in SLOWLOG}
+    before: dict[str, Any] = {name: server.client.config_get(name)[name] for name in SLOWLOG}
     for name, value in SLOWLOG.items():
         server.client.config_set(name, value)
     server.client.slowlog_reset()
     longest: dict[str, float] = {}
-    yield longest
+    try:
+        yield longest
+    finally:
+        found: Any = server.client.slowlog_get(SLOWLOG["slowlog-max-len"])
+        for name, setting in before.items():
+            server.client.config_set(name, setting)
+        server.client.slowlog_reset()  # it uses memory, which the next measurement may measure
     known = {script(name).sha: name for name in names()}
-    for entry in server.client.slowlog_get(SLOWLOG["slowlog-max-len"]):
+    for entry in found:
         words = entry["command"].split(b" ", 2)
         if words[0].upper() == b"EVALSHA" and words[1] in known:
             name, took = known[words[1]], entry["duration"] / 1000
             longest[name] = max(longest.get(name, 0.0), took)
-    for name, value in before.items():
-        server.client.config_set(name, value)
-    server.client.slowlog_reset()  # it uses memory, which the next measurement may measure
 
 
 def measurements() -> list[Measurement]:

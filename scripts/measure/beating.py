@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator
+from typing import Any
 from unittest.mock import patch
 
 from delayq import DelayQueue
@@ -63,9 +64,10 @@ def listing(server: BenchServer) -> Iterator[Reading]:
             took = [1000 * seconds_of(lambda: len(queue.workers())) for _ in range(TURNS)]
         if len(queue.workers()) != WORKERS:
             raise AssertionError("some workers were not listed")
-        counts = HourCounts(*[10**6] * 8, (10**6,) * BUCKETS)
+        numbers: list[Any] = [10**6] * 8
+        counts = HourCounts(*numbers, lateness=(10**6,) * BUCKETS)
         hour = server.client.time()[0] * 1000 // HOUR
-        records = {hour - back: write_counts(counts) for back in range(KEPT_HOURS)}
+        records: Any = {hour - back: write_counts(counts) for back in range(KEPT_HOURS)}
         server.client.hset(server.calls.keys.history, mapping=records)
         days = [1000 * seconds_of(lambda: queue.history(90)) for _ in range(TURNS)]
         if queue.history(90).total.delivered < 89 * 24 * 10**6:

@@ -14,14 +14,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-import hiredis
-
 from delayq import DelayQueue, NewMessage
 from delayq.broker.ids import new_ids
 from delayq.broker.requests import ScriptCall
 from measure.bench_server import TEXT, BenchServer, rate_of, throwaway_server
 from measure.figure import Figure, LeftOut, Measurement, Reading, at_least
-from measure.raw import BATCH, batches, claim_and_ack, sending
+from measure.raw import BATCH, batches, claim_and_ack, pack, sending
 
 MILLION = 1_000_000
 SHALLOW = 10_000
@@ -95,7 +93,7 @@ class _Pending:
         """
         keys, absent = self._calls.keys, [f"absent-{number}" for number in range(LOOKUPS)]
         for words in (("HMGET", keys.messages), ("HMGET", keys.retries), ("ZMSCORE", keys.pending)):
-            packed = bytes(hiredis.pack_command((*words, *absent)))
+            packed = bytes(pack(*words, *absent))
             for _ in range(0, n, LOOKUPS):
                 self._stand.raw.exchange(packed, 1)
 

@@ -10,12 +10,15 @@ import statistics
 from collections.abc import Iterator
 
 from delayq import DelayQueue
+from delayq.queue.forecast_periods import Unit
 from measure.backlog import slowlog
 from measure.bench_server import QUEUE, BenchServer, seconds_of
 from measure.depth import reason_without_ten_million
 from measure.figure import MILLISECONDS, Figure, LeftOut, Measurement, Reading, at_most
 
 MILLION = 1_000_000
+PERIODS: dict[Unit, str] = {"day": "7d", "hour": "7d", "minute": "6d"}
+"""Units of time, and until when each is forecast."""
 NAMES = {"1m": "1 M", "10m": "10 M"}
 TURNS = 7
 AT_ONCE = 1000
@@ -45,9 +48,9 @@ def forecasting(server: BenchServer) -> Iterator[Reading]:
             filled += AT_ONCE
         with slowlog(server) as longest, DelayQueue(QUEUE, url=server.url) as queue:
             queue.forecast()  # which loads what it needs
-            for kind, until, unit in (("day", "7d", "day"), ("hour", "7d", "hour"), ("minute", "6d", "minute")):
+            for unit, until in PERIODS.items():
                 took = [1000 * seconds_of(lambda: queue.forecast(until, unit)) for _ in range(TURNS)]  # noqa: B023
-                yield Reading(f"forecast_{kind}_{name}", statistics.median(took))
+                yield Reading(f"forecast_{unit}_{name}", statistics.median(took))
         scripts = {script: took for script, took in longest.items() if script in {"forecast", "sample_names", "counts"}}
         slowest = max(scripts, key=lambda script: scripts[script], default="")
         yield Reading(f"forecast_script_{name}", scripts.get(slowest, 0.0), note=slowest)

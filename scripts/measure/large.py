@@ -60,7 +60,7 @@ def _use(server: BenchServer, run: TimedCalls, payload: bytes, ids: list[str]) -
     calls = server.calls
     per_call = min(MAX_IDS, SENT // len(payload))
     for part in (ids[at : at + per_call] for at in range(0, len(ids), per_call)):
-        columns = [0] * len(part), [0] * len(part), [payload] * len(part), *[[b""] * len(part)] * 2
+        columns: Any = [0] * len(part), [0] * len(part), [payload] * len(part), *[[b""] * len(part)] * 2
         run(calls.send(OutgoingTable(part, *columns), max_length=None))
     for preview in (0, PREVIEW):
         run(calls.page("pending", limit=MAX_READ, cursor="", score="", preview=preview))

@@ -15,7 +15,7 @@ from measure.consuming import burst
 from measure.figure import MILLISECONDS, Figure, Goal, Measurement, Reading, at_least, at_most
 from measure.raw import CLAIM
 
-NEVER_BINDS = {"rate_limit": "100000/s", "running": 10_000}
+NEVER_BINDS: dict[str, Any] = {"rate_limit": "100000/s", "running": 10_000}
 NAMES, MANY = 10, 1000
 LEASE = 600_000
 """Milliseconds."""

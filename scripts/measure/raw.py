@@ -28,6 +28,11 @@ AHEAD = 60_000
 """Milliseconds until messages are due that must stay pending."""
 
 
+def pack(*words: Any) -> bytes:
+    """Return a command as it is sent."""
+    return bytes(hiredis.pack_command(words))
+
+
 class Raw:
     """A bare connection: packed bytes out, hiredis in."""
 
@@ -50,12 +55,12 @@ class Raw:
 
     def pack(self, call: ScriptCall[Any]) -> bytes:
         """Pack a call."""
-        return bytes(hiredis.pack_command(self.arguments(call)))
+        return pack(*self.arguments(call))
 
     def load_scripts(self) -> None:
         """Load every script."""
         for name in names():
-            self.exchange(bytes(hiredis.pack_command(("SCRIPT", "LOAD", script(name).text))), 1)
+            self.exchange(bytes(pack("SCRIPT", "LOAD", script(name).text)), 1)
 
     def call(self, call: ScriptCall[Any]) -> Any:
         """Run a call and return its parsed reply."""
@@ -85,7 +90,7 @@ class Raw:
         return replies
 
 
-def sending(calls: Calls, dues: Iterable[str | int], ids: list[str] | None = None) -> ScriptCall[str]:
+def sending(calls: Calls, dues: Iterable[str | int], ids: list[str] | None = None) -> ScriptCall[Any]:
     """Return the call that sends a message of the usual payload for each due time."""
     times = list(dues)
     n = len(times)

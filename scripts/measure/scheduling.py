@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any, TypeVar
 
 from delayq import DelayQueue, Schedule
+from delayq.options import read_settings
 from delayq.schedules.messages import firing
 from delayq.worker.schedule_firing import FIRE_AHEAD, MAX_BYTES, MAX_SCHEDULES
 from measure.bench_server import QUEUE, BenchServer
@@ -35,10 +36,10 @@ def turn(server: BenchServer) -> Iterator[Reading]:
                 Schedule(f"s{n}", every="1d", start=start + timedelta(seconds=n), payload={"user": n})
                 for n in range(first, first + 10_000)
             )
-    raw, calls = server.raw, server.calls
+    raw, calls, settings = server.raw, server.calls, read_settings({})
     idle = median(_timed(lambda: raw.call(calls.pending_to_ready()))[0] for _ in range(TURNS))
     # Make some of them due.
-    names = server.client.zrange(calls.keys.schedules, 0, due - 1)
+    names: Any = server.client.zrange(calls.keys.schedules, 0, due - 1)
     server.client.zadd(calls.keys.schedules, {name: 1000 * (int(time.time()) - 1) for name in names})
     reading, fired = [], []
     while True:
@@ -48,7 +49,7 @@ def turn(server: BenchServer) -> Iterator[Reading]:
         if not found.schedules:
             break
         reading.append(took)
-        rows = [firing(standing, found.now, ahead=FIRE_AHEAD)[0] for standing in found.schedules]
+        rows = [firing(standing, found.now, settings, ahead=FIRE_AHEAD)[0] for standing in found.schedules]
         took, reply = _timed(partial(raw.call, calls.fire(rows)))
         if reply.count("1") != len(rows):
             raise AssertionError(f"{reply.count('1')} of {len(rows)} were fired")

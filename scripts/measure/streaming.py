@@ -7,6 +7,7 @@ XDEL of all entries.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from delayq import DelayQueue
 from delayq.streams import Relay, StreamQueue
@@ -63,7 +64,7 @@ def relaying(server: BenchServer) -> Iterator[Reading]:
         raise RuntimeError(f"the relay moved {server.client.xlen(STREAM)} of {n} messages")
 
 
-def _fields(id: str) -> dict[str | bytes, str | bytes]:
+def _fields(id: str) -> Any:
     return {"id": id, "payload": PAYLOAD, "retries": "3"}
 
 

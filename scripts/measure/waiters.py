@@ -46,4 +46,5 @@ def _run(url: str, name: str, numbers: range) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:3], *map(int, sys.argv[3:])))
+    url, name, *numbers = sys.argv[1:]
+    sys.exit(main(url, name, *map(int, numbers)))
