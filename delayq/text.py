@@ -32,7 +32,7 @@ def clean(text: str, *, lines: bool = False) -> str:
 
 def iso(at: datetime | None) -> str | None:
     """Return a time in ISO 8601, in UTC with milliseconds."""
-    return None if at is None else at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return None if at is None else at.astimezone(UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
 def format_duration(seconds: float) -> str:

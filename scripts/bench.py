@@ -39,6 +39,7 @@ from measure import (
     many_schedules,
     memory,
     migrating,
+    operating,
     ordinary,
     overtaking,
     pages,
@@ -86,6 +87,7 @@ MODULES = (
     streaming,
     migrating,
     reminding,
+    operating,
     forecasting,
     depth,
 )

@@ -11,7 +11,8 @@ import msgspec
 
 from delayq.bulk.connection import TargetQueue, check_queue, connect, context_of, target_of
 from delayq.bulk.export_file import ExportProgress, open_export
-from delayq.bulk.message_lines import encode_line, line_of
+from delayq.bulk.message_lines import encode_lines, line_of
+from delayq.bulk.read_ahead import read_ahead
 from delayq.errors import ConfigurationError, short_repr
 from delayq.privacy.redaction import Redacted
 from delayq.queue.stored_messages import StoredMessage, StoredPosition, read_stored
@@ -48,20 +49,20 @@ def export_messages(
     target = target_of(queue, url, prefix, deadline)
     wanted = _states(states)
     check_queue(target)
-    shown = bytes if reveal else _without_hidden(target)
+    shown = None if reveal else _without_hidden(target)
     begun = ExportProgress(queue, prefix, list(wanted))
     if not isinstance(file, str | Path):
         counts: Counter[str] = Counter()
-        for messages, _ in _pages(target, wanted, StoredPosition()):
+        for messages, _ in read_ahead(_pages(target, wanted, StoredPosition())):
             file.write(_lines(messages, shown, counts))
             _report(report, counts)
         return dict(counts)
     with open_export(Path(file), begun, resume=resume) as (out, progress):
         counts = Counter(progress.counts)
-        for messages, position in _pages(target, wanted, progress.position):
+        for messages, position in read_ahead(_pages(target, wanted, progress.position)):
             out.write(_lines(messages, shown, counts))
             if position is None or position.is_lasting:
-                out.save(msgspec.structs.replace(begun, position=position, counts=dict(counts)))
+                out.note(msgspec.structs.replace(begun, position=position, counts=dict(counts)))
             _report(report, counts)
         out.finish()
     return dict(counts)
@@ -76,15 +77,17 @@ def _pages(
         yield messages, position
 
 
-def _without_hidden(target: TargetQueue) -> Callable[[bytes], bytes]:
-    """Return what makes of a payload what may be seen of it."""
+def _without_hidden(target: TargetQueue) -> Callable[[bytes], bytes] | None:
+    """Return what makes of a payload what may be seen of it; None if that is all."""
     paths = connect(target).call(context_of(target).calls.redact_paths())
-    return Redacted(paths).decode if paths else bytes
+    return Redacted(paths).decode if paths else None
 
 
-def _lines(messages: list[StoredMessage], shown: Callable[[bytes], bytes], counts: Counter[str]) -> bytes:
-    counts.update(str(message.state) for message in messages)
-    return b"".join([encode_line(line_of(message._replace(payload=shown(message.payload)))) for message in messages])
+def _lines(messages: list[StoredMessage], shown: Callable[[bytes], bytes] | None, counts: Counter[str]) -> bytes:
+    counts.update(message.state for message in messages)
+    if shown is not None:
+        messages = [message._replace(payload=shown(message.payload)) for message in messages]
+    return encode_lines(map(line_of, messages))
 
 
 def _report(report: Callable[[int], None] | None, counts: Counter[str]) -> None:

@@ -16,7 +16,10 @@ from delayq.bulk.message_lines import is_parquet
 from delayq.errors import ConfigurationError
 from delayq.queue.stored_messages import StoredPosition
 from delayq.text import truncate
+from delayq.times import monotonic
 
+SAVE_EVERY = 0.3
+"""Seconds after which the progress is saved again: a killed export repeats what it did since."""
 MAX_SHOWN = 200
 """Characters of what another export is of, in an error."""
 
@@ -47,17 +50,30 @@ class ExportFile:
         self._path = path
         self._file = file
         self._note = note
+        self._progress: ExportProgress | None = None
+        """What is not saved yet."""
+        self._save_at = 0.0
 
     def write(self, lines: bytes) -> None:
         """Add lines to the part."""
         self._file.write(lines)
 
-    def save(self, progress: ExportProgress) -> None:
-        """Note how far the export is; what was written until now counts."""
+    def note(self, progress: ExportProgress) -> None:
+        """Note how far the export is; what was written until now counts. This is saved a few times a second."""
+        self._progress = msgspec.structs.replace(progress, size=self._file.tell())
+        if monotonic() >= self._save_at:
+            self.save()
+            self._save_at = monotonic() + SAVE_EVERY
+
+    def save(self) -> None:
+        """Save what was noted last, for an export that goes on from there."""
+        if self._progress is None:
+            return
         self._file.flush()
         written = self._note.with_name(f"{self._note.name}.new")
-        written.write_bytes(msgspec.json.encode(msgspec.structs.replace(progress, size=self._file.tell())))
+        written.write_bytes(msgspec.json.encode(self._progress))
         written.replace(self._note)
+        self._progress = None
 
     def finish(self) -> None:
         """Let the file appear, in place of one that was there."""
@@ -99,8 +115,12 @@ def open_export(path: Path, progress: ExportProgress, *, resume: bool) -> Iterat
             file.truncate(found.size)
             file.seek(0, os.SEEK_END)
             out = ExportFile(path, file, note)
-            out.save(found)  # what is noted of an earlier export does not fit any more
-            yield out, found
+            out.note(found)  # what is noted of an earlier export does not fit any more
+            try:
+                yield out, found
+            except BaseException:
+                out.save()
+                raise
     except OSError as error:
         raise ConfigurationError(f"cannot write {path}: {error}") from error
 

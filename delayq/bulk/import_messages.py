@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Literal, NamedTuple
 
 from delayq.broker.context import QueueContext
 from delayq.broker.requests import Outgoing, OutgoingTable
@@ -14,6 +14,7 @@ from delayq.bulk.load_run import begin_load, digest_of, file_uri, window_of
 from delayq.bulk.loaded import Loaded
 from delayq.bulk.message_files import FileEntry, MessageFile
 from delayq.bulk.message_lines import ENDED, outgoing_of
+from delayq.bulk.read_ahead import read_ahead
 from delayq.bulk.send_options import MAX_PAYLOAD, send_options
 from delayq.bulk.table_sender import Refusal, TableSender
 from delayq.checks import check_bool
@@ -91,16 +92,17 @@ def import_messages(
     sender = TableSender(target, options, begun.name)
     left_out, first = 0, ""
     with begun.telling_what_is_stored():
-        for batch in reader.batches():
-            messages, refusals, ended = _read(batch, reader.name, context_of(target), dead)
-            left_out += ended
-            if refusals:
-                first = first or str(refusals[0].error)
-                sender.refuse(refusals, str)
-            if messages:
-                sender.send_table(OutgoingTable(*zip(*messages, strict=True)))
+        parts = _parts(reader, context_of(target), dead)
+        # A thread that waits for a stream could not be interrupted.
+        for part in read_ahead(parts) if isinstance(path, Path) else parts:
+            left_out += part.left_out
+            if part.refusals:
+                first = first or str(part.refusals[0].error)
+                sender.refuse(part.refusals, str)
+            if part.messages:
+                sender.send_table(OutgoingTable(*zip(*part.messages, strict=True)))
             if report is not None:
-                report(reader.done, reader.total)
+                report(part.done, reader.total)
         begun.commit(sender.refusals, sender.refused)
     return Imported(**asdict(begun.result(past=0, later=0, cancelled={})), dead=left_out, first_refusal=first)
 
@@ -109,17 +111,27 @@ def _check(file: Path | BinaryIO, context: QueueContext, dead: Dead) -> None:
     """Raise the error of the first invalid line of a file."""
     if not isinstance(file, Path):
         raise ConfigurationError("strict needs a file: a stream can be read only once")
-    reader = MessageFile(file)
+    for part in _parts(MessageFile(file), context, dead):
+        if part.refusals:
+            raise type(part.refusals[0].error)(f"{part.refusals[0].error}; nothing was sent")
+
+
+class _ReadLines(NamedTuple):
+    """What a batch of lines has: messages to send, invalid ones, how many dead ones are left out; and what is read."""
+
+    messages: list[Outgoing]
+    refusals: list[Refusal]
+    left_out: int
+    done: int
+
+
+def _parts(reader: MessageFile, context: QueueContext, dead: Dead) -> Iterator[_ReadLines]:
+    """Yield what each batch of a file has."""
     for batch in reader.batches():
-        _, refusals, _ = _read(batch, reader.name, context, dead)
-        if refusals:
-            raise type(refusals[0].error)(f"{refusals[0].error}; nothing was sent")
+        yield _part(batch, reader, context, dead)
 
 
-def _read(
-    batch: list[FileEntry], file: str, context: QueueContext, dead: Dead
-) -> tuple[list[Outgoing], list[Refusal], int]:
-    """Return the messages to send, those that are invalid, and how many dead ones are left out."""
+def _part(batch: list[FileEntry], reader: MessageFile, context: QueueContext, dead: Dead) -> _ReadLines:
     messages: list[Outgoing] = []
     refusals: list[Refusal] = []
     left_out = 0
@@ -133,6 +145,6 @@ def _read(
             else:
                 messages.append(outgoing_of(line, context))
         except DelayqError as error:
-            place = f"{file}:{entry.place}{f' (id {id!r:.140})' if id else ''}"
+            place = f"{reader.name}:{entry.place}{f' (id {id!r:.140})' if id else ''}"
             refusals.append(Refusal(index, id, type(error)(f"{place}: {error}")))
-    return messages, refusals, left_out
+    return _ReadLines(messages, refusals, left_out, reader.done)

@@ -6,7 +6,7 @@ A payload is JSON if that gives back the same bytes, else text, else base64; `en
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -73,6 +73,9 @@ class MessageLine(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 FIELDS = MessageLine.__struct_fields__
 """The fields of a line, in their order."""
+_ATTRIBUTES = ("name", "expires", "expires_after", "after_outage", "timeout", "retention", "unique_for", "unique_after")
+_WITHOUT = [*((name, None) for name in _ATTRIBUTES), ("priority", 0), ("snoozes", 0)]
+"""The fields that are stored as attributes, and what they are in most messages."""
 _decode_line = msgspec.json.Decoder(MessageLine).decode
 
 
@@ -84,8 +87,6 @@ def is_parquet(path: Path) -> bool:
 def line_of(message: StoredMessage) -> dict[str, Any]:
     """Return the fields of a stored message, but for those that it does not have; the payload as JSON."""
     payload, encoding = _readable(message.payload)
-    attributes = Attributes.of(message.attributes)
-    expires = attributes.expires
     fields = {
         "id": message.id,
         "state": message.state,
@@ -95,6 +96,10 @@ def line_of(message: StoredMessage) -> dict[str, Any]:
         "payload": payload,
         "encoding": encoding,
     }
+    if not (message.attributes or message.headers or message.error or message.reason or message.died):
+        return fields
+    attributes = Attributes.of(message.attributes)
+    expires = attributes.expires
     more = {
         "headers": _decode_headers(message.headers) if message.headers else None,
         "name": attributes.name,
@@ -115,9 +120,9 @@ def line_of(message: StoredMessage) -> dict[str, Any]:
     return fields | {name: value for name, value in more.items() if value}
 
 
-def encode_line(fields: Mapping[str, Any]) -> bytes:
-    """Return a line without control characters that a terminal would interpret."""
-    return f"{inert(_encode(fields))}\n".encode()
+def encode_lines(messages: Iterable[Mapping[str, Any]]) -> bytes:
+    """Return lines without control characters that a terminal would interpret."""
+    return inert(b"".join([_encode(fields) + b"\n" for fields in messages])).encode()
 
 
 def decode_line(line: bytes) -> MessageLine:
@@ -161,6 +166,8 @@ def outgoing_of(line: MessageLine, context: QueueContext) -> Outgoing:
 
 
 def _attributes(line: MessageLine, context: QueueContext, *, again: bool) -> bytes:
+    if all(getattr(line, name) == default for name, default in _WITHOUT) and not context.settings.retention:
+        return b""
     if line.after_outage:
         check_prefix(line.id)
     expires = None if again else line.expires or line.expires_after

@@ -19,7 +19,7 @@ from delayq.broker.ids import new_ids
 from delayq.broker.requests import ScriptCall
 from measure.bench_server import TEXT, BenchServer, rate_of, throwaway_server
 from measure.figure import Figure, LeftOut, Measurement, Reading, at_least
-from measure.raw import BATCH, batches, claim_and_ack, pack, sending
+from measure.raw import BATCH, batches, claim_and_ack, packed, sending
 
 MILLION = 1_000_000
 SHALLOW = 10_000
@@ -93,9 +93,9 @@ class _Pending:
         """
         keys, absent = self._calls.keys, [f"absent-{number}" for number in range(LOOKUPS)]
         for words in (("HMGET", keys.messages), ("HMGET", keys.retries), ("ZMSCORE", keys.pending)):
-            packed = bytes(pack(*words, *absent))
+            lookup = packed(*words, *absent)
             for _ in range(0, n, LOOKUPS):
-                self._stand.raw.exchange(packed, 1)
+                self._stand.raw.exchange(lookup, 1)
 
     def _dues(self, n: int) -> list[int]:
         return [self._now + MONTH + self._random.randrange(MONTH) for _ in range(n)]

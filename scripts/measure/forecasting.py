@@ -1,7 +1,8 @@
 """Forecasts: how long one takes with 1 M and with 10 M pending messages, and the longest script in it.
 
-The messages are due at random over a week, and a third has a name. Only what a forecast reads is stored of them. A
-forecast of a week by the day and by the hour, and one of six days by the minute, which is nearly the most.
+The messages are due at random over a week, and a third has a name. Only what is read here is stored of them. A forecast
+of a week by the day and by the hour, and one of six days by the minute, which is nearly the most. Then `stats` and the
+pages of the dashboard.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from measure.backlog import slowlog
 from measure.bench_server import QUEUE, BenchServer, seconds_of
 from measure.depth import reason_without_ten_million
 from measure.figure import MILLISECONDS, Figure, LeftOut, Measurement, Reading, at_most
+from measure.operating import looking, looking_figures
 
 MILLION = 1_000_000
 PERIODS: dict[Unit, str] = {"day": "7d", "hour": "7d", "minute": "6d"}
@@ -24,13 +26,15 @@ TURNS = 7
 AT_ONCE = 1000
 WEEK = 7 * 86_400_000
 FILL = """
-local now, due, names = redis.call('TIME')[1] * 1000, {}, {}
+local now, due, names, messages = redis.call('TIME')[1] * 1000, {}, {}, {}
 for i = 1, tonumber(ARGV[2]) do
   due[2 * i - 1], due[2 * i] = now + math.random(tonumber(ARGV[3])), ARGV[1] .. '-' .. i
+  messages[2 * i - 1], messages[2 * i] = due[2 * i], i
   if i % 3 == 0 then names[#names + 1], names[#names + 2] = due[2 * i], 'name=remind' end
 end
 redis.call('ZADD', KEYS[1], unpack(due))
 redis.call('HSET', KEYS[2], unpack(names))
+redis.call('HSET', KEYS[3], unpack(messages))
 """
 """Stores some pending messages, with random due times."""
 
@@ -39,7 +43,7 @@ def forecasting(server: BenchServer) -> Iterator[Reading]:
     """Milliseconds of forecasts, and of the longest script, with each number of pending messages."""
     reason = reason_without_ten_million(server)
     fill = server.client.register_script(FILL)
-    keys = [server.calls.keys.pending, server.calls.keys.attributes]
+    keys = [server.calls.keys.pending, server.calls.keys.attributes, server.calls.keys.messages]
     server.empty()
     filled = 0
     for name, n in zip(NAMES, [server.many(MILLION)] + ([] if reason else [10 * MILLION]), strict=False):
@@ -54,6 +58,7 @@ def forecasting(server: BenchServer) -> Iterator[Reading]:
         scripts = {script: took for script, took in longest.items() if script in {"forecast", "sample_names", "counts"}}
         slowest = max(scripts, key=lambda script: scripts[script], default="")
         yield Reading(f"forecast_script_{name}", scripts.get(slowest, 0.0), note=slowest)
+        yield from looking(server, name)
     server.empty()
     if reason:
         raise LeftOut(f"10 M pending: {reason}")
@@ -74,5 +79,6 @@ def measurements() -> list[Measurement]:
                 at_most(10, MILLISECONDS),
                 MILLISECONDS,
             ),
+            *looking_figures(name, title),
         ]
     return [Measurement("forecasting", forecasting, figures, once=True)]

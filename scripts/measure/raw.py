@@ -28,7 +28,7 @@ AHEAD = 60_000
 """Milliseconds until messages are due that must stay pending."""
 
 
-def pack(*words: Any) -> bytes:
+def packed(*words: Any) -> bytes:
     """Return a command as it is sent."""
     return bytes(hiredis.pack_command(words))
 
@@ -55,12 +55,12 @@ class Raw:
 
     def pack(self, call: ScriptCall[Any]) -> bytes:
         """Pack a call."""
-        return pack(*self.arguments(call))
+        return packed(*self.arguments(call))
 
     def load_scripts(self) -> None:
         """Load every script."""
         for name in names():
-            self.exchange(bytes(pack("SCRIPT", "LOAD", script(name).text)), 1)
+            self.exchange(packed("SCRIPT", "LOAD", script(name).text), 1)
 
     def call(self, call: ScriptCall[Any]) -> Any:
         """Run a call and return its parsed reply."""
