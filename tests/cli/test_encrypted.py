@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 
 import pytest
 
@@ -157,12 +158,14 @@ def test_rekey_says_what_it_has_done(cli, queue, rekeying):
     done = cli("rekey", f"{rekeying}:queue")
     assert (done.code, done.out, done.err) == (0, "rekeyed 2, 0 already, 0 left\n", "")
     again = {"queue": "reminders", "rekeyed": 0, "already": 2, "left": 0, "unreadable": 0, "missing": []}
+    again["unreadable_ids"] = []
     assert cli("rekey", f"{rekeying}:queue", "--json").json == again
 
 
 def test_rekey_without_the_old_key_changes_nothing(cli, queue, rekeying):
     lost = cli("rekey", f"{rekeying}:lost")
     assert (lost.code, lost.line) == (4, "missing keys: 2026")
+    assert re.fullmatch(r"rekeyed 0, 0 already, 0 left, 2 unreadable: waits, dead:[0-9]+\n", lost.out)
     assert queue.get("waits").payload == {"card": 4111}
 
 
