@@ -125,6 +125,8 @@ def send(
 
     With - as PAYLOAD, or with --file, each line is a message. Exit code 1 if the message to replace is running.
 
+    PAYLOAD is stored as it is: to a queue with codec=Encrypted, send from its program, which has the keys.
+
     Streams and work queues deliver at once; they refuse options that their engine does not support.
 
     JSON, one line per message: {"queue", "id", "status"}; the status is new, exists, replaced, running, after or
