@@ -32,7 +32,7 @@ _FORMATS: dict[Unit, str] = {"minute": "%Y-%m-%d %H:%M %Z", "hour": "%Y-%m-%d %H
 @click.command()
 @queue_with(Feature.DELAYS)
 @click.option(
-    "--until", type=UNTIL, metavar="TIME", help="End there: 12h, 2027-01-31T09:00Z.  [default: 7d; by the minute 6d]"
+    "--until", type=UNTIL, metavar="TIME", help="End there: 12h, 2027-01-31T09:00.  [default: 7d; by the minute 6d]"
 )
 @click.option(
     "--buckets",
