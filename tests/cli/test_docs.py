@@ -31,6 +31,16 @@ def test_prints_plain_markdown_without_a_terminal(cli, topic):
     assert cli("docs", topic, "--json").json["text"] == text
 
 
+@pytest.mark.parametrize(
+    ("command", "page"),
+    [("notify", "production"), ("top", "command-line"), ("acl", "security"), ("import", "command-line")],
+)
+def test_names_the_page_about_a_command(cli, command, page):
+    ended = cli("docs", command)
+    text = f"no topic named '{command}': read about this command with delayq docs {page}, or delayq {command} --help"
+    assert (ended.code, ended.out, ended.line) == (3, "", text)
+
+
 def test_renders_a_page_on_a_terminal(cli):
     out = cli("docs", "guarantees", env={"FORCE_COLOR": "1", "COLUMNS": "60", "TERM": "xterm-256color"}).out
     assert "\x1b[" in out
