@@ -45,7 +45,7 @@ def test_prints_bars(cli, filled):
     assert first == [f"{filled:%Y-%m-%d}", f"{filled:%H:%M}", "UTC", "8", "0", "0", "8", "█" * 40]
     assert second[3:] == ["2", "0", "0", "2", "█" * 10]
     assert third[3:] == ["0", "1", "0", "1", "█" * 5]
-    assert rows[9:] == [["name", "messages"], ["mail", "8"], ["(without", "a", "name)", "2"]]
+    assert rows[9:] == [["name", "messages", "without", "retries"], ["mail", "8"], ["(without", "a", "name)", "2"]]
 
 
 def test_shows_few_buckets_all_and_of_many_the_others(cli, filled):
@@ -137,7 +137,7 @@ def test_says_how_large_the_sample_was(cli, queue):
     ended = cli("forecast", "reminders")
     assert ended.err == "names: from a sample of 500 of 2,500 pending messages\n"
     rows = rows_of(ended.out)
-    names = rows[rows.index(["name", "messages,", "about"]) + 1 :]
+    names = rows[rows.index(["name", "messages", "without", "retries,", "about"]) + 1 :]
     assert len(names) == 21
     assert names[-1][0] == "(others)"
     assert sum(int(row[1]) for row in names) == 2500
