@@ -34,6 +34,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # Types
 
+MAX_DIGITS = 15
+"""Digits of a number of seconds that is read exactly."""
+
 
 class _Checked(ParamType):
     """A type whose values the library checks; its error message becomes a usage error."""
@@ -73,7 +76,7 @@ def _engine() -> type[EngineCommands]:
 
 def _duration(value: Any, name: str, min: int = 0) -> timedelta:
     if isinstance(value, str) and value.replace(".", "", 1).isdecimal():
-        value = float(value)
+        value = int(value) if value.isdecimal() and len(value) < MAX_DIGITS else float(value)  # errors show it
     return timedelta(milliseconds=to_millis(value, name, min=min))
 
 

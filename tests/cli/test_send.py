@@ -55,6 +55,13 @@ def test_delay_without_a_unit_is_seconds(cli, queue):
     assert timedelta(seconds=80) < queue.get("a").due - datetime.now(UTC) < timedelta(seconds=91)
 
 
+@pytest.mark.parametrize("value", ["0", "0.0"])
+def test_an_error_shows_a_number_as_it_was_given(cli, value):
+    assert cli("--timeout", value, "queues").line.startswith(
+        f"--timeout must be between 100ms and 100 years, not {value}."
+    )
+
+
 def test_sends_at_a_time_with_a_zone(cli, queue):
     ended = cli("send", "reminders", "1", "--id=a", "--at", "2090-01-31T09:00+01:00")
     assert queue.get("a").due == datetime(2090, 1, 31, 8, tzinfo=UTC)
