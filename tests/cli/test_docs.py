@@ -12,7 +12,8 @@ import pytest
 from tests.cli.conftest import terminal
 from tests.support.processes import Process
 
-TOPICS = sorted(page.name.removesuffix(".md") for page in files("delayq").joinpath("docs").iterdir())
+PAGES = (page.name for page in files("delayq").joinpath("docs").iterdir())
+TOPICS = sorted(name.removesuffix(".md") for name in PAGES if name.endswith(".md"))
 
 
 def test_lists_the_topics(cli):
