@@ -90,6 +90,15 @@ class ExportFile:
         self._note.unlink(missing_ok=True)
 
 
+def is_begun(path: Path) -> bool:
+    """Return whether an export to this file has begun and has not been completed."""
+    return _note_of(path).exists()
+
+
+def _note_of(path: Path) -> Path:
+    return path.with_name(f".{path.name}.progress")
+
+
 @contextmanager
 def open_export(path: Path, progress: ExportProgress, *, resume: bool) -> Iterator[tuple[ExportFile, ExportProgress]]:
     """Open the part of a file, and yield how far it is: with `resume` perhaps further than `progress`.
@@ -99,7 +108,7 @@ def open_export(path: Path, progress: ExportProgress, *, resume: bool) -> Iterat
     """
     if path.is_dir():
         raise ConfigurationError(f"{path} is a folder: give the name of a file")
-    part, note = (path.with_name(f".{path.name}.{what}") for what in ("part", "progress"))
+    part, note = path.with_name(f".{path.name}.part"), _note_of(path)
     try:
         with part.open("ab") as file:  # which keeps what another process has written
             try:

@@ -15,7 +15,7 @@ from delayq.bulk.loaded import Loaded
 from delayq.bulk.message_batches import COLUMNS
 from delayq.bulk.message_sender import MessageSender
 from delayq.bulk.message_table import message_table
-from delayq.bulk.send_options import send_options
+from delayq.bulk.send_options import SendOptions, send_options
 from delayq.bulk.table_files import files_of, read_table
 from delayq.queue.bulk_runs import check_run
 from delayq.times import Duration
@@ -76,6 +76,34 @@ def load(
         default_retries=default_retries,
         max_payload=max_payload,
     )
+    return load_table(
+        messages,
+        queue,
+        options,
+        url=url,
+        prefix=prefix,
+        deadline=deadline,
+        start=start,
+        until=until,
+        run=run,
+        dedupe_window=dedupe_window,
+    )
+
+
+def load_table(
+    messages: pa.Table | str | Path,
+    queue: str,
+    options: SendOptions,
+    *,
+    url: str | None,
+    prefix: str,
+    deadline: Duration | None,
+    start: When | None,
+    until: When | None,
+    run: str | None,
+    dedupe_window: Duration | None,
+) -> Loaded:
+    """Do what `load` does, with options that are checked."""
     target = target_of(queue, url, prefix, deadline)
     if run is not None:
         check_run(run)

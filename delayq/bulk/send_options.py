@@ -37,8 +37,26 @@ class SendOptions:
         """Return the name of an option as the user writes it, for errors."""
         return name
 
+    def setting(self, name: str, value: str) -> str:
+        """Return how the user gives an option a value, for errors."""
+        return f"{self.spelling(name)}={value}"
+
+
+class CommandLineOptions(SendOptions):
+    """The same, given on the command line: `--on-error collect`."""
+
+    @staticmethod
+    def spelling(name: str) -> str:
+        """Return the name of an option as the user writes it, for errors."""
+        return f"--{name.replace('_', '-')}"
+
+    def setting(self, name: str, value: str) -> str:
+        """Return how the user gives an option a value, for errors."""
+        return f"{self.spelling(name)} {value}"
+
 
 def send_options(
+    kind: type[SendOptions] = SendOptions,
     *,
     batch_size: int,
     max_rows_per_second: float | None,
@@ -48,7 +66,7 @@ def send_options(
     max_payload: int,
 ) -> SendOptions:
     """Validate the options of a load without Spark; raises `ConfigurationError`."""
-    return SendOptions(
+    return kind(
         batch_size=check_int(batch_size, "batch_size", 1, MAX_IDS),
         max_rows_per_second=_rate(max_rows_per_second),
         on_conflict=_choice(on_conflict, "on_conflict", CONFLICTS),

@@ -91,8 +91,8 @@ class TableSender:
             others = f"; {more} more in its batch" if more else ""
             raise type(first.error)(
                 f"{name_row(first.row)}{id}: {first.error}{others};"
-                f" no row of this batch was sent: set {self._options.spelling('on_error')}=collect to send the valid"
-                " ones"
+                f" no row of this batch was sent: set {self._options.setting('on_error', 'collect')} to send the"
+                " valid ones"
             )
         self.refused += len(refusals)
         free = MAX_REFUSALS - len(self.refusals)
@@ -119,8 +119,8 @@ class TableSender:
         if existing:
             id, status = existing[0]
             state = "was settled within the dedupe window of" if status == "5" else "already exists in"
-            option = self._options.spelling("on_conflict")
+            fail, skip = (self._options.setting("on_conflict", value) for value in ("fail", "skip"))
             raise DelayqError(
-                f"id {id!r} {state} queue {self._target.queue}, which {option}=fail does not allow; messages stored so"
-                f" far stay; write the table again with {option}=skip to add only the rest"
+                f"id {id!r} {state} queue {self._target.queue}, which {fail} does not allow; messages stored so far"
+                f" stay; write the table again with {skip} to add only the rest"
             )

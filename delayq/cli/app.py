@@ -209,7 +209,7 @@ def _usage_text(error: click.UsageError) -> str:
 @click.option(
     "--timeout", type=TIMEOUT, help="Wait this long for Redis.  [default: 3s; for Sentinels and clusters 30s]"
 )
-@click.option("--tz", type=ZONE, metavar="ZONE", help="Show times in this time zone.  [default: the local one]")
+@click.option("--tz", type=ZONE, metavar="ZONE", help="Show and read times in this zone.  [default: the local one]")
 @click.option("--traceback", is_flag=True, help="Print the traceback of an error.")
 @click.version_option(delayq.__version__, prog_name="delayq", message="%(prog)s %(version)s", allow_from_autoenv=False)
 @click.pass_context

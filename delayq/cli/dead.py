@@ -9,7 +9,7 @@ from typing import IO, Any, NamedTuple
 import click
 
 from delayq.broker.engine import Feature
-from delayq.cli.edited_dead import read_edited, sealed
+from delayq.cli.edited_dead import Edited, read_edited, sealed
 from delayq.cli.engines import ENGINES
 from delayq.cli.exit_codes import Exit
 from delayq.cli.list import ALL_PAGES, pages_from, print_pages
@@ -226,16 +226,17 @@ def redrive(
     A dead message stays if a message with its id is alive; if you gave the id, the exit code is 1. Exit code 3 if an
     id is not in the dead letter.
 
-    JSON: {"queue", "matched", "redriven", "exists", "gone", "dry_run"}.
+    JSON: {"queue", "matched", "redriven", "exists", "gone", "dry_run"}, and with --edit "changed" and "unchanged".
     """
     paced = {} if rate is None else {"rate": rate}
     if edit is not None:
         selection.check_edit()
         payloads = read_edited(edit)
-        opened = ENGINES[engine].commands(session).open_dead(queue)
-        how = {**paced, "retries": retries, "payloads": sealed(payloads, opened, app)}
+        opened = ENGINES[engine].commands(session).open_dead(queue, reveal=True)  # nothing of it is shown
+        edited = sealed(payloads, opened, app)
+        how = {**paced, "retries": retries, "payloads": edited.payloads}
         result = Redriven(0, 0) if selection.dry_run else opened.dead.redrive(**how)
-        return _report_edited(queue, len(payloads), result, dry_run=selection.dry_run, as_json=as_json)
+        return _report_edited(queue, edited, result, dry_run=selection.dry_run, as_json=as_json)
     if app is not None:
         raise click.UsageError("--app goes with --edit")
     selection.check()
@@ -253,15 +254,15 @@ def _note_exists(exists: int) -> None:
         print_note(f"{pluralize(exists, 'message')} not redriven: a message with the same id is alive")
 
 
-def _report_edited(queue: str, matched: int, done: Redriven, *, dry_run: bool, as_json: bool) -> Exit:
+def _report_edited(queue: str, edited: Edited, done: Redriven, *, dry_run: bool, as_json: bool) -> Exit:
     """Print what became of the messages of a file; return the exit code."""
+    matched = len(edited.payloads)
     counts = {"matched": matched, "redriven": done.redriven, "exists": done.exists, "gone": len(done.gone)}
-    text = (
-        f"would redrive {pluralize(matched, 'message')}"
-        if dry_run
-        else f"redrove {pluralize(done.redriven, 'message')}"
-    )
-    print_result({"queue": queue, **counts, "dry_run": dry_run}, text, as_json=as_json)
+    differ = {"changed": edited.changed, "unchanged": edited.unchanged}
+    number, verb = (matched, "would redrive") if dry_run else (done.redriven, "redrove")
+    text = f"{verb} {pluralize(number, 'message')}; payloads in the file: {edited.changed:,} changed"
+    text += f", {edited.unchanged:,} unchanged"
+    print_result({"queue": queue, **counts, **differ, "dry_run": dry_run}, text, as_json=as_json)
     for which in done.gone:
         print_note(f"{which} not found in the dead letter")
     _note_exists(done.exists)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -26,6 +27,20 @@ def _pages() -> dict[str, Traversable]:
     pages = files("delayq").joinpath("docs").iterdir()
     found = {page.name.removesuffix(".md"): page for page in pages if page.name.endswith(".md")}
     return dict(sorted(found.items()))
+
+
+def _page_about(command: str, pages: dict[str, Traversable]) -> str:
+    """Return the page that has a command most often, that of the command line in doubt; '' if it is no command."""
+    from delayq.cli.app import COMMANDS
+
+    if not any(command in section for section in COMMANDS.values()):
+        return ""
+    used = re.compile(rf"(?<!from )\bdelayq {command} ")  # not "from delayq import …"
+    texts = {name: page.read_text("utf-8") for name, page in pages.items()}
+    counts = {name: len(used.findall(text)) for name, text in texts.items()}
+    of_all = counts.pop("command-line") + texts["command-line"].count(f"`{command}`")
+    page = max(counts, key=counts.__getitem__)
+    return page if counts[page] >= max(of_all, 2) else "command-line"
 
 
 def _title(text: str) -> str:
@@ -72,6 +87,9 @@ def docs(topic: str | None, *, as_json: bool) -> None:
             print_note("read a page with: delayq docs TOPIC")
         return
     page = pages.get(topic.lower().removesuffix(".md"))
+    if page is None and (about := _page_about(topic.lower(), pages)):
+        text = f"no topic named {topic!r}: read about this command with delayq docs {about}, or delayq {topic} --help"
+        raise CommandError(text, Exit.NOT_FOUND)
     if page is None:
         near = did_you_mean(topic, pages) or f"; the topics are {', '.join(pages)}"
         raise CommandError(f"no topic named {topic!r}{near}", Exit.NOT_FOUND)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import click
 import msgspec
 
+from delayq.cli.message_json import payload_of
 from delayq.cli.send import MAX_LINE
 from delayq.errors import ConfigurationError
 from delayq.privacy.ciphertext import is_encrypted
 from delayq.queue.deaths import check_entry
-from delayq.queue.decoded_payload import stored_payload
+from delayq.queue.decoded_payload import decode_payload, stored_payload
 from delayq.queue.inspector import MAX_ROWS
+
+if TYPE_CHECKING:
+    from delayq.queue.message_info import MessageInfo
 
 
 def read_edited(stream: IO[bytes]) -> dict[str, bytes]:
@@ -33,12 +37,21 @@ def read_edited(stream: IO[bytes]) -> dict[str, bytes]:
     return payloads
 
 
-def sealed(payloads: dict[str, bytes], queue: Any, app: str | None) -> dict[str, bytes]:
+class Edited(NamedTuple):
+    """The payloads of a file as they are to be stored, by entry or id, and how many differ from the stored ones."""
+
+    payloads: dict[str, bytes]
+    changed: int
+    unchanged: int
+
+
+def sealed(payloads: dict[str, bytes], queue: Any, app: str | None) -> Edited:
     """Return payloads as the codec of the queue stores them, encrypted where it encrypts.
 
     `app` is MODULE:QUEUE, which has the keys. Without it, raises a usage error if the dead messages are encrypted.
+    What is encrypted in the file was not edited; what is not there is neither changed nor unchanged.
     """
-    plain = [which for which, payload in payloads.items() if not is_encrypted(payload)]
+    plain = {which: None for which, payload in payloads.items() if not is_encrypted(payload)}
     if app is not None:
         from delayq.cli.app_loader import find_queue
         from delayq.queue.rekeying import seal
@@ -46,28 +59,36 @@ def sealed(payloads: dict[str, bytes], queue: Any, app: str | None) -> dict[str,
         owner = find_queue(app)
         if owner.name != queue.name:
             raise click.UsageError(f"{app} is queue {owner.name}, not {queue.name}")
-        return payloads | {which: seal(owner, payloads[which]) for which in plain}
+        fresh = {which: seal(owner, payloads[which]) for which in plain}
+        return Edited(payloads | fresh, len(plain), len(payloads) - len(plain))
+    same = dict.fromkeys((which for which in payloads if which not in plain), True)
     older = set()
-    for which in plain if hasattr(queue, "get") else []:
+    for which in plain if hasattr(queue, "get") else ():
         found = queue.get(which) or queue.get(which.rpartition(":")[0] or which)
         if ":" in which and (found is None or found.entry != which):
             older.add(which)
-        if found is not None and is_encrypted(found.payload):
-            raise _encrypted(which)
+        elif found is not None:
+            same[which] = _is_same(found, payloads[which], which)
     cursor: str | None = None
     while older:  # entries of ids that have died again or live: only the pages of the dead letter have them
         page = queue.list("dead", limit=MAX_ROWS, cursor=cursor)
         for row in page.messages:
-            if row.entry in older and is_encrypted(row.payload):
-                raise _encrypted(row.entry)
+            if row.entry in older:
+                same[row.entry] = _is_same(row, payloads[row.entry], row.entry)
         cursor = page.cursor
         if cursor is None:
             break
-    return payloads
+    unchanged = sum(same.values())
+    return Edited(payloads, len(same) - unchanged, unchanged)
 
 
-def _encrypted(which: str) -> click.UsageError:
-    return click.UsageError(f"{which} is encrypted: give --app MODULE:QUEUE, which has the keys")
+def _is_same(found: MessageInfo, payload: bytes, which: str) -> bool:
+    """Return whether a dead message has this payload; raise a usage error if it is encrypted."""
+    stored = payload_of(found)
+    if is_encrypted(stored):
+        raise click.UsageError(f"{which} is encrypted: give --app MODULE:QUEUE, which has the keys")
+    old, encoding, is_cut = decode_payload(stored, found.size)
+    return not is_cut and stored_payload(old, encoding) == payload
 
 
 def _rows(stream: IO[bytes]) -> Iterator[tuple[str, Any]]:

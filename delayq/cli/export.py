@@ -22,6 +22,7 @@ from delayq.text import pluralize
 @click.argument("file", metavar="[FILE]", default="-", type=click.Path(path_type=Path))
 @states_option("Export")
 @click.option("--resume", is_flag=True, help="Go on with an export to FILE that was interrupted.")
+@click.option("--force", is_flag=True, help="Replace FILE if it is there.")
 @reveal_option
 @json_option
 @click.pass_obj
@@ -33,29 +34,39 @@ def export(
     *,
     states: tuple[str, ...],
     resume: bool,
+    force: bool,
     reveal: bool,
     as_json: bool,
 ) -> None:
     """Write the messages of QUEUE to FILE, for `delayq import`: a JSON object a line, or Parquet in a FILE.parquet.
 
-    Without a FILE the lines go to the standard output. FILE appears when it is complete. Results, schedules, limits and
-    settings are not exported, nor is what waits to follow a running message. While consumers work, a message that
-    changes its state may be in the file twice, and one that becomes pending again may be missing: `delayq pause` the
-    queue for an exact copy.
+    Without a FILE the lines go to the standard output. FILE appears when it is complete; one that is there stays as it
+    is without --force. Results, schedules, limits and settings are not exported, nor is what waits to follow a running
+    message. While consumers work, a message that changes its state may be in the file twice, and one that becomes
+    pending again may be missing: `delayq pause` the queue for an exact copy.
 
     A line: {"id", "state", "due", "retries": those left, "attempts", "payload", "encoding": json, text, base64 or
     redacted} and what the message has of "headers", "name", "priority", "expires" or "expires_after", "missed",
     "after_outage", "timeout", "retention", "unique_for", "unique_after", "snoozes", "error", "reason" and "died".
     Durations are in seconds. Payloads with what the queue redacts are not imported: a backup needs --reveal.
 
-    JSON: {"queue", "file", "exported", "states": {STATE: number, …}}.
+    JSON: {"queue", "file", "exported", "states": {STATE: number, …}}; both null if --resume finds FILE complete.
     """
     to_stdout = str(file) == "-"
     if to_stdout and (resume or as_json):
         raise click.UsageError(f"{'--resume' if resume else '--json'} needs a FILE")
     from delayq.bulk.export import export_messages
+    from delayq.bulk.export_file import is_begun
     from delayq.bulk.message_lines import is_parquet
 
+    if not (to_stdout or force) and file.is_file() and not (resume and is_begun(file)):
+        if not resume:
+            raise click.UsageError(f"{file} is there already: give --force to replace it, or another FILE")
+        if as_json:
+            print_json({"queue": queue, "file": str(file), "exported": None, "states": None})
+        else:
+            print_note(f"{file} is already complete: give --force in place of --resume to replace it")
+        return
     if is_parquet(file):
         open_bulk()
     hidden = [] if reveal else session.check_queue_exists(queue)

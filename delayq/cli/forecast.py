@@ -32,7 +32,7 @@ _FORMATS: dict[Unit, str] = {"minute": "%Y-%m-%d %H:%M %Z", "hour": "%Y-%m-%d %H
 @click.command()
 @queue_with(Feature.DELAYS)
 @click.option(
-    "--until", type=UNTIL, metavar="TIME", help="End there: 12h, 2027-01-31T09:00Z.  [default: 7d; by the minute 6d]"
+    "--until", type=UNTIL, metavar="TIME", help="End there: 12h, 2027-01-31T09:00.  [default: 7d; by the minute 6d]"
 )
 @click.option(
     "--buckets",
@@ -53,7 +53,8 @@ def forecast(
 ) -> int:
     """Count what fires in QUEUE in each minute, hour or day: messages, retries, and occurrences of schedules.
 
-    What is overdue is in no bucket. Names are estimated from a sample of 500 messages. If the queue has a rate limit,
+    What is overdue is in no bucket. Names do not count retries, and are estimated from a sample of
+    500 messages. If the queue has a rate limit,
     says when its backlog will be gone.
 
     JSON: {"queue", "at", "until", "unit", "buckets": [{"start", "end", "pending", "retries", "scheduled", "total"}, …],
@@ -104,7 +105,7 @@ def _print(found: Forecast) -> None:
         named = [(name or "(without a name)", number) for name, number in found.names.items()]
         others = sum(number for _, number in named[MAX_NAMES:])
         rows = named[:MAX_NAMES] + ([("(others)", others)] if others else [])
-        about = "messages" if found.sampled == found.sampled_of else "messages, about"
+        about = f"messages without retries{'' if found.sampled == found.sampled_of else ', about'}"
         print_rich(table(["name", about], rows))
         if found.sampled < found.sampled_of:
             print_note(f"names: from a sample of {found.sampled:,} of {found.sampled_of:,} pending messages")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from delayq.broker.engine import Feature
+from delayq.bulk.send_options import CommandLineOptions, SendOptions, send_options
 from delayq.cli.exit_codes import interrupted
 from delayq.cli.options import DURATION, json_option, queue_with
 from delayq.cli.output import print_json, print_note
@@ -80,12 +82,15 @@ def load(session: Session, /, file: Path, queue: str, *, run: str | None, as_jso
 
     JSON: {"run", "state", "new", "exists", "replaced", "running", "settled", "refused", "past", "cancelled"}.
     """
-    bulk = open_bulk()
+    open_bulk()
+    from delayq.bulk.load import load_table
+
+    sent = send_options(CommandLineOptions, **{field.name: options.pop(field.name) for field in fields(SendOptions)})
     ledger: DelayQueue[Any] = session.queue(queue)
-    place = {"url": session.url, "prefix": session.prefix, "deadline": session.timeout}
+    place: dict[str, Any] = {"url": session.url, "prefix": session.prefix, "deadline": session.timeout}
     try:
         with spinner(f"loading {file}", lambda: progress_of(ledger, run)):
-            info = bulk.load(file, queue, run=run, **place, **options)
+            info = load_table(file, queue, sent, run=run, **place, **options)
     except KeyboardInterrupt as error:
         raise interrupted(error) from error
     if as_json:

@@ -14,8 +14,8 @@ import msgspec
 from delayq.cli.message_json import json_names, message_json, payload_of
 from delayq.cli.options import json_option, options_as
 from delayq.cli.output import UNLIMITED, console, plain_rows, print_json, print_rich, table, to_json
-from delayq.queue.message_info import Page
-from delayq.text import clean, preview, relative_time, truncate
+from delayq.queue.message_info import MessageInfo, Page
+from delayq.text import clean, pluralize, preview, relative_time, truncate
 
 MAX_REASON = 30
 """Characters of a reason in a table, which also shows the error."""
@@ -32,12 +32,19 @@ _CELLS: dict[str, Callable[[Any, datetime], str | int]] = {
     "retries": lambda message, _: message.retries_left,
     "holder": lambda message, _: message.holder or "",
     "reason": lambda message, _: truncate(clean(message.reason), MAX_REASON),
-    "error": lambda message, _: message.error,
+    "error": lambda message, _: message.error or unhandled_text(message),
     "payload": lambda message, _: preview(payload_of(message), message.size),
 }
 """The cells of a table of messages, by the title of the column."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 """How a cell begins that a spreadsheet would take for a formula: https://owasp.org/www-community/attacks/CSV_Injection"""
+
+
+def unhandled_text(message: MessageInfo) -> str:
+    """Return why a message comes back that no worker takes; '' for one that none has sent back."""
+    if not message.unhandled:
+        return ""
+    return f"sent back {pluralize(message.unhandled, 'time')}: no function of the worker takes it, as its log says"
 
 
 class Format(NamedTuple):

@@ -16,8 +16,10 @@ from delayq.cli.exit_codes import Exit
 from delayq.cli.logs import configure_logging, log_options
 from delayq.cli.option_groups import GroupedCommand
 from delayq.cli.options import DURATION, ParamType, queue_with
+from delayq.cli.output import print_note
 from delayq.cli.session import Session
 from delayq.queue.stop_signals import handle_signals
+from delayq.text import pluralize
 from delayq.times import to_millis
 
 if TYPE_CHECKING:
@@ -84,7 +86,9 @@ def notify(ctx: click.Context, /, queue: str, **options: Any) -> Exit:
     It follows the event log, if that is on ('delayq events QUEUE --on'); without it, dead messages are counted, but not
     told apart by their errors. SIGTERM or SIGINT (Ctrl-C) stops it. It needs the role notifier.
 
-    Exit code 1 with --once if a notice could not be delivered: it is kept for the next run.
+    A notice that a recipient refuses for good, as with HTTP 404, is given up for this recipient and logged.
+
+    Exit code 1 with --once if a notice could not be delivered, and is kept for the next run, or was given up.
     """  # noqa: D301 - the escape is one
     from delayq.broker.calls import Calls
     from delayq.broker.keys import Keys
@@ -107,6 +111,8 @@ def notify(ctx: click.Context, /, queue: str, **options: Any) -> Exit:
         if options["once"]:
             notifier.turn()
             notifier.raise_if_failed()
+            if notifier.began:
+                print_note(f"begins here: {pluralize(notifier.delivered, 'notice')}; tells from now on")
         else:
             stopped = threading.Event()
             with handle_signals(lambda *_: stopped.set()):

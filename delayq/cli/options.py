@@ -34,6 +34,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # Types
 
+MAX_DIGITS = 15
+"""Digits of a number of seconds that is read exactly."""
+
 
 class _Checked(ParamType):
     """A type whose values the library checks; its error message becomes a usage error."""
@@ -73,7 +76,7 @@ def _engine() -> type[EngineCommands]:
 
 def _duration(value: Any, name: str, min: int = 0) -> timedelta:
     if isinstance(value, str) and value.replace(".", "", 1).isdecimal():
-        value = float(value)
+        value = int(value) if value.isdecimal() and len(value) < MAX_DIGITS else float(value)  # errors show it
     return timedelta(milliseconds=to_millis(value, name, min=min))
 
 
@@ -100,7 +103,12 @@ def _when(value: Any, name: str) -> datetime:
     if isinstance(value, str) and value[:1] in ("+", "-"):
         ahead = _duration(value[1:], name)
         return datetime.now(UTC) + (ahead if value[0] == "+" else -ahead)
-    at = _iso_time(value, name, "2027-01-31T09:00, now, +2h or -1d")
+    return _local_time(value, name, "2027-01-31T09:00, now, +2h or -1d")
+
+
+def _local_time(value: Any, name: str, examples: str = "2027-01-31T09:00") -> datetime:
+    """Return a time in ISO 8601, in the zone of the command unless it has one."""
+    at = _iso_time(value, name, examples)
     if at.utcoffset() is None:
         timestamp(at.replace(tzinfo=UTC), name)  # Python cannot convert the years 1 and 9999
         at = at.astimezone() if (zone := chosen_zone()) is None else at.replace(tzinfo=zone)
@@ -116,20 +124,22 @@ DURATION = _Checked("duration", _duration)
 TIMEOUT = _Checked("duration", lambda value, name: _duration(value, name, min=100))
 SIZE = _Checked("size", read_size)
 TIME = _Checked("time", _time)
+"""For schedules, which have zones of their own."""
 WHEN = _Checked("time", _when)
+LOCAL_TIME = _Checked("time", _local_time)
 ZONE = _Checked("zone", read_zone)
 RATE = _Checked("rate", lambda value, name: parse_rate(value, name) and value)
 
 
 class _Until(click.ParamType[Any]):
-    """A duration from now, or a time with its zone."""
+    """A duration from now, or a time, in the zone of the command unless it has one."""
 
     name = "until"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta | datetime:
         """Return a duration or a time: what has a dash is a time."""
         is_time = isinstance(value, datetime) or (isinstance(value, str) and "-" in value)
-        return (TIME if is_time else DURATION).convert(value, param, ctx)  # type: ignore[no-any-return]
+        return (LOCAL_TIME if is_time else DURATION).convert(value, param, ctx)  # type: ignore[no-any-return]
 
 
 UNTIL = _Until()
@@ -240,7 +250,7 @@ header_option = click.option(
 def due_options(function: F) -> F:
     """Add `--delay` and `--at`."""
     delay = click.option("--delay", type=DURATION, help="Deliver after this time: 90s, 10m, 1h30m, 7d.")
-    at = click.option("--at", type=TIME, metavar="TIME", help="Deliver at this time: 2027-01-31T09:00+01:00.")
+    at = click.option("--at", type=WHEN, metavar="WHEN", help="Deliver at this time: 2027-01-31T09:00, +2h.")
     return delay(at(function))
 
 

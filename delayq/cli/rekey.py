@@ -16,6 +16,9 @@ from delayq.queue.delay_queue import DelayQueue
 if TYPE_CHECKING:
     from delayq.queue.rekeying import Rekeyed
 
+MAX_SHOWN = 10
+"""Unreadable payloads that are named for people."""
+
 
 @click.command()
 @click.argument("target", metavar="MODULE:QUEUE")
@@ -28,7 +31,8 @@ def rekey(target: str, *, as_json: bool) -> None:
 
     Exit code 4 if something is encrypted with a key that the program does not have.
 
-    JSON: {"queue", "rekeyed", "already", "left", "unreadable", "missing": [the ids of keys, …]}.
+    JSON: {"queue", "rekeyed", "already", "left", "unreadable", "missing": [the ids of keys, …], "unreadable_ids": [the
+    first 100, …]}; these are ids, entries of the dead letter, and names of schedules.
     """
     from delayq.cli.app_loader import find_queue
 
@@ -38,6 +42,8 @@ def rekey(target: str, *, as_json: bool) -> None:
     done = asyncio.run(_rekey_async(queue)) if isinstance(queue, AsyncDelayQueue) else _rekey(queue)
     rest = f", {done.unreadable:,} unreadable" if done.unreadable else ""
     text = f"rekeyed {done.rekeyed:,}, {done.already:,} already, {done.left:,} left{rest}"
+    if named := ", ".join(done.unreadable_ids[:MAX_SHOWN]):
+        text += f": {named}{', …' if done.unreadable > MAX_SHOWN else ''}"
     print_result({"queue": queue.name, **json_fields(done)}, text, as_json=as_json)
     if done.missing:
         raise CommandError(f"missing keys: {', '.join(done.missing)}", Exit.UNHEALTHY)

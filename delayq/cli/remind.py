@@ -16,8 +16,8 @@ from delayq.cli import remind_text
 from delayq.cli.exit_codes import CommandError, Exit, NotFoundError
 from delayq.cli.options import (
     DURATION,
+    LOCAL_TIME,
     QUEUE,
-    TIME,
     F,
     confirm,
     engine_option,
@@ -111,7 +111,7 @@ def _until(text: str, now: datetime) -> datetime:
     if years := _YEARS.fullmatch(text.strip()):
         return now + timedelta(days=366 * int(years[1]))
     if re.match(r"[0-9]{4}-", text):
-        at: datetime = TIME.convert(text, None, None)
+        at: datetime = LOCAL_TIME.convert(text, None, None)
         return at
     ahead: timedelta = DURATION.convert(text, None, None)
     return now + ahead

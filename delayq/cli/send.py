@@ -123,7 +123,11 @@ def send(
 ) -> Exit:
     """Send PAYLOAD (JSON) to QUEUE, now or with --delay or --at; print its id.
 
+    WHEN is a time (2027-01-31T09:00, in your time zone unless it has one), now, or a time from now: +2h.
+
     With - as PAYLOAD, or with --file, each line is a message. Exit code 1 if the message to replace is running.
+
+    PAYLOAD is stored as it is: to a queue with codec=Encrypted, send from its program, which has the keys.
 
     Streams and work queues deliver at once; they refuse options that their engine does not support.
 

@@ -10,6 +10,7 @@ import click
 from delayq.broker.engine import Feature
 from delayq.cli.engines import ENGINES
 from delayq.cli.exit_codes import CommandError, Exit
+from delayq.cli.message_formats import unhandled_text
 from delayq.cli.message_json import message_json, payload_of
 from delayq.cli.options import ID, group_option, json_option, lease_option, queue_with, reveal_option
 from delayq.cli.output import print_details, print_json
@@ -79,6 +80,7 @@ def _details(message: MessageInfo | ItemInfo, now: datetime) -> dict[str, str]:
         "priority": f"{message.priority:+d}" if message.priority else "",
         "timeout": format_duration(message.timeout) if message.timeout else "",
         "snoozes": f"{message.snoozes:,}" if message.snoozes else "",
+        "unhandled": unhandled_text(message),
         "holder": message.holder or "",
         "cancel": "requested" if message.cancel_requested else "",
         "token": str(message.token or ""),

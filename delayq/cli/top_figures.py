@@ -51,6 +51,8 @@ class TopFigures:
         """Those of the queue that was selected when they were read."""
         self.error = ""
         """Why nothing could be read."""
+        self.is_read = False
+        """Whether the names have been read."""
 
     def read(self, choose: Callable[[], tuple[str, Sequence[str]]]) -> int:
         """Read the names if it is time, then the selected queue, and of the visible ones those whose turn it is.
@@ -71,7 +73,7 @@ class TopFigures:
         if time.monotonic() < self._names_due:
             self.error = ""
             return 0
-        self.names, self.error = self._read_names(), ""
+        self.names, self.error, self.is_read = self._read_names(), "", True
         self._names_due = time.monotonic() + NAMES_EVERY
         self.queues = {name: self.queues.get(name, TopRow()) for name in self.names}
         return 1

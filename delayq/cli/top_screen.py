@@ -179,6 +179,8 @@ class TopScreen:
         """Return lines about the selected queue, and for each whether it is a warning."""
         if self._figures.error:
             return [(True, self._figures.error)]
+        if not self._figures.is_read:
+            return [(False, "reading …")]
         if not self.selected:
             return [(False, "no queues: a queue is shown once a message was sent to it")]
         found = self._figures.queues[self.selected]

@@ -69,9 +69,10 @@ class Pending(msgspec.Struct):
     first: int
     last: int
     sample: str = ""
-    attempts: int = 0
+    tries: dict[str, int] = msgspec.field(default_factory=dict)
+    """How often it was given to each sink, by name."""
     taken: list[str] = msgspec.field(default_factory=list)
-    """The names of the sinks that have taken it."""
+    """The names of the sinks that have taken it, or refused it for good."""
 
 
 class NotifierState(msgspec.Struct):
@@ -134,6 +135,7 @@ class NotifierState(msgspec.Struct):
         """Forget the notices that all these sinks have taken; returns those that it gives up: there are too many."""
         for one in self.outbox:
             one.taken = [name for name in one.taken if name in sinks]
+            one.tries = {name: number for name, number in one.tries.items() if name in sinks}
         self.outbox = [one for one in self.outbox if len(one.taken) < len(sinks)]
         given_up = [one for one in self.outbox if one.taken][: max(0, len(self.outbox) - MAX_OUTBOX)]
         self.outbox = [one for one in self.outbox if one not in given_up]
@@ -175,8 +177,8 @@ class Notice:
     headers: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, queue: str, pending: Pending) -> Notice:
-        """Make the notice of what is in the outbox."""
+    def of(cls, queue: str, pending: Pending, sink: str) -> Notice:
+        """Make the notice of what is in the outbox, for the sink of a name."""
         kind, _, group = pending.topic.partition(" ")
         payload = {
             "queue": queue,
@@ -188,4 +190,4 @@ class Notice:
             "last": from_millis(pending.last).isoformat() if pending.last else None,
             "sample": pending.sample,
         }
-        return cls(pending.id, pending.attempts, from_millis(pending.at), payload)
+        return cls(pending.id, pending.tries[sink], from_millis(pending.at), payload)

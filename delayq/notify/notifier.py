@@ -14,7 +14,7 @@ from delayq.broker.transport.operation import Operation
 from delayq.errors import DelayqError, UnavailableError
 from delayq.notify.notices import Notice, NotifierState, Pending, read_state
 from delayq.notify.watch import Watched, begin, look
-from delayq.outcomes import Reject, Retry, StopWorker
+from delayq.outcomes import Outcome, Reject, StopWorker
 from delayq.queue.registered import is_listed
 from delayq.text import pluralize
 from delayq.times import monotonic, to_millis
@@ -31,7 +31,8 @@ BACKOFF = Backoff.exponential("5s", max="5m", jitter=0.2)
 class Sink:
     """Where notices go: a name, which stays the same over restarts, and what takes a notice.
 
-    `take` raises `Retry` or `Reject` if it does not, and `StopWorker` if it never will.
+    `take` raises `Reject` if it refuses this notice for good, `StopWorker` if it never takes any, and `Retry` or any
+    other exception if it may take it later.
     """
 
     def __init__(self, name: str, take: Callable[[Any], None]) -> None:
@@ -65,7 +66,14 @@ class Notifier:
         self._executor, self._calls, self._name = executor, calls, check_name(name, "the name of a notifier")
         self._watched, self._sinks = watched, sinks
         self._left = 0
+        self._stopped: list[str] = []
         self._away = self._removed = False
+        self.began = False
+        """Whether it has found nothing that was kept, and so begins where the queue is."""
+        self.delivered = 0
+        """How many deliveries were taken."""
+        self.given_up: list[str] = []
+        """What was given up last: who does not get which notice, and why."""
 
     def run(self, wait: Callable[[float], bool], every: float) -> None:
         """Look `every` so many seconds until `wait` returns True, also while Redis is away or a sink fails.
@@ -84,30 +92,46 @@ class Notifier:
                 self._away = False
 
     def turn(self, wait: Callable[[float], bool] = lambda _: False) -> None:
-        """Look once, and deliver what is to be told now: to each sink in order, whatever becomes of the others."""
+        """Look once, and deliver what is to be told now: to each sink in order, whatever becomes of the others.
+
+        Raises `DelayqError` at its end if a sink never takes anything.
+        """
+        self._stopped, self.given_up = [], []
         state = self._executor.perform(self._look())
         for sink in self._sinks:
             for pending in [one for one in state.outbox if sink.name not in one.taken]:
                 if monotonic() < sink.try_at or wait(0):
                     break
-                is_taken = self._deliver(sink, pending)
+                is_settled = self._deliver(sink, pending)
                 self._forget(state)
                 self._executor.call(keep_notifier(self._calls.keys, self._name, state.encode()))
-                if not is_taken:
+                if not is_settled:
                     break
         self._left = len(state.outbox)
+        if self._stopped:
+            raise DelayqError("; ".join(dict.fromkeys(self._stopped)))
 
     def _forget(self, state: NotifierState) -> None:
         """Forget what all sinks have taken."""
-        for one in state.forget([sink.name for sink in self._sinks]):
-            log.error("gave up notice %s, which not every sink has taken: %s", one.id, one.text, extra={"id": one.id})
+        sinks = [sink.name for sink in self._sinks]
+        for one in state.forget(sinks):
+            self._give_up(one, ", ".join(name for name in sinks if name not in one.taken), "too many wait")
+
+    def _give_up(self, pending: Pending, who: str, reason: str) -> None:
+        self.given_up.append(f"{who} does not get {pending.id}: {reason}")
+        log.error("gave up notice %s for %s: %s; %s", pending.id, who, reason, pending.text, extra={"id": pending.id})
 
     def raise_if_failed(self) -> None:
         """Raise `DelayqError` if notices could not be delivered."""
         reasons = [sink.reason for sink in self._sinks if sink.reason]
+        failures = []
         if self._left and reasons:
             left = pluralize(self._left, "notice")
-            raise DelayqError(f"{left} could not be delivered, and wait for the next run: {'; '.join(reasons)}")
+            failures.append(f"{left} could not be delivered, and wait for the next run: {'; '.join(reasons)}")
+        if self.given_up:
+            failures.append(f"{pluralize(len(self.given_up), 'notice')} given up: {'; '.join(self.given_up)}")
+        if failures:
+            raise DelayqError("; ".join(failures))
 
     def _look(self) -> Operation[NotifierState]:
         """Read what has happened, and keep it together with what is to be told."""
@@ -117,6 +141,7 @@ class Notifier:
             self._removed = True
             return NotifierState()
         if stored is None:
+            self.began = True
             state = NotifierState() if self._removed else (yield from begin(self._calls))
             yield [keep_notifier(keys, self._name, state.encode())]
         else:
@@ -133,17 +158,26 @@ class Notifier:
         return state
 
     def _deliver(self, sink: Sink, pending: Pending) -> bool:
-        """Give a notice to a sink; returns whether it has taken it, which is noted."""
-        pending.attempts += 1
+        """Give a notice to a sink; returns whether it has taken or refused it, which is noted."""
+        pending.tries[sink.name] = pending.tries.get(sink.name, 0) + 1
         try:
-            sink.take(Notice.of(self._watched.queue, pending))
+            sink.take(Notice.of(self._watched.queue, pending, sink.name))
         except StopWorker as error:
-            raise DelayqError(str(error)) from error
-        except (Retry, Reject) as error:
+            self._stopped.append(str(error))
+            return False
+        except Reject as error:
+            self._give_up(pending, sink.name, str(error))
+        except Outcome as error:
             delay = getattr(error, "delay", None)
             sink.failed(str(error), None if delay is None else to_millis(delay, "delay"), monotonic())
             return False
+        except Exception as error:  # each sink is on its own
+            log.debug("the error of %s", sink.name, exc_info=True)
+            sink.failed(f"{type(error).__name__}: {error}", None, monotonic())
+            return False
+        else:
+            self.delivered += 1
+            log.info("delivered %s", pending.id, extra={"id": pending.id})
         pending.taken.append(sink.name)
         sink.failures, sink.reason = 0, ""
-        log.info("delivered %s", pending.id, extra={"id": pending.id})
         return True

@@ -66,8 +66,8 @@ class Forecast:
     later: int
     """Pending messages that become due after the last bucket."""
     names: Mapping[str, int]
-    """How many of the pending messages and occurrences until the end have each name, '' for none: estimated from a
-    sample if `sampled` is less than `sampled_of`."""
+    """How many of the pending messages and occurrences until the end have each name, '' for none; without retries.
+    Estimated from a sample if `sampled` is less than `sampled_of`."""
     sampled: int
     """The messages of which the names were read."""
     sampled_of: int

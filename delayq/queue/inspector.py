@@ -219,6 +219,7 @@ class Inspector:
             "snoozes": attributes.snoozes,
             "expires": None if expires is None else from_millis(expires),
             "after_outage": "latest" if attributes.latest else None,
+            "unhandled": attributes.unhandled,
             "priority": attributes.priority,
             "timeout": attributes.timeout / 1000 if attributes.timeout > 0 else None,
             "retention": timedelta(milliseconds=attributes.retention) if attributes.retention > 0 else None,

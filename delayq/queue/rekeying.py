@@ -21,6 +21,8 @@ from delayq.queue.whole_calls import every_status
 
 PAGE = 250
 """Texts that one call reads, at most."""
+MAX_NAMED = 100
+"""Unreadable payloads whose ids are returned."""
 PARTS = ("schedule_specs", "successors", "messages", "dead_messages")
 """In the order in which payloads move: schedules fire, successors follow, messages die. Only a redrive moves back."""
 _SUCCESSOR = re.compile(rb"[0-9]+ [0-9]+ ([0-9]+) ([0-9]+)\n")
@@ -40,6 +42,8 @@ class Rekeyed:
     """Cut, changed, of another queue, not encrypted, or encrypted with a key that is not there: left as they are."""
     missing: tuple[str, ...]
     """The ids of the keys that are not there."""
+    unreadable_ids: tuple[str, ...] = ()
+    """Where the first 100 unreadable payloads are: ids, entries of the dead letter, names of schedules."""
 
 
 def rekey(context: QueueContext, codec: Any) -> Operation[Rekeyed]:
@@ -52,6 +56,7 @@ def rekey(context: QueueContext, codec: Any) -> Operation[Rekeyed]:
         raise ConfigurationError("rekey needs a queue that encrypts: codec=Encrypted(keys)")
     counts = dict.fromkeys(("rekeyed", "already", "left", "unreadable"), 0)
     missing: dict[str, None] = {}
+    unreadable: list[str] = []
     (begun,) = yield [context.calls.counts()]
     for part in PARTS:
         cursor = "0"
@@ -65,6 +70,7 @@ def rekey(context: QueueContext, codec: Any) -> Operation[Rekeyed]:
                     fresh = codec.rekeyed(payload, stable=part == "schedule_specs")
                 except UndecodableError:
                     counts["unreadable"] += 1
+                    unreadable += [id] if len(unreadable) < MAX_NAMED else []
                     key = read_key_id(payload)
                     if key is not None and not codec.has_key(key):
                         missing[key] = None
@@ -81,7 +87,7 @@ def rekey(context: QueueContext, codec: Any) -> Operation[Rekeyed]:
                 break
     (ended,) = yield [context.calls.counts()]
     counts["left"] += abs(_redriven(ended) - _redriven(begun))
-    return Rekeyed(**counts, missing=tuple(missing))
+    return Rekeyed(**counts, missing=tuple(missing), unreadable_ids=tuple(unreadable))
 
 
 def _redriven(counted: CountsReply) -> int:

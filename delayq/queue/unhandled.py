@@ -41,7 +41,7 @@ class UnhandledMessages:
         name, schedule = message.name, message.headers.get(HEADER)
         advice = "register one with @queue.callback"
         if name:
-            what, advice = f"messages with the name {name}", f"register one with @queue.on('{name}')"
+            what, advice = f"messages with the name {name}", f"register one with @queue.on('{name}') or @queue.task"
         elif schedule is None:
             what = "this message"
         else:

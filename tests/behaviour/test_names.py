@@ -62,9 +62,9 @@ def test_a_name_without_a_function_is_left_to_others_uncharged(open_queue, seen,
     found = queue.get("m")
     assert (found.state, found.attempts, found.retries_left, found.name) == (State.BACKOFF, 0, 3, "letter.sent")
     assert not seen
-    assert (
-        "no handler for messages with the name letter.sent: register one with @queue.on('letter.sent')" in caplog.text
-    )
+    advice = "register one with @queue.on('letter.sent') or @queue.task"
+    assert f"no handler for messages with the name letter.sent: {advice}" in caplog.text
+    assert found.unhandled == 1
 
 
 def test_a_name_that_nobody_knows_is_dead_after_unknown_for(open_queue):

@@ -233,7 +233,7 @@ def test_what_was_listed_is_edited_and_redriven(cli, dead):
     edited = page.replace('{"of":"m3"}', '{"of":"new"}')
     assert edited != page
     ended = cli("dead", "redrive", "reminders", "--edit", "-", "--json", stdin=edited.encode())
-    counts = {"matched": 2, "redriven": 2, "exists": 0, "gone": 0}
+    counts = {"matched": 2, "redriven": 2, "exists": 0, "gone": 0, "changed": 1, "unchanged": 1}
     assert (ended.code, ended.json) == (0, {"queue": "reminders", **counts, "dry_run": False})
     assert (dead.get("m3").payload, dead.get("m4").payload) == ({"of": "new"}, {"of": "m4"})
     assert dead.counts().dead == 4
@@ -250,10 +250,11 @@ def test_lines_name_messages_by_id_or_entry_in_any_encoding(cli, dead, tmp_path)
     )
     path = tmp_path / "edited.jsonl"
     path.write_text("\n\n".join(map(json.dumps, lines)))
+    payloads = "payloads in the file: 4 changed, 0 unchanged"
     dry = cli("dead", "redrive", "reminders", "--edit", str(path), "--dry-run")
-    assert (dry.code, dry.out, dead.counts().dead) == (0, "would redrive 5 messages\n", 6)
+    assert (dry.code, dry.out, dead.counts().dead) == (0, f"would redrive 5 messages; {payloads}\n", 6)
     ended = cli("dead", "redrive", "reminders", "--edit", str(path))
-    assert (ended.code, ended.out) == (1, "redrove 3 messages\n")
+    assert (ended.code, ended.out) == (1, f"redrove 3 messages; {payloads}\n")
     assert "gone not found in the dead letter" in ended.err
     assert "1 message not redriven: a message with the same id is alive" in ended.err
     assert dead.get("m0").payload == {"of": "first"}

@@ -12,7 +12,8 @@ import pytest
 from tests.cli.conftest import terminal
 from tests.support.processes import Process
 
-TOPICS = sorted(page.name.removesuffix(".md") for page in files("delayq").joinpath("docs").iterdir())
+PAGES = (page.name for page in files("delayq").joinpath("docs").iterdir())
+TOPICS = sorted(name.removesuffix(".md") for name in PAGES if name.endswith(".md"))
 
 
 def test_lists_the_topics(cli):
@@ -29,6 +30,16 @@ def test_prints_plain_markdown_without_a_terminal(cli, topic):
     text = files("delayq").joinpath("docs", f"{topic}.md").read_text("utf-8")
     assert cli("docs", topic).out == text
     assert cli("docs", topic, "--json").json["text"] == text
+
+
+@pytest.mark.parametrize(
+    ("command", "page"),
+    [("notify", "production"), ("top", "command-line"), ("acl", "security"), ("import", "command-line")],
+)
+def test_names_the_page_about_a_command(cli, command, page):
+    ended = cli("docs", command)
+    text = f"no topic named '{command}': read about this command with delayq docs {page}, or delayq {command} --help"
+    assert (ended.code, ended.out, ended.line) == (3, "", text)
 
 
 def test_renders_a_page_on_a_terminal(cli):

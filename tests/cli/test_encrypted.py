@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 
 import pytest
 
@@ -82,7 +83,7 @@ def test_an_edited_payload_is_encrypted_by_the_program(cli, queue, app):
     assert (refused.code, refused.line.startswith("dead is encrypted: give --app MODULE:QUEUE")) == (2, True)
     assert queue.counts().dead == 1
     done = cli("dead", "redrive", "reminders", "--edit", "-", "--app", f"{app}:queue", stdin=line)
-    assert (done.code, done.out) == (0, "redrove 1 message\n")
+    assert (done.code, done.out) == (0, "redrove 1 message; payloads in the file: 1 changed, 0 unchanged\n")
     assert queue.get("dead").payload == {"card": 5}
 
 
@@ -111,7 +112,8 @@ def test_an_earlier_death_is_not_edited_in_the_clear_though_the_last_one_is(cli,
 
 def test_an_encrypted_line_is_redriven_as_it_is(cli, queue):
     page = cli("dead", "list", "reminders", "--json").out
-    assert cli("dead", "redrive", "reminders", "--edit", "-", stdin=page.encode()).code == 0
+    done = cli("dead", "redrive", "reminders", "--edit", "-", "--json", stdin=page.encode())
+    assert (done.code, done.json["changed"], done.json["unchanged"]) == (0, 0, done.json["matched"])
     assert queue.get("dead").payload == {"card": 4111}
 
 
@@ -157,12 +159,14 @@ def test_rekey_says_what_it_has_done(cli, queue, rekeying):
     done = cli("rekey", f"{rekeying}:queue")
     assert (done.code, done.out, done.err) == (0, "rekeyed 2, 0 already, 0 left\n", "")
     again = {"queue": "reminders", "rekeyed": 0, "already": 2, "left": 0, "unreadable": 0, "missing": []}
+    again["unreadable_ids"] = []
     assert cli("rekey", f"{rekeying}:queue", "--json").json == again
 
 
 def test_rekey_without_the_old_key_changes_nothing(cli, queue, rekeying):
     lost = cli("rekey", f"{rekeying}:lost")
     assert (lost.code, lost.line) == (4, "missing keys: 2026")
+    assert re.fullmatch(r"rekeyed 0, 0 already, 0 left, 2 unreadable: waits, dead:[0-9]+\n", lost.out)
     assert queue.get("waits").payload == {"card": 4111}
 
 

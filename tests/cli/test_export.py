@@ -150,6 +150,26 @@ def test_interrupted_export_says_how_to_go_on(cli, sent, monkeypatch):
     assert cli("export", "reminders", "q.jsonl", "--resume", "--json").json["exported"] == 11
 
 
+def test_replaces_a_file_with_force_only(cli, sent, tmp_path):
+    (tmp_path / "q.jsonl").write_text("mine")
+    ended = cli("export", "reminders", "q.jsonl")
+    assert (ended.code, ended.out, (tmp_path / "q.jsonl").read_text()) == (2, "", "mine")
+    assert ended.line.startswith("q.jsonl is there already: give --force to replace it")
+    assert cli("export", "reminders", "q.jsonl", "--force", "--json").json["exported"] == 11
+    ended = cli("export", "reminders", "q.jsonl", "--resume")
+    assert (ended.code, ended.out) == (0, "")
+    assert ended.err == "q.jsonl is already complete: give --force in place of --resume to replace it\n"
+    assert cli("export", "reminders", "q.jsonl", "--resume", "--json").json["exported"] is None
+
+
+def test_resumes_what_was_to_replace_a_file(cli, sent, tmp_path, monkeypatch):
+    (tmp_path / "q.jsonl").write_text("mine")
+    with monkeypatch.context() as patch:
+        patch.setattr("delayq.bulk.export.read_stored", interrupt)
+        assert cli("export", "reminders", "q.jsonl", "--force").code == 130
+    assert cli("export", "reminders", "q.jsonl", "--resume", "--json").json["exported"] == 11
+
+
 def test_interrupted_import_says_what_it_has_stored(cli, sent, other, monkeypatch):
     cli("export", "reminders", "q.jsonl", "--state", "pending")
     with monkeypatch.context() as patch:

@@ -45,7 +45,7 @@ def test_prints_bars(cli, filled):
     assert first == [f"{filled:%Y-%m-%d}", f"{filled:%H:%M}", "UTC", "8", "0", "0", "8", "█" * 40]
     assert second[3:] == ["2", "0", "0", "2", "█" * 10]
     assert third[3:] == ["0", "1", "0", "1", "█" * 5]
-    assert rows[9:] == [["name", "messages"], ["mail", "8"], ["(without", "a", "name)", "2"]]
+    assert rows[9:] == [["name", "messages", "without", "retries"], ["mail", "8"], ["(without", "a", "name)", "2"]]
 
 
 def test_shows_few_buckets_all_and_of_many_the_others(cli, filled):
@@ -137,7 +137,7 @@ def test_says_how_large_the_sample_was(cli, queue):
     ended = cli("forecast", "reminders")
     assert ended.err == "names: from a sample of 500 of 2,500 pending messages\n"
     rows = rows_of(ended.out)
-    names = rows[rows.index(["name", "messages,", "about"]) + 1 :]
+    names = rows[rows.index(["name", "messages", "without", "retries,", "about"]) + 1 :]
     assert len(names) == 21
     assert names[-1][0] == "(others)"
     assert sum(int(row[1]) for row in names) == 2500
@@ -163,7 +163,7 @@ def test_bars_fit_into_the_terminal(cli, filled, columns, longest):
     [
         (["--until", "2020-01-31T09:00Z"], "until must be in the future, not 2020-01-31T09:00:00.000Z"),
         (["--until", "0s"], "until must be between"),
-        (["--until", "-1d"], "--until must look like 2027-01-31T09:00+01:00, not '-1d'"),
+        (["--until", "-1d"], "--until must look like 2027-01-31T09:00, not '-1d'"),
         (["--until", "soon"], "--until must look like '1h30m'"),
         (["--until", "10001m", "--buckets", "minute"], "a forecast has at most 10,000 buckets, not 10,001"),
         (["--buckets", "week"], "Invalid value for '--buckets': 'week' is not one of 'minute', 'hour', 'day'."),

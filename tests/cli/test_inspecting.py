@@ -20,7 +20,7 @@ MESSAGE_KEYS = {
     "id", "state", "payload", "encoding", "truncated", "size", "due", "attempts", "retries_left", "deadline",
     "token", "holder", "headers", "error", "reason", "died", "entry", "name", "snoozes", "expires",
     "priority", "timeout", "cancel_requested", "progress", "retention", "completed", "kept_until", "result", "sent",
-    "after_outage",
+    "after_outage", "unhandled",
 }  # fmt: skip
 
 
@@ -40,6 +40,16 @@ def populated(queue):
     expire = queue._context.calls.unack_to_retry
     wait_until(lambda: queue._executor.call(expire()).retried, PATIENCE, "the message y in retry")
     return queue
+
+
+def test_says_why_a_message_comes_back_that_no_worker_takes(cli, queue):
+    queue.send_delay_msg(1, id="m", name="letter.sent")
+    queue.on("invoice.sent")(print)
+    queue.run(burst=True)
+    why = "sent back 1 time: no function of the worker takes it, as its log says"
+    assert cli("list", "reminders", "--state", "backoff").out.splitlines()[1].endswith(why)
+    assert why in cli("show", "reminders", "m").out
+    assert cli("show", "reminders", "m", "--json").json["unhandled"] == 1
 
 
 # queues

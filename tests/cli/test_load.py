@@ -49,6 +49,7 @@ def test_loads_what_is_due_from_now_on(cli, queue):
         (["messages.csv", "reminders", "--on-error", "ask"], 2, "ask"),
         (["naive.csv", "reminders"], 2, "row 1: due must be a time with its zone, such as 2027-01-31T09:00:00+01:00"),
         (["invalid.csv", "reminders"], 2, "row 2 (id 'no spaces')"),
+        (["invalid.csv", "reminders"], 2, "set --on-error collect to send the valid ones"),
     ],
 )
 def test_bad_input_is_one_line(cli, files, arguments, code, line):

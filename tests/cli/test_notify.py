@@ -66,13 +66,26 @@ def test_it_follows_until_it_is_stopped(start: Start, logged, redis_client):
 def test_a_delivery_that_fails_is_kept_for_the_next_run(cli, logged):
     with receiver(status(500), status(204)) as hooks:
         webhook = (*ONCE, "webhook", "--webhook-url", hooks.url)
-        cli(*webhook)
+        assert cli(*webhook).err.strip() == "begins here: 0 notices; tells from now on"
         die(logged)
         failed = cli(*webhook)
         assert (failed.code, failed.out) == (1, "")
         assert failed.line.startswith("1 notice could not be delivered, and wait for the next run: webhook 127.0.0.1")
         assert cli(*webhook).code == 0
     assert [json.loads(request.body)["attempt"] for request in hooks.requests] == [1, 2]
+
+
+def test_a_notice_that_is_refused_leaves_a_line_and_is_not_delivered_again(cli, logged):
+    with receiver(status(404)) as hooks:
+        webhook = (*ONCE, "webhook", "--webhook-url", hooks.url)
+        cli(*webhook)
+        die(logged)
+        failed, again = cli(*webhook), cli(*webhook)
+    assert (failed.code, failed.out) == (1, "")
+    assert failed.line.startswith("1 notice given up: webhook ")
+    assert failed.line.endswith("webhook 127.0.0.1 replied 404")
+    assert (again.code, again.out, again.err) == (0, "", "")
+    assert len(hooks.requests) == 1
 
 
 def test_chats_get_a_line(cli, logged):

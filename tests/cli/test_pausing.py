@@ -68,7 +68,7 @@ def test_nothing_starts_in_two_workers_after_a_tick_and_all_is_done_once_after_r
 def test_pauses_without_an_end_and_prints_json(cli, queue):
     queue.send_delay_msg(1)
     assert cli("pause", "reminders").out == "reminders  paused until it is resumed\n"
-    ended = cli("pause", "reminders", "--until", "2190-01-01T00:00Z", "--reason", "later", "--json")
+    ended = cli("pause", "reminders", "--until", "2190-01-01T00:00", "--reason", "later", "--json")
     assert ended.json == {"queue": "reminders", "paused": {"until": "2190-01-01T00:00:00.000Z", "reason": "later"}}
     assert queue.counts().paused == Pause(queue.counts().paused.until, "later")
     assert cli("resume", "reminders", "--json").json == {"queue": "reminders", "resumed": True}
@@ -81,7 +81,6 @@ def test_pauses_without_an_end_and_prints_json(cli, queue):
     [
         (["gone"], 3, "gone"),
         (["reminders", "--until", "2020-01-01T00:00Z"], 2, "has passed"),
-        (["reminders", "--until", "2099-01-01T00:00"], 2, "time zone"),
         (["reminders", "--until", "soon"], 2, "must look like"),
         (["reminders", "--until", "0s"], 2, "must be between"),
         (["reminders", "--reason", "x" * 201], 2, "at most 200 characters"),

@@ -105,7 +105,8 @@ def test_a_redacted_line_is_not_redriven(cli, queue):
     assert (refused.code, "payload is redacted" in refused.line) == (2, True)
     assert queue.get("dead").payload == PAYLOAD
     revealed = cli("dead", "list", "reminders", "--jsonl", "--reveal").out.encode()
-    assert cli("dead", "redrive", "reminders", "--edit", "-", stdin=revealed).code == 0
+    done = cli("dead", "redrive", "reminders", "--edit", "-", "--json", stdin=revealed)
+    assert (done.code, done.json["changed"], done.json["unchanged"]) == (0, 0, 1)
 
 
 def test_messages_are_steered_as_ever_and_keep_their_payloads(cli, queue):

@@ -77,6 +77,13 @@ def tell(redis_client, queue, running):
     redis_client.zadd(f"delayq:{{{queue.name}}}:beats", {"vm": now + 25_000})
 
 
+def test_says_that_it_reads_until_it_has_read(session):
+    made = TopScreen(TopFigures(session, session.queue_names), session)
+    assert "reading …" in look(made)
+    made.read()
+    assert "reading …" not in look(made)
+
+
 def test_shows_each_queue_with_its_figures(screen, queues, session):
     titles, mails, orders, *_ = look(screen)
     assert titles.split() == [

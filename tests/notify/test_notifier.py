@@ -285,7 +285,7 @@ class Receiver(Sink):
 
 
 @pytest.mark.parametrize("first", ["good", "bad"])
-@pytest.mark.parametrize("error", [Retry("busy"), Reject("550 user unknown")], ids=["retry", "reject"])
+@pytest.mark.parametrize("error", [Retry("busy"), OSError("no such file")], ids=["retry", "unexpected"])
 def test_a_sink_that_fails_holds_up_no_other(queue, bench, first, error, caplog):
     good, bad = Receiver("good"), Receiver("bad")
     running = bench.notifier(*((good, bad) if first == "good" else (bad, good)))
@@ -309,7 +309,7 @@ def test_each_sink_gets_what_it_has_not_taken_after_others_came_and_went(queue, 
     good, bad, new = Receiver("good"), Receiver("bad"), Receiver("new")
     bench.notifier(bad, good).turn()
     die(queue, "a")
-    bad.fails = Reject("550 user unknown")
+    bad.fails = Retry("451 try again later")
     bench.notifier(bad, good).turn()
     bench.notifier(new, good).turn()
     assert new.told == good.told == ["jobs: 1 message moved to the dead letter: a"]
@@ -318,6 +318,47 @@ def test_each_sink_gets_what_it_has_not_taken_after_others_came_and_went(queue, 
     bad.fails = None
     bench.notifier(bad, good).turn()
     assert bad.told == []
+
+
+def test_a_notice_that_a_sink_refuses_is_given_up_for_it_alone_and_later_ones_go_on(queue, bench, caplog):
+    good, bad = Receiver("good"), Receiver("bad")
+    running = bench.notifier(bad, good)
+    running.turn()
+    die(queue, "a")
+    bad.fails = Reject("webhook x replied 404")
+    running.turn()
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert line.startswith("gave up notice jobs.dead.")
+    assert line.endswith("for bad: webhook x replied 404; jobs: 1 message moved to the dead letter: a")
+    with pytest.raises(
+        DelayqError, match=r"^1 notice given up: bad does not get jobs\.dead\..*: webhook x replied 404$"
+    ):
+        running.raise_if_failed()
+    bad.fails = None
+    die(queue, "b")
+    running.turn()  # at once: it does not wait
+    running.raise_if_failed()
+    assert bad.told == ["jobs: 1 message moved to the dead letter: b"]
+    assert good.told == ["jobs: 1 message moved to the dead letter: a", *bad.told]
+
+
+def test_attempts_are_those_of_each_sink(queue, bench):
+    attempts: list[tuple[str, int]] = []
+
+    def slow(notice: Any) -> None:
+        attempts.append(("slow", notice.attempt))
+        raise Retry("busy")
+
+    def quick(notice: Any) -> None:
+        attempts.append(("quick", notice.attempt))
+
+    running = bench.made(slow, quick)
+    running.turn()
+    die(queue, "a")
+    for _ in range(2):
+        bench.local += 3600
+        running.turn()
+    assert attempts == [("slow", 1), ("quick", 1), ("slow", 2)]
 
 
 def test_notices_for_a_sink_that_fails_for_ever_are_bounded(queue, bench, monkeypatch, caplog):
@@ -331,7 +372,7 @@ def test_notices_for_a_sink_that_fails_for_ever_are_bounded(queue, bench, monkey
         bench.now += HOUR
         running.turn()
     assert len(good.told) == 5
-    assert caplog.text.count("gave up notice jobs.dead.") == 2
+    assert caplog.text.count("gave up notice jobs.dead.") == caplog.text.count("for bad: too many wait") == 2
     bad.fails, bench.local = None, 1e6
     running.turn()
     assert bad.told == good.told[2:]
@@ -352,12 +393,15 @@ def test_deaths_without_an_event_are_told_though_the_log_is_on_again(queue, benc
     assert bench.turn(later=HOUR) == []
 
 
-def test_a_sink_that_takes_nothing_ever_ends_the_notifier(queue, bench):
+def test_a_sink_that_takes_nothing_ever_ends_the_notifier_after_the_others_had_their_turn(queue, bench):
     bench.turn()
     die(queue, "a")
+    other: list[Any] = []
     bench.fails = StopWorker("the login was refused")
+    running = bench.made(bench.take, other.append)
     with pytest.raises(DelayqError, match="the login was refused"):
-        bench.turn()
+        running.run(lambda _: False, 10)
+    assert [notice.payload["text"] for notice in other] == ["jobs: 1 message moved to the dead letter: a"]
     bench.fails = None
     assert bench.turn() == ["jobs: 1 message moved to the dead letter: a"]  # it is not lost
 
