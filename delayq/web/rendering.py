@@ -8,10 +8,11 @@ from typing import Any
 from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from delayq.queue.lateness_report import percentile_text
 from delayq.text import clean, format_duration, pluralize, relative_time
+from delayq.web.action_forms import action_form
 
 _SCALE = 1000
 """The units of a chart's height and width."""
@@ -112,6 +113,6 @@ def make_environment() -> Environment:
     )
     environment.filters.update(number=number, duration=duration, exact=exact, plural=pluralize)
     environment.globals.update(
-        time_of=time_of, percentile=percentile_text, bar=bar, columns=columns, query=query, escape=escape
+        time_of=time_of, percentile=percentile_text, bar=bar, columns=columns, query=query, action_form=action_form
     )
     return environment

@@ -64,6 +64,13 @@ def test_messages_by_state_page_by_page(queue, visit):
     assert len(set(ids[0] + ids[1])) == 60
     assert 'rel="next"' not in second.text
     assert "No messages here" in text_of(visitor.get("/messages?queue=orders&state=active"))
+    for period, error in (
+        ("due_from=soon", "\"Due from (UTC)\" must look like 2027-01-31T09:00, not 'soon'"),
+        ("due_from=2031-01-02&due_to=2031-01-01", 'is after "Before (UTC)" 2031-01-01'),
+    ):
+        wrong = visitor.get(f"/messages?queue=orders&{period}")
+        assert (wrong.status_code, error in text_of(wrong)) == (400, True), period
+        assert f'value="{period.partition("&")[0].partition("=")[2]}" aria-describedby' in wrong.text
     later = visitor.get("/messages?queue=orders&due_from=2198-01-01T00:00")
     assert "No messages here" in text_of(later)
 
@@ -122,7 +129,6 @@ def test_what_is_not_there_is_404_and_what_is_wrong_400(full, visit):
     for path in (
         "/message?queue=orders&id=%00",
         "/messages?queue=orders&cursor=%3Cb%3E",
-        "/messages?queue=orders&due_from=soon",
         "/dead?queue=orders&group=x",
     ):
         reply = visitor.get(path)
