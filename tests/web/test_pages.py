@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
-from delayq import DelayQueue, Encrypted, NewMessage
+from delayq import DelayQueue, Encrypted, NewMessage, RateLimited
 from tests.support.visitor import text_of
 from tests.support.waiting import wait_until
 
@@ -81,6 +81,7 @@ def test_message_with_its_whole_story(full, visit):
     assert '{ "order": 1 }' in waits
     assert "tenant acme" in waits
     assert "Name invoice" in waits
+    assert re.search(f"Due in (1h|59m 5.s) {full.get('waits').due:%Y-%m-%d %H:%M:%S} UTC", waits)
     spent = text_of(visitor.get("/message?queue=orders&id=spent"))
     told = re.search(r"Story (.*) Payload", spent)[1]
     kinds = re.findall(r"(\w+) \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} UTC", told)
@@ -190,6 +191,22 @@ def test_forecast(queue, visit):
     assert "Nothing fires" not in text
     assert visit().get("/forecast?queue=orders&until=1h").status_code == 200
     assert visit().get("/forecast?queue=orders&until=1000y").status_code == 400
+
+
+def test_exact_times_that_no_page_of_a_message_has_need_no_mouse(queue, visit):
+    due = queue.send_delay_msg(1, "1h").due
+    assert re.search(
+        f"Next due in (1h|59m 5.s) {due:%Y-%m-%d %H:%M:%S} UTC", text_of(visit().get("/queue?queue=orders"))
+    )
+
+    @queue.callback
+    def refuse(message):
+        raise RateLimited("2h")
+
+    queue.send_delay_msg(1, name="sms")
+    queue.run(burst=True)
+    held = next(limit.held_until for limit in queue.limits.list() if limit.held_until)
+    assert f"held until {held:%Y-%m-%d %H:%M:%S}" in text_of(visit().get("/limits?queue=orders"))
 
 
 def test_limits(queue, visit):
