@@ -75,6 +75,24 @@ def test_messages_by_state_page_by_page(queue, visit):
     assert "No messages here" in text_of(later)
 
 
+def test_lists_have_a_column_of_names_if_a_message_has_one(full, visit):
+    visitor = visit()
+    pages = ("/messages?queue=orders", "/dead?queue=orders", "/search?queue=orders&text=refund")
+    full.send_delay_msg("refund", "1h", id="refund")
+    full.send_delay_msg("refund", "1h", id="other", name="refund")
+    full.kill("refund")
+    shown = [visitor.get(page).text for page in pages]
+    assert [('data-label="Name">invoice' in page, ">Name</th>" in page) for page in shown] == [
+        (True, True),
+        (False, False),
+        (False, True),
+    ]
+    full.kill("waits")
+    assert 'data-label="Name">invoice' in visitor.get("/dead?queue=orders").text
+    full.cancel("other")
+    assert ">Name</th>" not in visitor.get("/messages?queue=orders&state=backoff").text
+
+
 def test_message_with_its_whole_story(full, visit):
     visitor = visit()
     waits = text_of(visitor.get("/message?queue=orders&id=waits"))
@@ -146,7 +164,8 @@ def test_redis_that_does_not_answer_is_503(visit):
 
 def test_search(full, visit, monkeypatch):
     visitor = visit()
-    assert "Found" not in text_of(visitor.get("/search?queue=orders"))
+    asked = text_of(visitor.get("/search?queue=orders"))
+    assert "Found" not in asked
     found = visitor.get("/search?queue=orders&text=not+paid")
     assert "Found 2 in" in text_of(found)
     assert set(re.findall(r'id=(\w+)"', found.text)) == {"failed", "spent"}
