@@ -60,6 +60,7 @@ class Site:
         queue = self.source.queue(wanted) if self.sees(request.state.viewer, wanted) else None
         if queue is None:
             raise HTTPException(404, "There is no such queue.")
+        request.state.queue = queue.name
         return queue
 
     def fragment(self, template: str, **context: Any) -> str:
@@ -115,7 +116,8 @@ def show_error(request: Request, error: Exception) -> Response:
         status, text = 400, str(error)
     elif isinstance(error, DelayqError):
         status, text = 502, str(error)
-    return site_of(request).page(request, "error.html", status=status, status_code=status, text=text)
+    shown = {"status_code": status, "text": text, "queue": getattr(request.state, "queue", None)}
+    return site_of(request).page(request, "error.html", status=status, **shown)
 
 
 def time_in(text: str, name: str) -> datetime | None:

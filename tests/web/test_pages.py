@@ -155,6 +155,16 @@ def test_what_is_not_there_is_404_and_what_is_wrong_400(full, visit):
         assert "That did not work" in text_of(reply)
 
 
+def test_error_leads_back_to_its_queue(full, visit):
+    visitor = visit(write=True)
+    back = '<a href="/queue?queue=orders">orders</a>'
+    assert back in visitor.get("/message?queue=orders&id=none").text
+    assert back in visitor.submit("/queue?queue=orders", "/do/cancel", queue="orders", id="a b").text
+    other = visitor.get("/queue?queue=other").text
+    assert back not in other
+    assert '<a href="/">All queues</a>' in other
+
+
 def test_redis_that_does_not_answer_is_503(visit):
     reply = visit(url="redis://:secret@127.0.0.1:1", deadline=0.1).get("/")
     assert reply.status_code == 503
