@@ -111,7 +111,13 @@ def test_form_without_its_token_or_from_elsewhere_is_refused(visit):
     assert visitor.post("/login", {"token": TOKEN, "form_token": "0" * 64}).status_code == 403
     for origin in ("http://evil.example", "null", "http://localhost:1", "x", "http://["):
         assert visitor.post("/login", {"token": TOKEN, "form_token": token}, origin=origin).status_code == 403, origin
-    assert visitor.post("/login", {"token": TOKEN, "form_token": token}, origin="").status_code == 403
+    bare = visitor.post("/login", {"token": TOKEN, "form_token": token}, origin="")
+    assert (bare.status_code, bare.text) == (
+        403,
+        "the request lacks the header Origin, which browsers send: Origin: http://localhost\n",
+    )
+    cross = visitor.post("/login", {}, origin="", **{"Sec-Fetch-Site": "cross-site"})
+    assert (cross.status_code, cross.text) == (403, "the request is from another website\n")
     site = {"Sec-Fetch-Site": "same-origin"}
     assert visitor.post("/login", {"token": TOKEN, "form_token": token}, origin="", **site).status_code == 303
 
