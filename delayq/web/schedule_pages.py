@@ -12,21 +12,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from delayq.errors import ConfigurationError
-from delayq.schedules.info import ScheduleInfo, ScheduleState
-from delayq.text import format_duration
+from delayq.schedules.info import ScheduleState, rule_text
 from delayq.web.site import site_of
 
 PAGE = 50
 """Schedules that a page lists."""
 OCCURRENCES = 3
 """Next occurrences that are listed of each."""
-
-
-def rule_text(schedule: ScheduleInfo) -> str:
-    """Return when a schedule occurs, as it was defined."""
-    if schedule.every is not None:
-        return f"every {format_duration(schedule.every.total_seconds())}"
-    return schedule.cron or schedule.rrule or "once"
 
 
 def show_schedules(request: Request) -> Response:

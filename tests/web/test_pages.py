@@ -203,12 +203,15 @@ def test_workers(queue, visit):
 def test_schedules_with_next_occurrences(queue, visit):
     queue.schedules.add("daily", cron="0 9 * * *", tz="Europe/Berlin", payload=1, labels=["reports"])
     queue.schedules.add("often", every="15m", payload=1)
+    queue.schedules.add("weekly", every="7d", tz="Europe/Berlin", payload=1)
     queue.schedules.pause("often")
     page = visit().get("/schedules?queue=orders")
     text = text_of(page)
     times = [f"{time:%a %Y-%m-%d %H:%M %Z}" for time in queue.schedules.next("daily", 3)]
     assert f"daily reports 0 9 * * * Europe/Berlin {' '.join(times)}" in text
     assert "often paused every 15m" in text
+    assert "weekly every 7d Europe/Berlin" in text
+    assert "UTC" not in text
     assert "daily" not in text_of(visit().get("/schedules?queue=orders&prefix=o"))
 
 
