@@ -56,12 +56,16 @@ def show_messages(request: Request) -> Response:
 
 def _period(between: Mapping[str, str]) -> tuple[dict[str, datetime | None], str]:
     """Return the times of the form, and what is wrong with them, as the page calls them; '' for nothing."""
+    due: dict[str, datetime | None] = {}
     try:
         due = {name: time_in(text, name) for name, text in between.items()}
-        check_period(**due)
+        low, high = due.values()
+        wrong = "due_from is after due_to" if low and high and low > high else ""
+        if not wrong:
+            check_period(low, high)
     except ConfigurationError as error:
-        return {}, re.sub(r"due_\w+", lambda found: f'"{PERIOD.get(found[0], found[0])}"', str(error), count=2)
-    return due, ""
+        wrong = str(error)
+    return due, re.sub(r"due_\w+", lambda found: f'"{PERIOD.get(found[0], found[0])}"', wrong, count=2)
 
 
 def show_message(request: Request) -> Response:

@@ -66,7 +66,7 @@ def test_messages_by_state_page_by_page(queue, visit):
     assert "No messages here" in text_of(visitor.get("/messages?queue=orders&state=active"))
     for period, error in (
         ("due_from=soon", "\"Due from (UTC)\" must look like 2027-01-31T09:00, not 'soon'"),
-        ("due_from=2031-01-02&due_to=2031-01-01", 'is after "Before (UTC)" 2031-01-01'),
+        ("due_from=2031-01-02&due_to=2031-01-01", '"Due from (UTC)" is after "Before (UTC)"'),
     ):
         wrong = visitor.get(f"/messages?queue=orders&{period}")
         assert (wrong.status_code, error in text_of(wrong)) == (400, True), period
@@ -212,6 +212,8 @@ def test_schedules_with_next_occurrences(queue, visit):
     assert "often paused every 15m" in text
     assert "weekly every 7d Europe/Berlin" in text
     assert "UTC" not in text
+    queue.schedules.add("quick", every="20s", payload=1)
+    assert re.search(r"quick every 20s .*\d\d:\d\d:[24]0 UTC", text_of(visit().get("/schedules?queue=orders")))
     assert "daily" not in text_of(visit().get("/schedules?queue=orders&prefix=o"))
 
 
