@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from delayq.broker.keys import check_id
 from delayq.errors import ConfigurationError
 from delayq.queue.inspector import check_period
 from delayq.queue.selection import WAITING
@@ -73,10 +74,16 @@ def show_message(request: Request) -> Response:
     site = site_of(request)
     queue = site.queue(request)
     id = request.query_params.get("id", "")
+    try:
+        check_id(id)
+    except ConfigurationError as error:
+        wrong = f'"Id of a message"{str(error).removeprefix("id")}'
+        return site.page(request, "no_message.html", status=400, queue=queue.name, id=id, wrong_id=wrong)
     message = queue.get(id)
     story = read_story(site.source, queue.name, id, message)
     if message is None and not story.events:
-        raise HTTPException(404, "There is no such message, and the event log does not know it.")
+        wrong = "There is no such message, and the event log does not know it."
+        return site.page(request, "no_message.html", status=404, queue=queue.name, id=id, wrong_id=wrong)
     shown = None if message is None or message.state is State.COMPLETED else payload_view(message)
     result = None if message is None or message.result is None else value_view(message.result)
     progress = None if message is None or message.progress is None else value_view(message.progress)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from delayq import DelayQueue, Encrypted, NewMessage, RateLimited
 from tests.support.visitor import text_of
 from tests.support.waiting import wait_until
@@ -141,12 +143,26 @@ def test_dead_letter_by_group(full, visit):
     assert sorted(listed, key=str) == [{"rejected"}, {"spent"}]
 
 
+@pytest.mark.table(
+    "path, entry, error",
+    [
+        ("/message?queue=orders&id=none", "none", "There is no such message"),
+        ("/message?queue=orders&id=a+b", "a b", '"Id of a message" must be 1 to 128'),
+        ("/schedules?queue=orders&prefix=a+b", "a b", '"Names that begin with" must be 1 to 100'),
+    ],
+)
+def test_wrong_entry_to_look_for_comes_back_with_what_is_wrong(full, visit, path, entry, error):
+    reply = visit().get(path)
+    assert (reply.status_code, error in text_of(reply)) == (404 if entry == "none" else 400, True)
+    assert f'value="{entry}" aria-invalid="true"' in reply.text
+    assert '<a href="/queue?queue=orders">orders</a>' in reply.text
+
+
 def test_what_is_not_there_is_404_and_what_is_wrong_400(full, visit):
     visitor = visit()
     for path in ("/queue?queue=other", "/queue", "/queue?queue=%00", "/message?queue=orders&id=none", "/nothing"):
         assert visitor.get(path).status_code == 404, path
     for path in (
-        "/message?queue=orders&id=%00",
         "/messages?queue=orders&cursor=%3Cb%3E",
         "/dead?queue=orders&group=x",
     ):
@@ -158,7 +174,7 @@ def test_what_is_not_there_is_404_and_what_is_wrong_400(full, visit):
 def test_error_leads_back_to_its_queue(full, visit):
     visitor = visit(write=True)
     back = '<a href="/queue?queue=orders">orders</a>'
-    assert back in visitor.get("/message?queue=orders&id=none").text
+    assert back in visitor.get("/messages?queue=orders&state=none").text
     assert back in visitor.submit("/queue?queue=orders", "/do/cancel", queue="orders", id="a b").text
     other = visitor.get("/queue?queue=other").text
     assert back not in other
