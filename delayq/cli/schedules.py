@@ -32,7 +32,7 @@ from delayq.queue.decoded_payload import decode_payload
 from delayq.queue.delay_queue import DelayQueue
 from delayq.queue.inspector import MAX_ROWS
 from delayq.queue.producer import NewMessage
-from delayq.schedules.info import Occurrence, ScheduleInfo
+from delayq.schedules.info import Occurrence, ScheduleInfo, rule_text
 from delayq.schedules.timetable import MAX_FIRED
 from delayq.text import format_duration, iso, pluralize, preview, relative_time
 
@@ -261,22 +261,16 @@ def _json(info: ScheduleInfo) -> dict[str, Any]:
     return fields | {"payload": payload, "encoding": encoding, "changes": changes}
 
 
-def _occurs(info: ScheduleInfo) -> str:
-    if info.every is not None:
-        return f"every {format_duration(info.every.total_seconds())}" + ("" if info.tz == "UTC" else f" {info.tz}")
-    return f"{info.cron or info.rrule} {info.tz}"
-
-
 def _row(info: ScheduleInfo, now: datetime) -> list[str | int]:
     following, last = relative_time(info.next, now), relative_time(info.last, now)
-    return [info.name, _occurs(info), following, last, info.fired, info.state]
+    return [info.name, rule_text(info), following, last, info.fired, info.state]
 
 
 def _details(info: ScheduleInfo, now: datetime) -> dict[str, str]:
     return {
         "name": info.name,
         "state": str(info.state),
-        "occurs": _occurs(info),
+        "occurs": rule_text(info),
         "next": exact_time(info.next, now),
         "last": exact_time(info.last, now),
         "fired": pluralize(info.fired, "message") + (f" of {info.count:,}" if info.count else ""),

@@ -14,6 +14,7 @@ from delayq.errors import ConfigurationError, UndecodableError
 from delayq.schedules.definition import Definition, Misfire, Overlap, unpack
 from delayq.schedules.local_times import MAX_LATE
 from delayq.schedules.store import ScheduleOutcome
+from delayq.text import format_duration
 from delayq.times import from_millis
 
 
@@ -98,6 +99,14 @@ class Replanned:
     """The release of the time zone data of this machine, such as 2026a; '' if it is not known."""
     zones_before: str
     """That by which the schedules were planned before, '' if it is not known."""
+
+
+def rule_text(schedule: ScheduleInfo) -> str:
+    """Return when a schedule occurs, as it was defined, with its time zone: an interval only if it is not in UTC."""
+    if schedule.every is None:
+        return f"{schedule.cron or schedule.rrule} {schedule.tz}"
+    every = f"every {format_duration(schedule.every.total_seconds())}"
+    return every if schedule.tz == "UTC" else f"{every} {schedule.tz}"
 
 
 def describe(stored: StoredSchedule, decode: Callable[[bytes], Any]) -> ScheduleInfo:

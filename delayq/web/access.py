@@ -50,6 +50,7 @@ class Access:
             raise ConfigurationError("hosts other than localhost need a token, viewers, a proxy header or viewer_of")
         text = "\n".join(sorted(tokens)) or secrets.token_hex(32)
         # Slow on purpose: whoever has a cookie could try tokens against its signature.
+        self._ended: dict[str, int] = {}  # sessions that were logged out, and until when they would have lasted
         self._key = hashlib.scrypt(text.encode(), salt=b"delayq web", n=1 << 14, r=8, p=1, dklen=32)
 
     # Hosts and origins
@@ -116,12 +117,21 @@ class Access:
         content = f"{nonce}.{viewer.name.encode().hex()}.{int(time.time()) + SESSION_LASTS}"
         return f"{content}.{self._sign('session', content)}"
 
+    def log_out(self, cookie: str) -> None:
+        """End a session before its time, in this process; what is no session is ignored."""
+        now = time.time()
+        if self._of_session(cookie) is not None:
+            running = {content: end for content, end in self._ended.items() if end > now}
+            content = cookie.rpartition(".")[0]
+            self._ended = {**running, content: int(content.rpartition(".")[2])}
+
     def _of_session(self, cookie: str) -> Viewer | None:
         content, _, signature = cookie.rpartition(".")
         if not hmac.compare_digest(signature.encode(), self._sign("session", content).encode()):
             return None
-        _, name, ends = content.split(".")
-        return self._viewers.get(bytes.fromhex(name).decode()) if int(ends) > time.time() else None
+        _, name, end = content.split(".")
+        is_over = content in self._ended or int(end) <= time.time()
+        return None if is_over else self._viewers.get(bytes.fromhex(name).decode())
 
     # Forms
 

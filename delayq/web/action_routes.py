@@ -13,10 +13,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from delayq.broker.transport.operation import single
-from delayq.errors import DelayqError, UnknownScheduleError
+from delayq.errors import ConfigurationError, DelayqError, UnknownScheduleError
 from delayq.text import clean, pluralize, truncate
+from delayq.web.action_forms import FIELDS, RefusedForm
+from delayq.web.dead_pages import show_dead
+from delayq.web.limit_pages import show_limits
+from delayq.web.message_pages import show_message
+from delayq.web.queue_pages import show_queue
 from delayq.web.rendering import query
-from delayq.web.site import Site, site_of
+from delayq.web.site import Site, site_of, time_in
 from delayq.web.viewers import MAX_NAME, Viewer
 
 if TYPE_CHECKING:
@@ -60,7 +65,11 @@ def _kill(queue: DelayQueue[Any], fields: Fields) -> Done:
 
 
 def _reschedule(queue: DelayQueue[Any], fields: Fields) -> Done:
-    return Done(f"{fields['id']}: {queue.reschedule(fields['id'], fields['delay'])}.", "/message", "id")
+    delay, at = fields.get("delay") or None, time_in(fields.get("at", ""), "at")
+    if (delay is None) == (at is None):
+        ways = " or ".join(f'"{field.label}"' for field in FIELDS["reschedule"].values())
+        raise ConfigurationError(f"give either {ways}")
+    return Done(f"{fields['id']}: {queue.reschedule(fields['id'], delay, at=at)}.", "/message", "id")
 
 
 def _redrive(queue: DelayQueue[Any], fields: Fields) -> Done:
@@ -82,13 +91,17 @@ def _limit(queue: DelayQueue[Any], fields: Fields) -> Done:
         removed = queue.limits.remove(name)
         return Done(f"Removed the limit of {what}." if removed else f"{what} has no limit.", "/limits")
     numbers = {key: _number(key, fields[key]) for key in ("burst", "running") if fields.get(key)}
-    queue.limits.set(name, rate_limit=fields.get("rate_limit") or None, **numbers)
+    rate = fields.get("rate_limit") or None
+    if rate is None and "running" not in numbers:
+        ways = " or ".join(f'"{FIELDS["limit"][key].label}"' for key in ("rate_limit", "running"))
+        raise ConfigurationError(f"give {ways}, or both")
+    queue.limits.set(name, rate_limit=rate, **numbers)
     return Done(f"Limited {what}.", "/limits")
 
 
 def _number(name: str, text: str) -> int:
     if not text.isascii() or not text.isdecimal() or len(text) > 9:  # noqa: PLR2004 - a number of any use
-        raise HTTPException(400, f"{name} must be a number, not {text!r:.60}")
+        raise ConfigurationError(f"{name} must be a number, not {text!r:.60}")
     return int(text)
 
 
@@ -117,6 +130,13 @@ ACTIONS: dict[str, Callable[[DelayQueue[Any], Fields], Done]] = {
     "limit": _limit,
     "schedule": _schedule,
 }
+_PAGES: dict[str, Callable[[Request], Response]] = {
+    "pause": show_queue,
+    "reschedule": show_message,
+    "redrive": show_dead,
+    "limit": show_limits,
+}
+"""The pages with forms that somebody fills in."""
 
 
 async def act(request: Request) -> Response:
@@ -145,12 +165,33 @@ def _checked(request: Request, site: Site, fields: Fields, token: str | None) ->
     except (DelayqError, HTTPException) as error:
         text = error.detail if isinstance(error, HTTPException) else str(error)
         _log(request, viewer, action, fields, f"failed: {text}")
-        raise
+        again = _page_again(request, action, fields, error) if isinstance(error, ConfigurationError) else None
+        if again is None:
+            raise
+        return again
     site.live.forget()
     _log(request, viewer, action, fields, done.note)
     _record(queue, viewer, action, done.note)
     about = {done.about: fields[done.about]} if done.about else {}
     return site.done(request, f"{done.page}{query(queue=queue.name, **about)}", done.note)
+
+
+def _page_again(request: Request, action: str, fields: Fields, error: Exception) -> Response | None:
+    """Return the page of a form with what was sent and what is wrong; None if the page has no such form any more."""
+    show = show_limits if action == "pause" and fields.get("name") else _PAGES.get(action)
+    if show is None:
+        return None
+    refused = RefusedForm(action, fields, str(error))
+    request.state.refused = refused
+    about = {"queue": fields["queue"], "id": fields.get("id"), "grouped": "yes" if fields.get("group") else None}
+    scope = {**request.scope, "method": "GET", "query_string": query(**about)[1:].encode()}
+    try:
+        page = show(Request(scope))
+    except (DelayqError, HTTPException):
+        return None
+    finally:
+        request.state.refused = None
+    return page if refused.is_shown else None
 
 
 def _log(request: Request, viewer: Viewer, action: str, fields: Fields, outcome: str) -> None:

@@ -52,6 +52,7 @@ async def log_out(request: Request) -> Response:
     site = site_of(request)
     form = await request.form(max_files=0, max_fields=10)
     site.check_form(request, form.get("form_token"))
+    site.access.log_out(request.state.session)
     response = RedirectResponse(f"{request.scope.get('root_path', '')}/login", 303)
     response.headers.append("Set-Cookie", session_cookie(request.scope, ""))
     return response

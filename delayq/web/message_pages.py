@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from datetime import datetime
+
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from delayq.broker.keys import check_id
+from delayq.errors import ConfigurationError
+from delayq.queue.inspector import check_period
 from delayq.queue.selection import WAITING
 from delayq.states import State
 from delayq.web.message_story import read_story
@@ -16,6 +23,8 @@ from delayq.web.site import site_of, time_in
 
 PAGE = 50
 """Messages that a page lists."""
+PERIOD = {"due_from": "Due from (UTC)", "due_to": "Before (UTC)"}
+"""The fields that select messages by their due times, and what the page calls them."""
 
 
 def show_messages(request: Request) -> Response:
@@ -25,21 +34,39 @@ def show_messages(request: Request) -> Response:
     state = request.query_params.get("state", State.PENDING)
     if state not in LISTED:
         raise HTTPException(404, "There is no such state.")
-    between = {name: time_in(request.query_params.get(name, "")) for name in ("due_from", "due_to")}
-    due = between if state == State.PENDING else {}
-    page = queue.list(state, limit=PAGE, cursor=request.query_params.get("cursor") or None, **due)
+    between = {name: request.query_params.get(name, "") for name in PERIOD}
+    due, wrong = _period(between) if state == State.PENDING else ({}, "")
+    cursor = request.query_params.get("cursor") or None
+    page = None if wrong else queue.list(state, limit=PAGE, cursor=cursor, **due)
     counts = queue.counts()
     return site.page(
         request,
         "messages.html",
+        status=400 if wrong else 200,
         queue=queue.name,
         state=State(state),
         states=LISTED,
         counts=counts,
         page=page,
         payload_line=payload_line,
-        between={name: request.query_params.get(name, "") for name in between},
+        between=between,
+        labels=PERIOD,
+        wrong=wrong,
     )
+
+
+def _period(between: Mapping[str, str]) -> tuple[dict[str, datetime | None], str]:
+    """Return the times of the form, and what is wrong with them, as the page calls them; '' for nothing."""
+    due: dict[str, datetime | None] = {}
+    try:
+        due = {name: time_in(text, name) for name, text in between.items()}
+        low, high = due.values()
+        wrong = "due_from is after due_to" if low and high and low > high else ""
+        if not wrong:
+            check_period(low, high)
+    except ConfigurationError as error:
+        wrong = str(error)
+    return due, re.sub(r"due_\w+", lambda found: f'"{PERIOD.get(found[0], found[0])}"', wrong, count=2)
 
 
 def show_message(request: Request) -> Response:
@@ -47,10 +74,16 @@ def show_message(request: Request) -> Response:
     site = site_of(request)
     queue = site.queue(request)
     id = request.query_params.get("id", "")
+    try:
+        check_id(id)
+    except ConfigurationError as error:
+        wrong = f'"Id of a message"{str(error).removeprefix("id")}'
+        return site.page(request, "no_message.html", status=400, queue=queue.name, id=id, wrong_id=wrong)
     message = queue.get(id)
     story = read_story(site.source, queue.name, id, message)
     if message is None and not story.events:
-        raise HTTPException(404, "There is no such message, and the event log does not know it.")
+        wrong = "There is no such message, and the event log does not know it."
+        return site.page(request, "no_message.html", status=404, queue=queue.name, id=id, wrong_id=wrong)
     shown = None if message is None or message.state is State.COMPLETED else payload_view(message)
     result = None if message is None or message.result is None else value_view(message.result)
     progress = None if message is None or message.progress is None else value_view(message.progress)

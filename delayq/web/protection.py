@@ -94,7 +94,7 @@ class Protection:
         if not self._access.allows_client(request.scope.get("client"), request.headers):
             return PlainTextResponse("only this machine may look: start delayq web with a token\n", 403)
         if request.method not in ("GET", "HEAD") and not _is_same_origin(request, host):
-            return PlainTextResponse("the request is from another website\n", 403)
+            return PlainTextResponse(f"{_origin_problem(request, host)}\n", 403)
         if request.method not in ("GET", "HEAD") and not _is_short(request):
             return PlainTextResponse("the form is too long\n", 413)
         return None
@@ -121,6 +121,13 @@ def _is_same_origin(request: Request, host: str) -> bool:
         return urlsplit(origin).netloc.lower() == host.lower()
     except ValueError:  # such as http://[
         return False
+
+
+def _origin_problem(request: Request, host: str) -> str:
+    """Return why the origin of a request is not that of the dashboard; whoever can send headers may do as it says."""
+    if "Origin" in request.headers or "Sec-Fetch-Site" in request.headers:
+        return "the request is from another website"
+    return f"the request lacks the header Origin, which browsers send: Origin: {request.url.scheme}://{host}"
 
 
 def _is_short(request: Request) -> bool:

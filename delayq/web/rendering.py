@@ -8,10 +8,11 @@ from typing import Any
 from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from delayq.queue.lateness_report import percentile_text
 from delayq.text import clean, format_duration, pluralize, relative_time
+from delayq.web.action_forms import action_form
 
 _SCALE = 1000
 """The units of a chart's height and width."""
@@ -39,14 +40,25 @@ def duration(time: timedelta | float | None) -> str:
 
 
 def time_of(at: datetime | None, now: datetime | None = None) -> Markup:
-    """Return a time relative to now, with the exact one in UTC beside it; '' for None."""
+    """Return a time relative to now, which shows the exact one in UTC to the mouse alone; '' for None."""
     if at is None:
         return Markup("")
     utc = at.astimezone(UTC)
     shown = relative_time(at, now or datetime.now(UTC))
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(
-        utc.isoformat(), f"{utc:%Y-%m-%d %H:%M:%S} UTC", shown
-    )
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(utc.isoformat(), _to_the_second(utc), shown)
+
+
+def both_times(at: datetime | None, now: datetime | None = None) -> Markup:
+    """Return a time relative to now, and below it the exact one in UTC, for everybody; '' for None."""
+    if at is None:
+        return Markup("")
+    utc = at.astimezone(UTC)
+    shown = relative_time(at, now or datetime.now(UTC))
+    return Markup('{} <time class="exact" datetime="{}">{}</time>').format(shown, utc.isoformat(), _to_the_second(utc))
+
+
+def _to_the_second(utc: datetime) -> str:
+    return f"{utc:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def exact(at: datetime | None) -> str:
@@ -112,6 +124,12 @@ def make_environment() -> Environment:
     )
     environment.filters.update(number=number, duration=duration, exact=exact, plural=pluralize)
     environment.globals.update(
-        time_of=time_of, percentile=percentile_text, bar=bar, columns=columns, query=query, escape=escape
+        time_of=time_of,
+        both_times=both_times,
+        percentile=percentile_text,
+        bar=bar,
+        columns=columns,
+        query=query,
+        action_form=action_form,
     )
     return environment

@@ -12,8 +12,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from delayq.errors import ConfigurationError
-from delayq.schedules.info import ScheduleInfo, ScheduleState
-from delayq.text import format_duration
+from delayq.schedules.definition import check_schedule
+from delayq.schedules.info import SchedulesPage, ScheduleState, rule_text
 from delayq.web.site import site_of
 
 PAGE = 50
@@ -22,20 +22,20 @@ OCCURRENCES = 3
 """Next occurrences that are listed of each."""
 
 
-def rule_text(schedule: ScheduleInfo) -> str:
-    """Return when a schedule occurs, as it was defined."""
-    if schedule.every is not None:
-        return f"every {format_duration(schedule.every.total_seconds())}"
-    return schedule.cron or schedule.rrule or "once"
-
-
 def show_schedules(request: Request) -> Response:
     """List a page of the schedules."""
     site = site_of(request)
     queue = site.queue(request)
     prefix = request.query_params.get("prefix") or None
     cursor = request.query_params.get("cursor") or None
-    page = queue.schedules.page(prefix=prefix, limit=PAGE, cursor=cursor)
+    wrong, page = "", SchedulesPage([], None)
+    try:
+        if prefix is not None:
+            check_schedule(prefix)
+    except ConfigurationError as error:
+        wrong = f'"Names that begin with"{str(error).removeprefix("schedule name")}'
+    else:
+        page = queue.schedules.page(prefix=prefix, limit=PAGE, cursor=cursor)
     upcoming: dict[str, list[datetime]] = defaultdict(list)
     for schedule in page.schedules:
         if schedule.state is ScheduleState.ACTIVE:
@@ -47,8 +47,9 @@ def show_schedules(request: Request) -> Response:
         "upcoming": upcoming,
         "rule_text": rule_text,
         "prefix": prefix or "",
+        "wrong": wrong,
     }
-    return site.page(request, "schedules.html", **shared)
+    return site.page(request, "schedules.html", status=400 if wrong else 200, **shared)
 
 
 ROUTES = [Route("/schedules", show_schedules)]

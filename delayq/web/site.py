@@ -12,6 +12,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from delayq.errors import ConfigurationError, DelayqError, NoReplyError
 from delayq.web.access import Access
+from delayq.web.action_forms import RefusedForm
 from delayq.web.live_figures import LiveFigures
 from delayq.web.queue_source import QueueSource
 from delayq.web.rendering import make_environment
@@ -59,6 +60,7 @@ class Site:
         queue = self.source.queue(wanted) if self.sees(request.state.viewer, wanted) else None
         if queue is None:
             raise HTTPException(404, "There is no such queue.")
+        request.state.queue = queue.name
         return queue
 
     def fragment(self, template: str, **context: Any) -> str:
@@ -70,18 +72,19 @@ class Site:
         viewer: Viewer | None = getattr(request.state, "viewer", None)
         note = unquote(request.cookies.get(NOTE, ""))
         root = request.scope.get("root_path", "")
+        refused: RefusedForm | None = getattr(request.state, "refused", None)
         shared = {
             "root": root,
             "viewer": viewer,
             "may_write": self.may_write(viewer),
             "has_login": self.access.has_login,
             "form_token": self.access.form_token(request.state.session, viewer),
-            "here": f"{request.url.path.removeprefix(root)}?{request.url.query}",
             "note": note,
+            "refused": refused,
             "live": None,
             "queue": None,
         }
-        response = HTMLResponse(self.fragment(template, **{**shared, **context}), status)
+        response = HTMLResponse(self.fragment(template, **{**shared, **context}), 400 if refused else status)
         if note:
             response.delete_cookie(NOTE, path=root or "/", httponly=True, samesite="strict")
         return response
@@ -113,17 +116,18 @@ def show_error(request: Request, error: Exception) -> Response:
         status, text = 400, str(error)
     elif isinstance(error, DelayqError):
         status, text = 502, str(error)
-    return site_of(request).page(request, "error.html", status=status, status_code=status, text=text)
+    shown = {"status_code": status, "text": text, "queue": getattr(request.state, "queue", None)}
+    return site_of(request).page(request, "error.html", status=status, **shown)
 
 
-def time_in(text: str) -> datetime | None:
-    """Return a time of a form, in UTC; None for none; raise 400 for what is none."""
+def time_in(text: str, name: str) -> datetime | None:
+    """Return a time of a form, in UTC unless it has a zone; None for none; `ConfigurationError` for what is none."""
     if not text:
         return None
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        raise HTTPException(400, f"{text!r:.60} is no time, such as 2027-01-31T09:00.") from None
+        raise ConfigurationError(f"{name} must look like 2027-01-31T09:00, not {text!r:.60}") from None
     return at if at.utcoffset() is not None else at.replace(tzinfo=UTC)
 
 

@@ -9,10 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from delayq import DelayQueue
+from delayq.cli import main
 from delayq.metrics import QueueCollector
 from delayq.metrics.process_metrics import ProcessMetrics
 from delayq.metrics.worker_monitor import WorkerMonitor
@@ -85,6 +88,20 @@ def test_every_alert_says_what_is_wrong():
     for rule in rules():
         assert rule["labels"]["severity"] in {"critical", "warning", "info"}
         assert rule["annotations"]["summary"]
+
+
+def test_every_alert_says_what_to_run_first(monkeypatch):
+    monkeypatch.setattr(click.Command, "invoke", lambda *_: None)
+    for rule in rules():
+        description = rule["annotations"]["description"].replace("{{ $labels.queue }}", "jobs")
+        assert "Run `" in description, rule["alert"]
+        for command in re.findall("`([^`]*)`", description):
+            program, *words = command.split()
+            if program == "delayq":
+                ended = CliRunner().invoke(main, words, prog_name="delayq")
+                assert ended.exit_code == 0, f"{rule['alert']}: {ended.stderr}"
+            else:
+                assert command == "curl http://{{ $labels.instance }}/readyz"
 
 
 def test_panels_have_titles_and_places_of_their_own():

@@ -89,7 +89,7 @@ def grace(words: list[str]) -> float:
 def test_all_commands_are_valid(monkeypatch):
     monkeypatch.setattr(click.Command, "invoke", lambda *_: None)
     found = dict(commands())
-    assert len(found) == 9
+    assert len(found) == 10
     for where, words in found.items():
         assert all(isinstance(word, str) for word in words), where  # "9121" has quotes, for YAML would make it a number
         ended = CliRunner().invoke(main, words, prog_name="delayq")
@@ -129,6 +129,7 @@ def test_the_image_has_all_that_it_copies():
     assert {project["readme"], *project["license-files"], "pyproject.toml", "delayq"} <= set(sources)
     (extras,) = re.findall(r'"/src\[([\w,]+)\]"', (DOCKER / "Dockerfile").read_text())
     assert set(extras.split(",")) <= set(project["optional-dependencies"])
+    assert {"http", "prometheus", "web"} <= set(extras.split(","))  # of delayq notify, metrics and web
 
 
 def test_the_image_runs_as_nobody_in_two_stages():
@@ -228,7 +229,7 @@ def test_units_are_told_what_the_worker_says():
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
-@pytest.mark.parametrize("name", ["delayq-worker@.service", "delayq-metrics.service", "delayq-notify@.service"])
+@pytest.mark.parametrize("name", sorted(path.name for path in SYSTEMD.iterdir()))
 def test_systemd_accepts_the_units(name, tmp_path):
     text = (SYSTEMD / name).read_text().replace("/srv/app/.venv/bin/delayq", sys.executable)  # which must be there
     (tmp_path / name).write_text(text)

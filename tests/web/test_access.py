@@ -79,6 +79,19 @@ def test_login(queue, visit):
     assert visitor.get("/").status_code == 303
 
 
+def test_logging_out_ends_this_session_alone_and_on_the_server(visit):
+    visitor, cookies = visit(token=TOKEN), []
+    for _ in range(2):
+        visitor.cookies.clear()
+        log_in(visitor)
+        cookies += [f"delayq-web={cookie.value}" for cookie in visitor.cookies.jar]
+    visitor.post("/logout", {"form_token": visitor.form_token("/")})
+    visitor.post("/logout", {"form_token": visitor.form_token("/login")})
+    visitor.cookies.clear()
+    assert [visitor.get("/", headers={"Cookie": cookie}).status_code for cookie in cookies] == [200, 303]
+    assert len(visitor.app.state.site.access._ended) == 1
+
+
 @pytest.mark.parametrize("target", ["//evil.example", "https://evil.example", "/\\evil.example", "evil", "/\r\nX: y"])
 def test_login_leads_nowhere_else(visit, target):
     assert log_in(visit(token=TOKEN), next=target).headers["Location"] == "/"
@@ -111,7 +124,13 @@ def test_form_without_its_token_or_from_elsewhere_is_refused(visit):
     assert visitor.post("/login", {"token": TOKEN, "form_token": "0" * 64}).status_code == 403
     for origin in ("http://evil.example", "null", "http://localhost:1", "x", "http://["):
         assert visitor.post("/login", {"token": TOKEN, "form_token": token}, origin=origin).status_code == 403, origin
-    assert visitor.post("/login", {"token": TOKEN, "form_token": token}, origin="").status_code == 403
+    bare = visitor.post("/login", {"token": TOKEN, "form_token": token}, origin="")
+    assert (bare.status_code, bare.text) == (
+        403,
+        "the request lacks the header Origin, which browsers send: Origin: http://localhost\n",
+    )
+    cross = visitor.post("/login", {}, origin="", **{"Sec-Fetch-Site": "cross-site"})
+    assert (cross.status_code, cross.text) == (403, "the request is from another website\n")
     site = {"Sec-Fetch-Site": "same-origin"}
     assert visitor.post("/login", {"token": TOKEN, "form_token": token}, origin="", **site).status_code == 303
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import logging
+import re
+from datetime import UTC, datetime
+from html import unescape
 
 import pytest
+from markupsafe import escape
 
 from delayq import State
 from delayq.web import Viewer
@@ -40,6 +44,14 @@ def test_reschedule_cancel_and_kill(full, visitor):
     assert (full.get("waits").state, full.get("waits").reason) == (State.DEAD, "killed")
     assert "failed: cancelled." in text_of(visitor.submit(page, "/do/cancel", queue="orders", id="failed"))
     assert full.get("failed") is None
+
+
+@pytest.mark.parametrize("at", ["2031-01-31T09:00", "2031-01-31T09:00:00", "2031-01-31T10:00+01:00"])
+def test_reschedule_to_an_exact_time(full, visitor, at):
+    page = "/message?queue=orders&id=waits"
+    shown = visitor.submit(page, "/do/reschedule", queue="orders", id="waits", delay="", at=at)
+    assert "waits: rescheduled." in text_of(shown)
+    assert full.get("waits").due == datetime(2031, 1, 31, 9, tzinfo=UTC)
 
 
 def test_cancel_what_runs(queue, visitor):
@@ -113,17 +125,50 @@ def test_queue_of_others_cannot_be_changed(full, visit):
     assert full.get("waits").state is State.PENDING
 
 
-def test_wrong_fields_are_400(full, visitor):
+@pytest.mark.table(
+    "action, fields, error",
+    [
+        ("pause", {"duration": "soon", "reason": "<b>"}, "\"Pause for\" must look like '1h30m'"),
+        ("pause", {"name": "sms", "reason": "x" * 201}, '"Reason" must be one line'),
+        ("reschedule", {"id": "waits", "delay": "soon"}, "\"Due in\" must look like '1h30m'"),
+        ("reschedule", {"id": "waits", "at": "noon"}, '"Due at (UTC)" must look like 2027-01-31T09:00'),
+        ("reschedule", {"id": "waits", "at": "3000-01-01"}, '"Due at (UTC)" must lie between 1970 and 2199'),
+        ("reschedule", {"id": "waits", "delay": "", "at": ""}, 'Give either "Due in" or "Due at (UTC)"'),
+        ("reschedule", {"id": "waits", "delay": "1h", "at": "2030-01-01"}, 'Give either "Due in" or "Due at (UTC)"'),
+        ("redrive", {"all": "yes", "rate": "fast"}, "\"Rate\" must look like '200/s'"),
+        ("limit", {"name": "sms", "rate_limit": "fast"}, "\"Rate\" must look like '200/s'"),
+        ("limit", {"name": "a b", "running": "5"}, '"Name" must be 1 to 128'),
+        ("limit", {"name": "", "running": "many"}, '"At a time" must be a number'),
+        ("limit", {"name": "sms"}, 'Give "Rate" or "At a time", or both'),
+    ],
+)
+def test_wrong_entry_comes_back_in_its_form_with_what_is_wrong(full, visitor, action, fields, error):
+    full.limits.set("sms", running=1)
+    reply = visitor.submit("/queue?queue=orders", f"/do/{action}", queue="orders", **fields)
+    assert reply.status_code == 400
+    (form,) = [form for form in re.findall(r"<form.*?</form>", reply.text, re.DOTALL) if 'role="alert"' in form]
+    assert error in unescape(form)
+    assert f"/do/{action}" in form
+    assert all(f'name="{name}" value="{escape(value)}"' in form for name, value in fields.items())
+    assert form.count("aria-invalid") == (0 if error.startswith("Give") else 1)
+    opened = re.findall(r"<details open>.*?</details>", reply.text, re.DOTALL)
+    assert [form in one for one in opened] == ([] if action == "limit" else [True])
+
+
+def test_mended_form_is_taken(full, visitor):
+    page = visitor.submit("/message?queue=orders&id=waits", "/do/reschedule", queue="orders", id="waits", delay="soon")
+    (token,) = set(re.findall(r'name="form_token" value="(\w+)"', page.text))
+    mended = {"queue": "orders", "id": "waits", "delay": "5h", "form_token": token}
+    assert visitor.post("/do/reschedule", mended).status_code == 303
+
+
+def test_wrong_fields_that_no_form_has_are_400(full, visitor):
     page = "/queue?queue=orders"
     for action, fields in [
-        ("pause", {"duration": "soon"}),
-        ("reschedule", {"id": "waits", "delay": "x"}),
-        ("reschedule", {"id": "waits"}),
+        ("reschedule", {"id": "gone", "delay": "x"}),
         ("cancel", {"id": "\x00"}),
         ("redrive", {}),
         ("redrive", {"group": "x"}),
-        ("limit", {"running": "many"}),
-        ("limit", {"rate_limit": "fast"}),
         ("schedule", {"name": "daily"}),
     ]:
         reply = visitor.submit(page, f"/do/{action}", queue="orders", **fields)

@@ -164,7 +164,7 @@ def test_hostile_contents_do_nothing_and_pages_fit(browser, hostile, redis_url):
 
 
 def test_the_keyboard_alone_and_without_javascript(browser, full, redis_url):
-    """Logs in, finds a dead message, and sends it again; every place that has the focus shows it."""
+    """Logs in, finds a dead message, and mends a wrong rate to send it again; every place with the focus shows it."""
     token = "a-token-of-24-characters"
     with serving(url=redis_url, write=True, token=token) as address:
         for scripts in (True, False):
@@ -184,6 +184,11 @@ def test_the_keyboard_alone_and_without_javascript(browser, full, redis_url):
                 _tab_to(page, "Redrive")
                 page.keyboard.press("Enter")
                 page.keyboard.press("Tab")
+                page.keyboard.type("fast")
+                page.keyboard.press("Enter")
+                page.locator("[name=rate][value=fast]:focus").wait_for()
+                assert page.get_by_role("alert").inner_text().startswith('"Rate" must look like')
+                page.keyboard.press("Control+A")
                 page.keyboard.type("100/s")
                 page.keyboard.press("Tab")
                 assert page.locator(":focus").inner_text().startswith("Send ")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
-from delayq import DelayQueue, Encrypted, NewMessage
+import pytest
+
+from delayq import DelayQueue, Encrypted, NewMessage, RateLimited
 from tests.support.visitor import text_of
 from tests.support.waiting import wait_until
 
@@ -64,8 +66,33 @@ def test_messages_by_state_page_by_page(queue, visit):
     assert len(set(ids[0] + ids[1])) == 60
     assert 'rel="next"' not in second.text
     assert "No messages here" in text_of(visitor.get("/messages?queue=orders&state=active"))
+    for period, error in (
+        ("due_from=soon", "\"Due from (UTC)\" must look like 2027-01-31T09:00, not 'soon'"),
+        ("due_from=2031-01-02&due_to=2031-01-01", '"Due from (UTC)" is after "Before (UTC)"'),
+    ):
+        wrong = visitor.get(f"/messages?queue=orders&{period}")
+        assert (wrong.status_code, error in text_of(wrong)) == (400, True), period
+        assert f'value="{period.partition("&")[0].partition("=")[2]}" aria-describedby' in wrong.text
     later = visitor.get("/messages?queue=orders&due_from=2198-01-01T00:00")
     assert "No messages here" in text_of(later)
+
+
+def test_lists_have_a_column_of_names_if_a_message_has_one(full, visit):
+    visitor = visit()
+    pages = ("/messages?queue=orders", "/dead?queue=orders", "/search?queue=orders&text=refund")
+    full.send_delay_msg("refund", "1h", id="refund")
+    full.send_delay_msg("refund", "1h", id="other", name="refund")
+    full.kill("refund")
+    shown = [visitor.get(page).text for page in pages]
+    assert [('data-label="Name">invoice' in page, ">Name</th>" in page) for page in shown] == [
+        (True, True),
+        (False, False),
+        (False, True),
+    ]
+    full.kill("waits")
+    assert 'data-label="Name">invoice' in visitor.get("/dead?queue=orders").text
+    full.cancel("other")
+    assert ">Name</th>" not in visitor.get("/messages?queue=orders&state=backoff").text
 
 
 def test_message_with_its_whole_story(full, visit):
@@ -74,6 +101,7 @@ def test_message_with_its_whole_story(full, visit):
     assert '{ "order": 1 }' in waits
     assert "tenant acme" in waits
     assert "Name invoice" in waits
+    assert re.search(f"Due in (1h|59m 5.s) {full.get('waits').due:%Y-%m-%d %H:%M:%S} UTC", waits)
     spent = text_of(visitor.get("/message?queue=orders&id=spent"))
     told = re.search(r"Story (.*) Payload", spent)[1]
     kinds = re.findall(r"(\w+) \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} UTC", told)
@@ -115,19 +143,42 @@ def test_dead_letter_by_group(full, visit):
     assert sorted(listed, key=str) == [{"rejected"}, {"spent"}]
 
 
+@pytest.mark.table(
+    "path, entry, error",
+    [
+        ("/message?queue=orders&id=none", "none", "There is no such message"),
+        ("/message?queue=orders&id=a+b", "a b", '"Id of a message" must be 1 to 128'),
+        ("/schedules?queue=orders&prefix=a+b", "a b", '"Names that begin with" must be 1 to 100'),
+    ],
+)
+def test_wrong_entry_to_look_for_comes_back_with_what_is_wrong(full, visit, path, entry, error):
+    reply = visit().get(path)
+    assert (reply.status_code, error in text_of(reply)) == (404 if entry == "none" else 400, True)
+    assert f'value="{entry}" aria-invalid="true"' in reply.text
+    assert '<a href="/queue?queue=orders">orders</a>' in reply.text
+
+
 def test_what_is_not_there_is_404_and_what_is_wrong_400(full, visit):
     visitor = visit()
     for path in ("/queue?queue=other", "/queue", "/queue?queue=%00", "/message?queue=orders&id=none", "/nothing"):
         assert visitor.get(path).status_code == 404, path
     for path in (
-        "/message?queue=orders&id=%00",
         "/messages?queue=orders&cursor=%3Cb%3E",
-        "/messages?queue=orders&due_from=soon",
         "/dead?queue=orders&group=x",
     ):
         reply = visitor.get(path)
         assert reply.status_code == 400, path
         assert "That did not work" in text_of(reply)
+
+
+def test_error_leads_back_to_its_queue(full, visit):
+    visitor = visit(write=True)
+    back = '<a href="/queue?queue=orders">orders</a>'
+    assert back in visitor.get("/messages?queue=orders&state=none").text
+    assert back in visitor.submit("/queue?queue=orders", "/do/cancel", queue="orders", id="a b").text
+    other = visitor.get("/queue?queue=other").text
+    assert back not in other
+    assert '<a href="/">All queues</a>' in other
 
 
 def test_redis_that_does_not_answer_is_503(visit):
@@ -139,7 +190,9 @@ def test_redis_that_does_not_answer_is_503(visit):
 
 def test_search(full, visit, monkeypatch):
     visitor = visit()
-    assert "Found" not in text_of(visitor.get("/search?queue=orders"))
+    asked = text_of(visitor.get("/search?queue=orders"))
+    assert "Encrypted payloads are not searched." in asked
+    assert "Found" not in asked
     found = visitor.get("/search?queue=orders&text=not+paid")
     assert "Found 2 in" in text_of(found)
     assert set(re.findall(r'id=(\w+)"', found.text)) == {"failed", "spent"}
@@ -166,12 +219,17 @@ def test_workers(queue, visit):
 def test_schedules_with_next_occurrences(queue, visit):
     queue.schedules.add("daily", cron="0 9 * * *", tz="Europe/Berlin", payload=1, labels=["reports"])
     queue.schedules.add("often", every="15m", payload=1)
+    queue.schedules.add("weekly", every="7d", tz="Europe/Berlin", payload=1)
     queue.schedules.pause("often")
     page = visit().get("/schedules?queue=orders")
     text = text_of(page)
     times = [f"{time:%a %Y-%m-%d %H:%M %Z}" for time in queue.schedules.next("daily", 3)]
     assert f"daily reports 0 9 * * * Europe/Berlin {' '.join(times)}" in text
     assert "often paused every 15m" in text
+    assert "weekly every 7d Europe/Berlin" in text
+    assert "UTC" not in text
+    queue.schedules.add("quick", every="20s", payload=1)
+    assert re.search(r"quick every 20s .*\d\d:\d\d:[24]0 UTC", text_of(visit().get("/schedules?queue=orders")))
     assert "daily" not in text_of(visit().get("/schedules?queue=orders&prefix=o"))
 
 
@@ -184,6 +242,22 @@ def test_forecast(queue, visit):
     assert "Nothing fires" not in text
     assert visit().get("/forecast?queue=orders&until=1h").status_code == 200
     assert visit().get("/forecast?queue=orders&until=1000y").status_code == 400
+
+
+def test_exact_times_that_no_page_of_a_message_has_need_no_mouse(queue, visit):
+    due = queue.send_delay_msg(1, "1h").due
+    assert re.search(
+        f"Next due in (1h|59m 5.s) {due:%Y-%m-%d %H:%M:%S} UTC", text_of(visit().get("/queue?queue=orders"))
+    )
+
+    @queue.callback
+    def refuse(message):
+        raise RateLimited("2h")
+
+    queue.send_delay_msg(1, name="sms")
+    queue.run(burst=True)
+    held = next(limit.held_until for limit in queue.limits.list() if limit.held_until)
+    assert f"held until {held:%Y-%m-%d %H:%M:%S}" in text_of(visit().get("/limits?queue=orders"))
 
 
 def test_limits(queue, visit):
