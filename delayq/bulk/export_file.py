@@ -11,6 +11,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from delayq.bulk.local_files import is_file, is_folder
 from delayq.bulk.message_files import MessageFile
 from delayq.bulk.message_lines import is_parquet
 from delayq.errors import ConfigurationError
@@ -92,7 +93,7 @@ class ExportFile:
 
 def is_begun(path: Path) -> bool:
     """Return whether an export to this file has begun and has not been completed."""
-    return _note_of(path).exists()
+    return is_file(_note_of(path))
 
 
 def _note_of(path: Path) -> Path:
@@ -106,7 +107,7 @@ def open_export(path: Path, progress: ExportProgress, *, resume: bool) -> Iterat
     Raises `ConfigurationError` if the file cannot be written, if another process exports to it, and if what would be
     resumed is of other messages.
     """
-    if path.is_dir():
+    if is_folder(path):
         raise ConfigurationError(f"{path} is a folder: give the name of a file")
     part, note = path.with_name(f".{path.name}.part"), _note_of(path)
     try:

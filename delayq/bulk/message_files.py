@@ -8,6 +8,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 
+from delayq.bulk.local_files import is_file
 from delayq.bulk.message_lines import MessageLine, decode_line, is_parquet, not_a_message
 from delayq.errors import ConfigurationError
 
@@ -39,7 +40,7 @@ class MessageFile:
 
     def __init__(self, file: Path | BinaryIO) -> None:
         """Open nothing yet; raise `ConfigurationError` if there is no such file."""
-        if isinstance(file, Path) and not file.is_file():
+        if isinstance(file, Path) and not is_file(file):
             raise ConfigurationError(f"there is no file {str(file)!r}")
         self._file = file
         self.name = str(file) if isinstance(file, Path) else "stdin"

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from delayq.bulk.local_files import is_file, is_folder
 from delayq.errors import ConfigurationError
 
 _INSTANT = pa.timestamp("us", tz="UTC")
@@ -30,7 +31,7 @@ def read_table(path: str | Path) -> pa.Table:
     Raises `ConfigurationError` for a missing or unreadable file, and for a Delta table.
     """
     file = Path(path)
-    if not file.exists():
+    if not (is_file(file) or is_folder(file)):
         raise ConfigurationError(f"there is no file or folder {str(path)!r}")
     if is_delta(file):
         raise ConfigurationError(
@@ -45,13 +46,13 @@ def read_table(path: str | Path) -> pa.Table:
 
 def is_delta(path: str | Path) -> bool:
     """Return whether a folder is a Delta table: its log tells which of its Parquet files have the rows of today."""
-    return (Path(path) / "_delta_log").is_dir()
+    return is_folder(Path(path) / "_delta_log")
 
 
 def files_of(path: str | Path) -> list[str]:
     """Return the URIs of the files of a table, as Spark lists them."""
     file = Path(os.path.abspath(path))  # noqa: PTH100 - without "..", as Spark has it
-    if not file.is_dir():
+    if not is_folder(file):
         return [file.as_uri()]
     inside = ((one, one.relative_to(file).parts) for one in file.rglob("*"))
     return sorted(one.as_uri() for one, parts in inside if one.is_file() and all(part[0] not in "._" for part in parts))
@@ -60,7 +61,7 @@ def files_of(path: str | Path) -> list[str]:
 def write_table(table: pa.Table, path: str | Path) -> None:
     """Write a table as one Parquet file, which appears as a whole or not at all."""
     file = Path(path)
-    if file.is_dir():
+    if is_folder(file):
         raise ConfigurationError(f"{path} is a folder, perhaps a plan by Spark: write to another path")
     part = file.with_name(f".{file.name}.{os.getpid()}")
     try:

@@ -57,9 +57,10 @@ def export(
         raise click.UsageError(f"{'--resume' if resume else '--json'} needs a FILE")
     from delayq.bulk.export import export_messages
     from delayq.bulk.export_file import is_begun
+    from delayq.bulk.local_files import is_file
     from delayq.bulk.message_lines import is_parquet
 
-    if not (to_stdout or force) and file.is_file() and not (resume and is_begun(file)):
+    if not (to_stdout or force) and is_file(file) and not (resume and is_begun(file)):
         if not resume:
             raise click.UsageError(f"{file} is there already: give --force to replace it, or another FILE")
         if as_json:

@@ -108,6 +108,9 @@ def test_says_what_is_not_exported(cli, queue):
         (["export", "reminders", "no/q.jsonl"], 2, "cannot write no/q.jsonl"),
         (["export", "reminders", "q.jsonl", "--state", "completed"], 2, "completed"),
         (["import", "other", "gone.jsonl"], 2, "there is no file 'gone.jsonl'"),
+        (["import", "other", "x" * 300], 2, "there is no file 'xxx"),
+        (["export", "reminders", "x" * 300], 2, "cannot write xxx"),
+        (["export", "reminders", "x" * 300, "--resume"], 2, "cannot write xxx"),
         (
             ["import", "other", "bad.jsonl", "--run", "a"],
             1,
@@ -118,7 +121,7 @@ def test_says_what_is_not_exported(cli, queue):
         (["import", "other", "bad.jsonl", "--dead", "bury"], 2, "bury"),
         (["import", "no spaces", "bad.jsonl"], 2, "queue"),
     ],
-    ids=range(11),
+    ids=range(14),
 )
 @pytest.mark.usefixtures("sent")
 def test_bad_input_is_one_line(cli, tmp_path, arguments, code, line):

@@ -44,6 +44,7 @@ def test_loads_what_is_due_from_now_on(cli, queue):
     ("arguments", "code", "line"),
     [
         (["missing.csv", "reminders"], 2, "there is no file or folder 'missing.csv'"),
+        (["x" * 300, "reminders"], 2, "there is no file or folder 'xxx"),
         (["messages.csv", "no spaces"], 2, "queue"),
         (["messages.csv", "reminders", "--until", "soon"], 2, "until must be 'now', '+1d'"),
         (["messages.csv", "reminders", "--on-error", "ask"], 2, "ask"),

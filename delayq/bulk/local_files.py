@@ -1,0 +1,23 @@
+"""What is there under a path: nothing, rather than an error, if no file can have its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+
+def is_file(path: Path) -> bool:
+    """Return whether there is a file."""
+    return _is(path.is_file)
+
+
+def is_folder(path: Path) -> bool:
+    """Return whether there is a folder."""
+    return _is(path.is_dir)
+
+
+def _is(asked: Callable[[], bool]) -> bool:
+    try:
+        return asked()
+    except OSError:
+        return False
