@@ -55,6 +55,14 @@ def test_queue(full, visit):
     assert "Delivered 4 Done 1 Failed attempts 3" in text
 
 
+def test_a_message_that_no_worker_takes_says_why_it_comes_back(queue, visit):
+    queue.send_delay_msg(1, id="m", name="letter.sent")
+    queue.on("invoice.sent")(print)
+    queue.run(burst=True)
+    text = text_of(visit().get("/message?queue=orders&id=m"))
+    assert "Sent back 1 time: no function of the worker takes it, as its log says" in text
+
+
 def test_messages_by_state_page_by_page(queue, visit):
     queue.send_many([{"n": n} for n in range(60)], "1h")
     visitor = visit()
