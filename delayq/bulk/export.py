@@ -49,8 +49,9 @@ def export_messages(
     target = target_of(queue, url, prefix, deadline)
     wanted = _states(states)
     check_queue(target)
-    shown = None if reveal else _without_hidden(target)
-    begun = ExportProgress(queue, prefix, list(wanted))
+    hidden = [] if reveal else connect(target).call(context_of(target).calls.redact_paths())
+    shown = Redacted(hidden).decode if hidden else None
+    begun = ExportProgress(queue, prefix, list(wanted), hidden)
     if not isinstance(file, str | Path):
         counts: Counter[str] = Counter()
         for messages, _ in read_ahead(_pages(target, wanted, StoredPosition())):
@@ -75,12 +76,6 @@ def _pages(
     while position is not None:
         messages, position = connect(target).perform(read_stored(context_of(target), position, states))
         yield messages, position
-
-
-def _without_hidden(target: TargetQueue) -> Callable[[bytes], bytes] | None:
-    """Return what makes of a payload what may be seen of it; None if that is all."""
-    paths = connect(target).call(context_of(target).calls.redact_paths())
-    return Redacted(paths).decode if paths else None
 
 
 def _lines(messages: list[StoredMessage], shown: Callable[[bytes], bytes] | None, counts: Counter[str]) -> bytes:

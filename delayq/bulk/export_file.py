@@ -14,7 +14,7 @@ import msgspec
 from delayq.bulk.local_files import is_file, is_folder
 from delayq.bulk.message_files import MessageFile
 from delayq.bulk.message_lines import is_parquet
-from delayq.errors import ConfigurationError
+from delayq.errors import ConfigurationError, DelayqError
 from delayq.queue.stored_messages import StoredPosition
 from delayq.text import truncate
 from delayq.times import monotonic
@@ -31,6 +31,8 @@ class ExportProgress(msgspec.Struct, frozen=True):
     queue: str
     prefix: str
     states: list[str]
+    redacted: list[str]
+    """The paths of what it hides."""
     position: StoredPosition | None = StoredPosition()
     """None if all has been read."""
     size: int = 0
@@ -41,7 +43,8 @@ class ExportProgress(msgspec.Struct, frozen=True):
     @property
     def subject(self) -> str:
         """What the export is of."""
-        return f"queue {self.queue} under the prefix {self.prefix}, states {' '.join(self.states)}"
+        hidden = f", without {', '.join(self.redacted)}" if self.redacted else ""
+        return f"queue {self.queue} under the prefix {self.prefix}, states {' '.join(self.states)}{hidden}"
 
 
 class ExportFile:
@@ -131,6 +134,8 @@ def open_export(path: Path, progress: ExportProgress, *, resume: bool) -> Iterat
             except BaseException:
                 out.save()
                 raise
+    except DelayqError:  # that Redis cannot be reached is an OSError, too
+        raise
     except OSError as error:
         raise ConfigurationError(f"cannot write {path}: {error}") from error
 

@@ -12,6 +12,7 @@ from delayq.broker.requests import Outgoing, OutgoingTable
 from delayq.bulk.connection import context_of, target_of
 from delayq.bulk.load_run import begin_load, digest_of, file_uri, window_of
 from delayq.bulk.loaded import Loaded
+from delayq.bulk.local_files import is_file
 from delayq.bulk.message_files import FileEntry, MessageFile
 from delayq.bulk.message_lines import ENDED, outgoing_of
 from delayq.bulk.read_ahead import read_ahead
@@ -83,8 +84,12 @@ def import_messages(
         check_run(run)
     path = Path(file) if isinstance(file, str) else file
     reader = MessageFile(path)
+    is_rereadable = isinstance(path, Path) and is_file(path)
+    if strict and not is_rereadable:
+        raise ConfigurationError("strict needs a file: a stream can be read only once")
     if strict:
-        _check(path, context_of(target), dead)
+        _check(reader, context_of(target), dead)
+        reader = MessageFile(path)
     source = digest_of([file_uri(file)] if isinstance(file, str | Path) else [])
     window = window_of(dedupe_window)
     begun = begin_load(target, None, None, run=run, source=source, has_due=True, dedupe_window=window)
@@ -94,7 +99,7 @@ def import_messages(
     with begun.telling_what_is_stored():
         parts = _parts(reader, context_of(target), dead)
         # A thread that waits for a stream could not be interrupted.
-        for part in read_ahead(parts) if isinstance(path, Path) else parts:
+        for part in read_ahead(parts) if is_rereadable else parts:
             left_out += part.left_out
             if part.refusals:
                 first = first or str(part.refusals[0].error)
@@ -107,11 +112,9 @@ def import_messages(
     return Imported(**asdict(begun.result(past=0, later=0, cancelled={})), dead=left_out, first_refusal=first)
 
 
-def _check(file: Path | BinaryIO, context: QueueContext, dead: Dead) -> None:
+def _check(reader: MessageFile, context: QueueContext, dead: Dead) -> None:
     """Raise the error of the first invalid line of a file."""
-    if not isinstance(file, Path):
-        raise ConfigurationError("strict needs a file: a stream can be read only once")
-    for part in _parts(MessageFile(file), context, dead):
+    for part in _parts(reader, context, dead):
         if part.refusals:
             raise type(part.refusals[0].error)(f"{part.refusals[0].error}; nothing was sent")
 

@@ -11,6 +11,11 @@ def is_file(path: Path) -> bool:
     return _is(path.is_file)
 
 
+def can_be_read(path: Path) -> bool:
+    """Return whether there is a file, or a pipe or the like, such as /dev/stdin."""
+    return _is(path.exists) and not is_folder(path)
+
+
 def is_folder(path: Path) -> bool:
     """Return whether there is a folder."""
     return _is(path.is_dir)

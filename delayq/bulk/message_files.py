@@ -8,7 +8,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 
-from delayq.bulk.local_files import is_file
+from delayq.bulk.local_files import can_be_read
 from delayq.bulk.message_lines import MessageLine, decode_line, is_parquet, not_a_message
 from delayq.errors import ConfigurationError
 
@@ -39,8 +39,8 @@ class MessageFile:
     """A file to read; it counts how far it is read."""
 
     def __init__(self, file: Path | BinaryIO) -> None:
-        """Open nothing yet; raise `ConfigurationError` if there is no such file."""
-        if isinstance(file, Path) and not is_file(file):
+        """Open nothing yet; raise `ConfigurationError` if there is no such file. A named pipe is read like a stream."""
+        if isinstance(file, Path) and not can_be_read(file):
             raise ConfigurationError(f"there is no file {str(file)!r}")
         self._file = file
         self.name = str(file) if isinstance(file, Path) else "stdin"
@@ -58,7 +58,7 @@ class MessageFile:
             elif is_parquet(self._file):
                 yield from self._rows(self._file)
             else:
-                self.total = self._file.stat().st_size
+                self.total = self._file.stat().st_size or None
                 with self._file.open("rb") as lines:
                     yield from self._lines(lines)
         except (OSError, ValueError) as error:

@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeVar
+from concurrent.futures import Future
+from threading import Thread
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 _END: Final = object()
 
 
 def read_ahead(parts: Iterator[T]) -> Iterator[T]:
-    """Yield what an iterator yields, always one ahead; it runs in one thread, and its errors are raised here."""
-    with ThreadPoolExecutor(1, "delayq read-ahead") as thread:
-        following = thread.submit(next, parts, _END)
-        while (part := following.result()) is not _END:
-            following = thread.submit(next, parts, _END)
-            yield part  # type: ignore[misc]  # it is not the end
+    """Yield what an iterator yields, always one ahead; its errors are raised here.
+
+    Whoever stops, or is interrupted, does not wait for what is being read: a server may take long to answer.
+    """
+    following = _begin(parts)
+    while (part := following.result()) is not _END:
+        following = _begin(parts)
+        yield part
+
+
+def _begin(parts: Iterator[Any]) -> Future[Any]:
+    """Read the next part in a thread, which does not keep the program from ending."""
+    future: Future[Any] = Future()
+
+    def read() -> None:
+        try:
+            future.set_result(next(parts, _END))
+        except BaseException as error:  # noqa: BLE001 - raised by who waits for it
+            future.set_exception(error)
+
+    Thread(target=read, name="delayq read-ahead", daemon=True).start()
+    return future

@@ -9,7 +9,7 @@ from typing import IO, Any, NamedTuple
 import click
 
 from delayq.broker.engine import Feature
-from delayq.cli.edited_dead import Edited, read_edited, sealed
+from delayq.cli.edited_dead import Edited, check_nothing_hidden, read_edited, sealed
 from delayq.cli.engines import ENGINES
 from delayq.cli.exit_codes import Exit
 from delayq.cli.list import ALL_PAGES, pages_from, print_pages
@@ -220,7 +220,8 @@ def redrive(
     With --rate, they become due one after another, the first now.
 
     With --edit, send the messages of FILE with the payloads that they have there: lines of JSON as those of
-    `dead list --json` or --jsonl, or {"id" or "entry", "payload"}. If a line is wrong, nothing is sent.
+    `dead list --json` or --jsonl, or {"id" or "entry", "payload"}. If a line is wrong, nothing is sent. List with
+    --reveal what the queue redacts.
     The payloads of a queue that encrypts are encrypted with the keys of --app.
 
     A dead message stays if a message with its id is alive; if you gave the id, the exit code is 1. Exit code 3 if an
@@ -232,6 +233,8 @@ def redrive(
     if edit is not None:
         selection.check_edit()
         payloads = read_edited(edit)
+        if ENGINES[engine].capabilities.has(Feature.REDACTION) and session.check_queue_exists(queue):
+            check_nothing_hidden(payloads)
         opened = ENGINES[engine].commands(session).open_dead(queue, reveal=True)  # nothing of it is shown
         edited = sealed(payloads, opened, app)
         how = {**paced, "retries": retries, "payloads": edited.payloads}

@@ -12,6 +12,7 @@ from delayq.cli.message_json import payload_of
 from delayq.cli.send import MAX_LINE
 from delayq.errors import ConfigurationError
 from delayq.privacy.ciphertext import is_encrypted
+from delayq.privacy.redaction import HIDDEN, has_hidden
 from delayq.queue.deaths import check_entry
 from delayq.queue.decoded_payload import decode_payload, stored_payload
 from delayq.queue.inspector import MAX_ROWS
@@ -35,6 +36,13 @@ def read_edited(stream: IO[bytes]) -> dict[str, bytes]:
     if not payloads:
         raise click.UsageError("there is no line with a message")
     return payloads
+
+
+def check_nothing_hidden(payloads: dict[str, bytes]) -> None:
+    """Raise a usage error for a payload that has what stands for a hidden value: it would be stored in its place."""
+    for which, payload in payloads.items():
+        if has_hidden(payload):
+            raise click.UsageError(f"{which} has {HIDDEN} in place of a value: list it with --reveal")
 
 
 class Edited(NamedTuple):

@@ -98,5 +98,5 @@ def export(
     if counts.successors:
         notes.append(f"not exported: {pluralize(counts.successors, 'message')} that waits to follow a running one")
     if hidden:
-        notes.append(f"{', '.join(hidden)} redacted: what has them can be imported from an export with --reveal only")
+        notes.append("what the queue redacts is hidden: an import needs an export with --reveal")
     print_note("; ".join(notes))

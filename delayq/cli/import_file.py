@@ -40,7 +40,7 @@ def import_(session: Session, /, queue: str, file: Path, *, as_json: bool, **opt
     They keep ids, payloads, due times, the retries left, headers and options, and wait as pending. A message whose id
     is in QUEUE is left as it is: repeat an import that was interrupted to send the rest. A dead letter cannot be
     imported as such. Payloads are stored as they are in FILE, also in a queue that encrypts. Invalid lines are left out
-    and counted as refused, and the exit code is 1; `delayq runs show` lists them.
+    and counted as refused, and the exit code is 1; `delayq runs QUEUE RUN` lists them.
 
     JSON: {"run", "state", "new", "exists", "settled", "refused", "dead": those left out, "first_refusal", …}, as
     `delayq load` has it.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -17,6 +19,8 @@ MAX_PATH = 200
 """Characters of a path."""
 ANY, DEEP = "*", "**"
 Paths = tuple[tuple[str, ...], ...]
+_NAME = re.compile(r"\*\*?|[^*\[\]$/\s]([^*\[\]]*[^*\[\]\s])?")
+"""A name of a path. Those with brackets, or that begin with $ or /, are of another notation and would hide nothing."""
 _WHOLE = msgspec.json.encode(HIDDEN)
 _read_paths = msgspec.json.Decoder(list[str]).decode
 
@@ -46,13 +50,25 @@ class Redacted:
         """
         if is_encrypted(data):
             return data
-        try:
-            if self._hides_all:
-                return RedactedPayload(_WHOLE)
-            shown, has_hidden = _redact(msgspec.json.decode(data), self._paths)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        if self._hides_all:
             return RedactedPayload(_WHOLE)
-        return RedactedPayload(msgspec.json.encode(shown)) if has_hidden else data
+        try:
+            value = msgspec.json.decode(data)
+            shown, has_hidden = _redact(value, self._paths)
+            fresh = msgspec.json.encode(shown)
+            if has_hidden or (fresh != data and _has_name_twice(data)):  # of which the value has only the last
+                return RedactedPayload(fresh)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return RedactedPayload(_WHOLE)
+        return data
+
+
+def has_hidden(payload: bytes) -> bool:
+    """Tell whether a payload has `HIDDEN` where a value was: then it is not what was stored."""
+    try:
+        return _holds(msgspec.json.decode(payload))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
 
 
 def check_redact(paths: Any) -> tuple[str, ...] | None:
@@ -63,9 +79,9 @@ def check_redact(paths: Any) -> tuple[str, ...] | None:
         text = f"redact must be a list of at most {MAX_PATHS} paths, such as ['card.number', '*.email'], not"
         raise ConfigurationError(f"{text} {short_repr(paths)}")
     for path in paths:
-        if not isinstance(path, str) or not all(path.split(".")) or len(path) > MAX_PATH:
-            text = f"redact: a path must be names with dots between them, of at most {MAX_PATH} characters, not"
-            raise ConfigurationError(f"{text} {short_repr(path)}")
+        if not isinstance(path, str) or len(path) > MAX_PATH or not all(map(_NAME.fullmatch, path.split("."))):
+            text = "redact: a path must be names with dots between them, such as 'card.number' or '**.email',"
+            raise ConfigurationError(f"{text} of at most {MAX_PATH} characters, not {short_repr(path)}")
     return tuple(paths)
 
 
@@ -99,9 +115,16 @@ def _redact(value: Any, paths: Paths) -> tuple[Any, bool]:
 
 
 def _redact_item(name: str, value: Any, paths: Paths, also: Paths = ()) -> tuple[Any, bool]:
-    """Do the same for a value in a field, or at a place of a list, which a path need not name: `also` goes on there."""
-    left = {rest for path in paths for rest in _rest(path, name)} | {*also}
-    return (HIDDEN, True) if () in left else _redact(value, tuple(left))
+    """Do the same for a value in a field, or at a place of a list, which a path need not name: `also` goes on there.
+
+    A name with dots counts as several, one in the other.
+    """
+    left: set[tuple[str, ...]] = {*paths}
+    for part in name.split("."):
+        left = {rest for path in left for rest in _rest(path, part)}
+        if () in left:
+            return HIDDEN, True
+    return _redact(value, tuple(left | {*also}))
 
 
 def _rest(path: tuple[str, ...], name: str) -> Iterator[tuple[str, ...]]:
@@ -109,9 +132,22 @@ def _rest(path: tuple[str, ...], name: str) -> Iterator[tuple[str, ...]]:
     if path[0] == DEEP:
         yield path
         yield from _rest(path[1:], name) if len(path) > 1 else [()]
-    elif path[0] == ANY:
+    elif path[0] in (ANY, name):
         yield path[1:]
-    else:
-        for end in range(1, len(path) + 1):  # a name may have dots, too
-            if name == ".".join(path[:end]):
-                yield path[end:]
+
+
+def _has_name_twice(data: bytes) -> bool:
+    """Tell whether an object in JSON has two fields with the same name."""
+    found = []
+
+    def look(pairs: list[tuple[str, Any]]) -> None:
+        found.append(len({name for name, _ in pairs}) < len(pairs))
+
+    json.loads(data, object_pairs_hook=look)
+    return any(found)
+
+
+def _holds(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_holds, value.values()))
+    return any(map(_holds, value)) if isinstance(value, list) else value == HIDDEN

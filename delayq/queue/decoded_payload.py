@@ -62,7 +62,7 @@ def stored_payload(payload: Any, encoding: Any) -> bytes:
     if encoding == "json":
         return msgspec.json.encode(payload)
     if encoding == "redacted":
-        raise ConfigurationError("payload is redacted, and its hidden values are not here: read it with --reveal")
+        raise ConfigurationError("payload is redacted, without its hidden values: list or export it with --reveal")
     if encoding not in ("text", "base64", "encrypted"):
         raise ConfigurationError(f"encoding must be json, text or base64, not {short_repr(encoding)}")
     if not isinstance(payload, str):

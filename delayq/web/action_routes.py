@@ -171,7 +171,7 @@ def _checked(request: Request, site: Site, fields: Fields, token: str | None) ->
         return again
     site.live.forget()
     _log(request, viewer, action, fields, done.note)
-    _record(queue, viewer, action, done.note)
+    _record(queue, viewer, action, fields, done.note)
     about = {done.about: fields[done.about]} if done.about else {}
     return site.done(request, f"{done.page}{query(queue=queue.name, **about)}", done.note)
 
@@ -197,18 +197,28 @@ def _page_again(request: Request, action: str, fields: Fields, error: Exception)
 def _log(request: Request, viewer: Viewer, action: str, fields: Fields, outcome: str) -> None:
     """Log who has tried what with which outcome."""
     client = request.client.host if request.client else ""
-    given = {
-        truncate(clean(name), MAX_NAME): truncate(clean(value), MAX_LOGGED) for name, value in fields.items() if value
-    }
+    given = _told(fields)
     outcome = clean(outcome)
-    what = " ".join(f"{name}={value}" for name, value in given.items())
+    what = _as_text(given)
     extra = {"viewer": viewer.name, "action": action, "client": client, "fields": given, "outcome": outcome}
     log.info("%s: %s %s: %s", viewer.name, action, what, outcome, extra={**extra, "queue": given.get("queue", "")})
 
 
-def _record(queue: DelayQueue[Any], viewer: Viewer, action: str, outcome: str) -> None:
+def _told(fields: Fields) -> dict[str, str]:
+    """Return what a form had, as it is logged."""
+    return {
+        truncate(clean(name), MAX_NAME): truncate(clean(value), MAX_LOGGED) for name, value in fields.items() if value
+    }
+
+
+def _as_text(given: dict[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in given.items())
+
+
+def _record(queue: DelayQueue[Any], viewer: Viewer, action: str, fields: Fields, outcome: str) -> None:
     """Record in the event log of the queue, if it is on, who has done what; a failure takes nothing back."""
-    call = queue._context.calls.log_action(viewer.name, clean(f"{action}: {outcome}"))  # noqa: SLF001 - of this package
+    what = _as_text({name: value for name, value in _told(fields).items() if name != "queue"})
+    call = queue._context.calls.log_action(viewer.name, clean(f"{action} {what}: {outcome}"))  # noqa: SLF001
     try:
         queue._perform(single(call))  # noqa: SLF001 - as above
     except DelayqError as error:

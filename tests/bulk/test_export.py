@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import signal
 import sys
+import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from delayq import ConfigurationError, DelayQueue, NewMessage
+from delayq import ConfigurationError, DelayQueue, NewMessage, UnavailableError
 from delayq.broker.requests import Failure
 from delayq.bulk import export_messages, import_messages
 from delayq.queue.stored_messages import read_stored
@@ -487,6 +489,26 @@ def test_stream_is_named_in_errors(to_other):
     assert to_other(io.BytesIO(lines)).first_refusal.startswith("stdin:2: not an exported message")
     with pytest.raises(ConfigurationError, match="strict needs a file"):
         to_other(io.BytesIO(lines), strict=True)
+
+
+def test_an_export_that_loses_redis_says_so(queue, export, tmp_path, monkeypatch):
+    def lost(*_, **__):
+        raise UnavailableError("Redis cannot be reached")
+
+    queue.send_delay_msg(b"1", "1h")
+    monkeypatch.setattr("delayq.bulk.export.read_stored", lost)
+    with pytest.raises(UnavailableError, match=r"^Redis cannot be reached$"):
+        export(file=tmp_path / "lost.jsonl")
+
+
+def test_a_named_pipe_is_read_like_a_stream(to_other, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=[b'{"id":"a","payload":1}\n'])
+    writer.start()
+    assert to_other(tmp_path / "pipe").new == 1
+    writer.join()
+    with pytest.raises(ConfigurationError, match="strict needs a file"):
+        to_other(tmp_path / "pipe", strict=True)
 
 
 def test_files_that_cannot_be_used_are_refused(queue, redis_url, tmp_path, to_other):

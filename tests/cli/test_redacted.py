@@ -76,10 +76,8 @@ def test_a_hidden_value_cannot_be_found_by_a_search(cli, queue):
 @pytest.mark.parametrize("file", ["q.jsonl", "q.parquet"])
 def test_a_redacted_export_is_no_backup_and_says_so(cli, queue, file):
     note = cli("export", "reminders", file).err
-    assert note == (
-        "exported 4 messages of reminders; card.number, *.email redacted:"
-        " what has them can be imported from an export with --reveal only\n"
-    )
+    hidden = "what the queue redacts is hidden: an import needs an export with --reveal"
+    assert note == f"exported 4 messages of reminders; {hidden}\n"
     queue.purge()
     ended = cli("import", "reminders", file, "--strict")
     assert (ended.code, "payload is redacted" in ended.line) == (2, True)
@@ -89,6 +87,21 @@ def test_a_redacted_export_is_no_backup_and_says_so(cli, queue, file):
     assert queue.counts().living == 1
     assert queue.get("harmless").payload == {"user": 8}
     assert queue.get("waits") is None
+
+
+@pytest.mark.parametrize("first", [[], ["--reveal"]], ids=["hidden", "revealed"])
+def test_an_export_is_not_resumed_with_other_values_hidden(cli, queue, first, monkeypatch):
+    other = [] if first else ["--reveal"]
+    with monkeypatch.context() as patch:
+        patch.setattr("delayq.bulk.export.read_stored", _interrupt)
+        assert cli("export", "reminders", "q.jsonl", *first).code == 130
+    refused = cli("export", "reminders", "q.jsonl", "--resume", *other)
+    assert (refused.code, "the export that was interrupted is of" in refused.line) == (2, True)
+    assert cli("export", "reminders", "q.jsonl", "--resume", *first).code == 0
+
+
+def _interrupt(*_, **__):
+    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("file", ["q.jsonl", "q.parquet"])
@@ -103,6 +116,11 @@ def test_a_redacted_line_is_not_redriven(cli, queue):
     lines = cli("dead", "list", "reminders", "--jsonl").out.encode()
     refused = cli("dead", "redrive", "reminders", "--edit", "-", stdin=lines)
     assert (refused.code, "payload is redacted" in refused.line) == (2, True)
+    assert queue.get("dead").payload == PAYLOAD
+    (row,) = [json.loads(line) for line in lines.splitlines()]
+    cut = json.dumps({"id": row["id"], "payload": row["payload"]}).encode()
+    refused = cli("dead", "redrive", "reminders", "--edit", "-", stdin=cut)
+    assert (refused.code, "dead has [redacted] in place of a value" in refused.line) == (2, True)
     assert queue.get("dead").payload == PAYLOAD
     revealed = cli("dead", "list", "reminders", "--jsonl", "--reveal").out.encode()
     done = cli("dead", "redrive", "reminders", "--edit", "-", "--json", stdin=revealed)

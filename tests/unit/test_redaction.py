@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import json
+
 import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from delayq import ConfigurationError, DelayQueue, Encrypted
-from delayq.privacy.redaction import HIDDEN, Redacted, RedactedPayload, check_redact, read_paths, write_paths
+from delayq.privacy.redaction import (
+    HIDDEN,
+    Redacted,
+    RedactedPayload,
+    check_redact,
+    has_hidden,
+    read_paths,
+    write_paths,
+)
 from delayq.queue.decoded_payload import decode_payload, stored_payload
 from delayq.text import preview
 
@@ -41,6 +51,12 @@ def shown(payload, *paths):
         ("*.email", [{"email": 1}], [{"email": HIDDEN}]),
         ("rows.1", {"rows": [1, 2]}, {"rows": [1, HIDDEN]}),
         ("card.number", {"card.number": 1}, {"card.number": HIDDEN}),
+        (
+            "**.email",
+            {"buyer.email": 1, "a": {"b.c": {"email": 2}}},
+            {"buyer.email": HIDDEN, "a": {"b.c": {"email": HIDDEN}}},
+        ),
+        ("buyer", {"buyer.email": 1}, {"buyer.email": HIDDEN}),
         ("*", {"a": 1, "b": [2]}, {"a": HIDDEN, "b": HIDDEN}),
         ("**", "x", HIDDEN),
         ("email", {"Email": 1}, {"Email": 1}),
@@ -57,6 +73,8 @@ def shown(payload, *paths):
         "any-list",
         "place",
         "dots",
+        "dots-deep",
+        "dots-inside",
         "all",
         "whole",
         "case",
@@ -111,18 +129,60 @@ def test_a_payload_without_hidden_values_is_what_is_stored():
     assert decode_payload(Redacted(["email"]).decode(stored), len(stored)) == ({"n": 1e5}, "json", False)
 
 
+@pytest.mark.parametrize(
+    "stored", [b'{"email":"x","email":1,"n":2}', b'{"a":{"email":"x"},"a":1}', b'{"n": "x", "n": 2}'], ids=range(3)
+)
+def test_of_a_field_that_is_there_twice_the_first_is_not_shown(stored):
+    found = Redacted(["**.email"]).decode(stored)
+    assert isinstance(found, RedactedPayload)
+    assert b"x" not in found
+
+
+@given(VALUES)
+def test_a_payload_in_other_words_is_shown_as_it_is_stored(value):
+    stored = json.dumps(value, indent=1).encode()
+    found = Redacted(["email"]).decode(stored)
+    assert found == stored
+    assert not isinstance(found, RedactedPayload)
+
+
+def test_what_stands_for_a_hidden_value_is_found():
+    assert has_hidden(b'{"a":[{"b":"[redacted]"}]}')
+    assert not has_hidden(b'{"[redacted]":"a [redacted]"}')
+    assert not has_hidden(b"[redacted]")
+
+
 def test_a_preview_is_not_said_to_be_cut():
     stored = b'{"email":"%b"}' % (b"x" * 100)
     assert preview(Redacted(["email"]).decode(stored), len(stored)) == '{"email":"[redacted]"}'
 
 
 def test_a_redacted_payload_is_never_stored_again():
-    with pytest.raises(ConfigurationError, match=r"payload is redacted, .*: read it with --reveal"):
+    with pytest.raises(ConfigurationError, match=r"payload is redacted, .*: list or export it with --reveal"):
         stored_payload({"email": HIDDEN}, "redacted")
 
 
 @pytest.mark.parametrize(
-    "paths", ["email", [""], ["a..b"], [".a"], [1], {"a"}, ["a"] * 101, ["a" * 201], b"a"], ids=lambda one: str(one)[:9]
+    "paths",
+    [
+        ["$.card"],
+        ["/card"],
+        ["card[0].n"],
+        ["*mail"],
+        ["n "],
+        [" n"],
+        ["***"],
+        "email",
+        [""],
+        ["a..b"],
+        [".a"],
+        [1],
+        {"a"},
+        ["a"] * 101,
+        ["a" * 201],
+        b"a",
+    ],
+    ids=lambda one: str(one)[:9],
 )
 def test_paths_that_are_none_are_refused(paths):
     with pytest.raises(ConfigurationError, match="redact"):

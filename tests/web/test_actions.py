@@ -201,8 +201,8 @@ def test_actions_are_in_the_event_log(full, visit):
     visitor.submit(page, "/do/pause", queue="orders", reason="deploy")
     acted = [event for event in full.events() if event.kind == "audit"]
     assert [(event.id, event.holder, event.reason) for event in acted] == [
-        (None, "local", "kill: waits: killed."),
-        (None, "local", "pause: Paused orders until it is resumed."),
+        (None, "local", "kill id=waits: waits: killed."),
+        (None, "local", "pause reason=deploy: Paused orders until it is resumed."),
     ]
 
 
