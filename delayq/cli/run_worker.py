@@ -219,7 +219,7 @@ class _WorkerRun:
 
     def signalled(self, number: int, _: FrameType | None) -> None:
         if self._opening:  # nothing has begun, and the event loop may be blocked
-            sys.exit(Exit.OK)
+            os._exit(Exit.OK)  # an exception could be raised in any code, and be ignored there, as in a `__del__`
         self._count += 1
         if self._count > CUT_OFF:
             os._exit(Exit.FAILURE)
