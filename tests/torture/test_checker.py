@@ -121,6 +121,17 @@ VALID = {
     .settle("ack", "a", 1)
     .settle("ack", "b", 2)
     .finish(counters={"sent": 2, "acked": 2}),
+    "rejected, sent again, and redriven after that": History()
+    .send("a")
+    .claim("a", 1)
+    .settle("reject", "a", 1)
+    .send("a")
+    .claim("a", 2)
+    .settle("ack", "a", 2)
+    .redrive("a", 1)
+    .claim("a", 3)
+    .settle("ack", "a", 3)
+    .finish(counters={"sent": 2, "acked": 2}),
     "two lives": History()
     .send("a")
     .claim("a", 1)
