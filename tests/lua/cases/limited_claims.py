@@ -580,6 +580,29 @@ READY = [
         ),
     ),
     Case(
+        "two lines are open: the second has what the first has left of what is wanted",
+        _sum(
+            _names(a="x", b="y", c="y"),
+            World(throttled={"a": (1, -5), "b": (2, -5), "c": (2, -4)}),
+            World(deliveries=dict.fromkeys("ab", "throttled -5 0 0 0 -") | {"c": "throttled -4 0 0 0 -"}),
+            World(limits={"name:x": "1 1000 5 0 0 - 0 0 0", "name:y": "2 1000 5 0 0 - 0 0 0"}, gates={1: -7, 2: -6}),
+            World(meta=_RATE),
+        ),
+        _claim(2),
+        _claimed("a", "b", gate=-3, names={"a": "x", "b": "y"}),
+        _sum(
+            _names(a="x", b="y", c="y"),
+            _leased("a", "b"),
+            World(throttled={"c": (2, -4)}, deliveries={"c": "throttled -4 0 0 0 -"}),
+            World(
+                limits={"name:x": "1 1000 5 0 0 - +1000/0/0/0 0 0", "name:y": "2 1000 5 0 0 - +1000/0/0/0 0 0"},
+                gates={2: -3},
+                wake=1,
+            ),
+            _meta(_RATE, 2),
+        ),
+    ),
+    Case(
         "of several gates the first says when a claim finds something",
         _sum(
             _names(a="x", b="y"),
