@@ -703,6 +703,13 @@ READY = [
         _sum(_names(a="x"), _leased("a"), _meta({"schema": 2}, 1)),
     ),
     Case(
+        "a limit whose pause is over is removed",
+        _sum(_names(a="x"), _ready("a"), World(limits={"name:x": "1 0 1 0 0 -1 0 0 0 why"}, meta=_RATE)),
+        _claim(5),
+        _claimed("a", names=_AB),
+        _sum(_names(a="x"), _leased("a"), _meta({"schema": 2}, 1)),
+    ),
+    Case(
         "a name that is paused",
         _sum(_FOUR, _ready("abcd"), World(limits={"name:x": "1 0 1 0 0 0 0 0 0 why"}, meta=_RATE)),
         _claim(4),
