@@ -7,7 +7,7 @@ import pytest
 from delayq.broker.limit_calls import MAX_LIMITS
 from delayq.errors import ConfigurationError
 from delayq.rates import Pace
-from tests.support.scripts import World, calls, deliver, observe, plant
+from tests.support.scripts import KEYS, World, calls, deliver, observe, plant
 
 FULL = World(
     limits={f"name:n{number}": f"{number} 1000 1 0 0 - 0 0 0" for number in range(1, MAX_LIMITS + 1)},
@@ -33,6 +33,19 @@ def test_declarations_are_refused_for_too_many_names(real_executor):
         assert observe(real_executor) == world
 
 
+@pytest.mark.parametrize(("running", "seated"), [(5000, True), (5001, False)])
+def test_what_runs_takes_places_unless_thousands_do(real_executor, running, seated):
+    ids = [f"m{number:04}" for number in range(running)]
+    leased = World(
+        unack=dict.fromkeys(ids, 30_000),
+        deliveries=dict.fromkeys(ids, "leased -5 1 T-9 T-9 w"),
+        attributes=dict.fromkeys(ids, "name=a"),
+    )
+    plant(real_executor, leased)
+    deliver(real_executor, calls.limit("a", places=7))
+    assert real_executor.client.zcard(KEYS.running) == (running if seated else 0)
+
+
 def test_limits_are_read_in_pages(real_executor):
     plant(real_executor, FULL)
     cursor, scopes = "0", set()
@@ -56,6 +69,28 @@ def test_what_is_declared_is_read_with_the_limits_and_after_them(real_executor):
     assert {one.scope: (bool(one.text), one.declared) for one in found} == {
         scope: (scope in limits, said.get(scope, "")) for scope in {**limits, **said}
     }
+
+
+def test_a_claim_takes_from_a_hundred_open_lines_and_another_consumer_goes_on(real_executor):
+    ids = [f"m{number:03}" for number in range(1, 102)]
+    waiting = World(
+        throttled={id: (number, -5) for number, id in enumerate(ids, 1)},
+        deliveries=dict.fromkeys(ids, "throttled -5 0 0 0 -"),
+        retries=dict.fromkeys(ids, 3),
+        messages=dict.fromkeys(ids, "x"),
+        attributes={id: f"name={id}" for id in ids},
+        limits={f"name:{id}": f"{number} 1000 5 0 0 - 0 0 0" for number, id in enumerate(ids, 1)},
+        gates={number: number - 200 for number in range(1, 102)},
+        meta={"limited": "starts", "schema": 2},
+    )
+    plant(real_executor, waiting)
+    real_executor.client.zadd(KEYS.gates, {"of another program": 0})
+    claims = []
+    for _ in range(2):
+        claim = real_executor.call(calls.ready_to_unack(1000, lease=30_000, consumer_id="me"))
+        claims.append(([message.id for message in claim.messages], real_executor.client.llen(KEYS.wake)))
+    assert claims == [(ids[:99], 1), (ids[99:], 1)]  # a gate of another program takes the place of a line
+    assert real_executor.client.zcard(KEYS.gates) == 0
 
 
 @pytest.mark.parametrize(("names", "takes"), [(300, [150, 150, 100]), (10, [250, 150])])

@@ -87,9 +87,13 @@ def test_key_of_wrong_type_is_refused_before_the_first_write(real_executor, case
 
 @pytest.mark.faults
 @pytest.mark.parametrize("fix", [True, False], ids=["mends", "looks"])
-def test_repair_refuses_a_key_of_wrong_type_that_it_does_not_use(real_executor, fix):
+def test_repair_and_rekey_refuse_a_key_of_wrong_type_that_they_do_not_use(real_executor, fix):
     logged = PENDING + World(meta=LOG)
-    for call in (calls.repair([b"a"], fix=fix, search=False, retries=4), calls.repair_dead([b"no entry"], fix=fix)):
+    repairs = calls.repair([b"a"], fix=fix, search=False, retries=4), calls.repair_dead([b"no entry"], fix=fix)
+    for call in (
+        *repairs,
+        *((calls.rekey(part, [("none", b"A", b"new")]) for part in ("messages", "successors")) if fix else ()),
+    ):
         case = Case("well", logged, call, "0", logged)
         for part in set(call.script.parts) - {"replies", "events"}:
             reply, _ = run_without(real_executor, case, part, {b"another": b"1 1 1"})

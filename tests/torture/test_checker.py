@@ -121,6 +121,17 @@ VALID = {
     .settle("ack", "a", 1)
     .settle("ack", "b", 2)
     .finish(counters={"sent": 2, "acked": 2}),
+    "rejected, sent again, and redriven after that": History()
+    .send("a")
+    .claim("a", 1)
+    .settle("reject", "a", 1)
+    .send("a")
+    .claim("a", 2)
+    .settle("ack", "a", 2)
+    .redrive("a", 1)
+    .claim("a", 3)
+    .settle("ack", "a", 3)
+    .finish(counters={"sent": 2, "acked": 2}),
     "two lives": History()
     .send("a")
     .claim("a", 1)
@@ -332,6 +343,8 @@ INVALID = {
     .send("a", "b")
     .claim("a", 1, name="slow")
     .claim("b", 2, name="slow"),
+    ("breakers", "claimed though the breaker has tripped"): History().send("a").breaks("", 50).claim("a", 1),
+    ("latest", "missed though nothing was due later"): History().send("r:1").claim("r:1", 1).miss("r:1", 1),
     ("duplicates", "started again without a fault"): History()
     .send("a")
     .claim("a", 1)

@@ -6,7 +6,17 @@ from types import SimpleNamespace
 import pytest
 
 from delayq import Discard, Reject, Retry
-from delayq.testing.torture.workload import PROFILES, actions, behavior_of, payload_of, profile_of
+from delayq.testing.torture.workload import (
+    BREAKERS,
+    OUTAGE,
+    OUTAGE_EVERY,
+    PROFILES,
+    actions,
+    behavior_of,
+    payload_of,
+    prefix_of,
+    profile_of,
+)
 
 
 def payload(name):
@@ -21,7 +31,7 @@ def test_payload_names_its_profile_and_depends_only_on_id_and_life():
     assert payload_of("a", 0) == payload_of("a", 0)
     assert len({payload_of(id, life) for id in "abc" for life in range(3)}) == 9
     found = Counter(payload_of(f"id-{n}", 0).split()[0].decode() for n in range(20_000))
-    assert found["good"] > 15_000
+    assert found["good"] > 14_000
     assert set(found) == set(PROFILES)
     assert profile_of(payload_of("a", 0)) in PROFILES.values()
 
@@ -44,6 +54,15 @@ def test_payload_names_its_profile_and_depends_only_on_id_and_life():
 def test_profile_decides_the_outcome_of_an_attempt(profile, attempt, outcome, method):
     behavior = behavior_of(payload(profile), attempt, number=1, lease=2.0)
     assert (behavior.outcome, behavior.method) == (outcome, method)
+
+
+def test_callbacks_of_the_name_with_a_breaker_fail_together_during_outages():
+    (name,) = BREAKERS
+    outcomes = [behavior_of(payload(name), 1, at, 2.0).outcome for at in (0, OUTAGE - 1, OUTAGE, OUTAGE_EVERY - 1)]
+    assert outcomes == ["failed", "failed", "acked", "acked"]
+    assert behavior_of(payload(name), 9, OUTAGE_EVERY, 2.0).outcome == "failed"
+    with pytest.raises(RuntimeError):
+        behavior_of(payload(name), 1, 0, 2.0).finish()
 
 
 def test_message_is_not_released_for_ever():
@@ -87,6 +106,17 @@ def test_producers_share_the_messages_and_repeat_the_same_actions():
     twice = {id for id, number in times.items() if number == 2}
     assert twice == {id for id in times if id.startswith("all-")}
     assert len(twice) > 20
+
+
+def test_bursts_of_ids_with_a_prefix_are_due_one_after_another_and_shared_by_producers():
+    first, second = (Counter(prefix_of(id) for action in done(number) for id in action.ids) for number in (1, 2))
+    assert first.keys() == second.keys() == {"", *(f"latest-{group}:" for group in range(5))}
+    burst = next(action for action in done(1) if sum(map(bool, map(prefix_of, action.ids))) >= 4)
+    ahead = [due for id, due in zip(burst.ids, burst.ahead, strict=True) if prefix_of(id)]
+    assert len(set(ahead)) == len(ahead)
+    follows = [action.ids for action in done(1) if action.what == "follow"]
+    assert follows
+    assert not any(prefix_of(id) for ids in follows for id in ids)  # refused with `after_outage`
 
 
 def test_all_kinds_of_actions_occur():

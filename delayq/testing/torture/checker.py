@@ -1,4 +1,4 @@
-"""Checks a history: which of the fourteen rules it breaks, each with the shortest part of the history that shows it."""
+"""Checks a history: which of the sixteen rules it breaks, each with the shortest part of the history that shows it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ from pathlib import Path
 
 import msgspec
 
+from delayq.testing.torture.breaker_rules import starts_of_tripped
 from delayq.testing.torture.history import FaultRecord, HistoryError, Line, read
 from delayq.testing.torture.history_rules import HISTORY_RULES, Finding
+from delayq.testing.torture.latest_rules import superseded
 from delayq.testing.torture.limit_rules import lose_limits, starts_over_limits
 from delayq.testing.torture.message_rules import MESSAGE_RULES, repeated_starts
 from delayq.testing.torture.timelines import History, Step, gather
 from delayq.testing.torture.workload import is_planted
 
 _DELIVERY = ("conservation", "provenance", "never early", "bounded deliveries", "leases", "fencing", "dead letter")
-RULES = (*_DELIVERY, "counters", "doubt", "liveness", "leftovers", "duplicates", "pauses", "limits")
-"""The fourteen rules, numbered as in the handbook."""
+_START = ("pauses", "limits", "breakers", "latest")
+RULES = (*_DELIVERY, "counters", "doubt", "liveness", "leftovers", "duplicates", *_START)
+"""The sixteen rules, numbered as in the handbook."""
+_START_RULES = {"limits": starts_over_limits, "breakers": starts_of_tripped, "latest": superseded}
 MAX_SHOWN = 3
 """Violations of a rule that are shown; the others are counted."""
 
@@ -27,7 +31,7 @@ class ReportedViolation(msgspec.Struct, frozen=True, kw_only=True):
 
     rule: str
     number: int
-    """Of the rule, from 1 to 14."""
+    """Of the rule, from 1 to 16."""
     id: str
     """The message; '' if it concerns all of them."""
     text: str
@@ -119,7 +123,7 @@ def _violations(history: History) -> Iterator[tuple[str, Finding]]:
     for timeline in sent:
         for name, rule in MESSAGE_RULES.items():
             yield from ((name, (timeline.id, *found)) for found in rule(history, timeline))
-    for name, history_rule in {**HISTORY_RULES, "limits": starts_over_limits}.items():
+    for name, history_rule in (HISTORY_RULES | _START_RULES).items():
         yield from ((name, finding) for finding in history_rule(history))
 
 

@@ -22,8 +22,18 @@ from delayq.testing.torture.history import Recorder, ScanRecord
 from delayq.testing.torture.planted import TYPES, plant
 from delayq.testing.torture.process_task import ProcessTask
 from delayq.testing.torture.recorded_calls import RecordedCalls
-from delayq.testing.torture.workload import LIMIT_RECORDS, LIMITS, Action, payload_of, profile_name, profile_of
+from delayq.testing.torture.workload import (
+    BREAKERS,
+    LIMIT_RECORDS,
+    LIMITS,
+    Action,
+    payload_of,
+    prefix_of,
+    profile_name,
+    profile_of,
+)
 from delayq.times import from_millis
+from delayq.worker.work_buffer import Callback
 
 
 class DelayEngine(CallbackEngine):
@@ -35,7 +45,9 @@ class DelayEngine(CallbackEngine):
 
     def create(self, task: ProcessTask, options: QueueOptions, *, is_async: bool = False) -> Any:
         kind: Any = AsyncDelayQueue if is_async else DelayQueue
-        return kind(task.queue, prefix=task.prefix, **options)
+        queue = kind(task.queue, prefix=task.prefix, **options)
+        queue._handlers.around = _with_breakers  # noqa: SLF001 - those of names are otherwise of tasks, not of a callback
+        return queue
 
     def record(self, queue: Any, recorder: Recorder) -> None:
         queue._context.calls = RecordedCalls(queue._context.calls.keys, recorder)  # noqa: SLF001 - it is not exposed
@@ -79,6 +91,10 @@ class DelayEngine(CallbackEngine):
         else:
             direct.run([calls.pause(until, "torture") if seconds else calls.resume()])
 
+    def trip(self, task: ProcessTask, direct: Executor, recorder: Recorder, seconds: float) -> None:
+        calls = RecordedCalls(Keys.of(task.prefix, task.queue), recorder)
+        direct.run([calls.hold(None, 0, pause=round(seconds * 1000))])
+
     def prepare(self, queue: Any) -> None:
         for name, limit in LIMITS.items():
             queue.limits.set(name, **limit)
@@ -90,16 +106,23 @@ class DelayEngine(CallbackEngine):
         direct.run(removal(Keys.of(task.prefix, task.queue), task.prefix, task.queue))
 
 
+def _with_breakers(callback: Callback) -> Callback:
+    return callback._replace(breakers=BREAKERS)
+
+
 def _message(id: str, due: int, payload: bytes) -> NewMessage[bytes]:
     profile = profile_of(payload)
+    is_latest = bool(prefix_of(id))
+    expires = None if is_latest else profile.expires  # so that what is missed is superseded
     return NewMessage(
         payload,
         at=from_millis(due),
         id=id,
         name=profile_name(payload),
         retries=profile.retries,
-        expires=profile.expires,
-        missed="dead" if profile.expires is None else "drop",
+        expires=expires,
+        missed="drop" if expires or (is_latest and int(id[-1]) % 2) else "dead",
+        after_outage="latest" if is_latest else None,
         priority=profile.priority,
         retention=profile.retention,
     )

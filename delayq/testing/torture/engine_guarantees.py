@@ -24,12 +24,14 @@ class Guarantees(NamedTuple):
 GUARANTEES = {
     "delay": Guarantees(),
     "streams": Guarantees(
-        unsupported_faults=dict.fromkeys(("pause", "pause-name"), "a stream cannot be paused"),
+        unsupported_faults=dict.fromkeys(("pause", "pause-name", "trip"), "a stream cannot be paused"),
         inapplicable_rules={
             "never early": "a stream has no due times",
             "counters": "it keeps no totals",
             "pauses": "it cannot be paused",
             "limits": "it has none",
+            "breakers": "it has none",
+            "latest": "it has no due times",
         },
         charges_unstarted=True,
         tokens_reused=True,
@@ -41,6 +43,7 @@ GUARANTEES = {
             "foreign": "no key that other programs must not write",
             "pause": "a work queue cannot be paused",
             "pause-name": "its items have no names",
+            "trip": "it has no breaker",
         },
         inapplicable_rules={
             "never early": "a work queue has no due times",
@@ -48,6 +51,8 @@ GUARANTEES = {
             "counters": "it keeps no totals",
             "pauses": "it cannot be paused",
             "limits": "it has none",
+            "breakers": "it has none",
+            "latest": "it has no due times",
         },
         tokens_ordered=False,
     ),

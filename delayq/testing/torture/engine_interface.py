@@ -93,6 +93,10 @@ class Engine(ABC):
         """Pause the queue, or a name if there is one, for so many seconds at most; resume it if there are none."""
         raise NotImplementedError
 
+    def trip(self, task: ProcessTask, direct: Executor, recorder: Recorder, seconds: float) -> None:
+        """Trip the breaker of the queue, with a pause of so many seconds, and record it."""
+        raise NotImplementedError
+
     def prepare(self, queue: Any) -> None:  # noqa: B027 - optional
         """Set what a round begins with."""
 

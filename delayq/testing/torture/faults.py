@@ -48,6 +48,8 @@ class FaultContext:
     """Writes into every key of the queue what no process of ours would."""
     pause: Callable[[float, str], None]
     """Pauses the queue, or a name, for so many seconds at most; with 0, resumes it."""
+    trip: Callable[[float], None]
+    """Trips the breaker of the queue, with a pause of so many seconds, and records it."""
     server_fault: bool = False
     """Whether a fault is hitting the server."""
 
@@ -203,6 +205,15 @@ def _pause_name(context: FaultContext, planned: PlannedFault) -> FaultSteps:
     return _pause(context, planned, PAUSED[round(planned.target)])
 
 
+def _trip(context: FaultContext, planned: PlannedFault) -> FaultSteps:
+    """Trip the breaker of the queue: a third of the time nothing starts, then one trial, then another one."""
+    at = now()
+    context.trip(planned.lasts / 3)
+    context.announce(planned, f"for {planned.lasts:.1f} s")
+    yield planned.lasts
+    context.record(planned, at, breaks_leases=False)
+
+
 def _password(context: FaultContext, planned: PlannedFault) -> FaultSteps:
     at = now()
     context.direct.call(RedisCommand(("CONFIG", "SET", "requirepass", "rotated"), bool))
@@ -256,7 +267,7 @@ def _slow_fsync(context: FaultContext, planned: PlannedFault) -> FaultSteps:
 
 _CLIENT_FAULTS = (_kill, _stop, _term, _exit, _replies, _cut, _refuse)
 _SERVER_FAULTS = (_server_kill, _power, _flush, _flushall, _password, _memory, _disk, _clock, _slow_fsync)
-_QUEUE_FAULTS = (_foreign, _pause, _pause_name)
+_QUEUE_FAULTS = (_foreign, _pause, _pause_name, _trip)
 _FAULTS = {
     fault.__name__.strip("_").replace("_", "-"): fault for fault in (*_CLIENT_FAULTS, *_SERVER_FAULTS, *_QUEUE_FAULTS)
 }

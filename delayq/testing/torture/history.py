@@ -24,7 +24,8 @@ SYNC_EVERY = 0.5
 """Seconds between two fsyncs: only a crash of the machine itself can take what was written since the last one."""
 
 Settlement = Literal["ack", "nack", "extend", "release", "reject"]
-CallName = Literal["send", "claim", Settlement, "cancel", "reschedule", "redrive", "dead_purge", "purge", "hold"]
+Change = Literal["send", "cancel", "reschedule", "redrive", "dead_purge", "purge", "hold", "break"]
+CallName = Literal[Change, "claim", Settlement]
 Outcome = Literal["ok", "fail", "unknown"]
 """Executed; certainly not executed; unknown."""
 
@@ -87,9 +88,13 @@ class CallRecord(Record, tag="call", frozen=True):
     lease: int = 0
     """Of a claim or an extend (ms)."""
     name: str = ""
-    """Of a hold: the name of which nothing more is to start."""
+    """Of a hold or a break: the name of which nothing more is to start; of a break '' for the whole queue."""
     lasts: int = 0
-    """Of a hold: for how long (ms)."""
+    """Of a hold: for how long (ms). Of a break: the pause of the breaker that trips, 0 if all start again."""
+    missed: bool = False
+    """Of an ack: whether the messages are dropped unstarted, as they have expired or are superseded."""
+    reasons: list[str] = []
+    """Of a reject."""
 
 
 class ReplyRecord(Record, tag="reply", frozen=True):

@@ -230,7 +230,8 @@ def dead_letter(history: History, timeline: Timeline) -> Findings:
 
 def doubt(history: History, timeline: Timeline) -> Findings:
     """A call with an unknown outcome was executed or not: no life begins while another lasts."""
-    if timeline.dead or history.purges or history.rolled_back:  # the first life may have ended in between
+    is_dead = timeline.dead or timeline.of("redrive")
+    if is_dead or history.purges or history.rolled_back:  # the first life may have ended in between
         return
     sends = [step for step in timeline.of("send") if step.certain and step.status == "1"]
     ends = timeline.of("ack", "cancel", "redrive", "dead_purge")

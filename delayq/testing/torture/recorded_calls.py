@@ -100,8 +100,11 @@ class RecordedSettlements(CallRecorder):
     def _settlement(self, op: str, deliveries: Iterable[Any], **options: Any) -> ScriptCall[str]:
         deliveries = list(deliveries)
         call = getattr(super(), op)(deliveries, **options)
-        columns = {"ids": [one.id for one in deliveries], "tokens": [one.token for one in deliveries]}
-        return self.with_statuses(call, op, lease=options.get("lease", 0), **columns)
+        columns: dict[str, Any] = {"ids": [one.id for one in deliveries], "tokens": [one.token for one in deliveries]}
+        if op == "reject":
+            columns["reasons"] = [one.reason for one in deliveries]
+        missed = options.get("outcome") == "missed"
+        return self.with_statuses(call, op, lease=options.get("lease", 0), missed=missed, **columns)
 
 
 class RecordedCalls(RecordedSettlements, Calls):
@@ -157,7 +160,9 @@ class RecordedCalls(RecordedSettlements, Calls):
 
     def hold(self, name: str | None, delay: int, *, pause: int | None = None) -> ScriptCall[str]:
         call = super().hold(name, delay, pause=pause)
-        return call if name is None or pause is not None else self.with_statuses(call, "hold", name=name, lasts=delay)
+        if pause is not None:
+            return self.with_statuses(call, "break", name=name or "", lasts=pause)
+        return call if name is None else self.with_statuses(call, "hold", name=name, lasts=delay)
 
     def purge(self) -> ScriptCall[int]:
         return self.recorded(super().purge(), lambda _: {}, "purge")

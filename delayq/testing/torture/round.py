@@ -129,7 +129,10 @@ class Round:
         stack.callback(self._processes.close)
         plant = partial(self._engine.plant, task, direct)
         pause = partial(self._engine.pause, task, direct)
-        self._faults = FaultContext(self._processes, self._recorder, direct, environment, self._announce, plant, pause)
+        trip = partial(self._engine.trip, task, direct, self._recorder)
+        self._faults = FaultContext(
+            self._processes, self._recorder, direct, environment, self._announce, plant, pause, trip
+        )
 
     def _announce(self, planned: PlannedFault, text: str) -> None:
         self._screen.fault(self._elapsed, planned, text)

@@ -45,6 +45,7 @@ FAULT_KINDS: dict[str, FaultKind] = {
     "refuse": FaultKind("connections are cut and refused for a while", 4),
     "pause": FaultKind("the queue is paused for a while, and resumed", 10, server=True),
     "pause-name": FaultKind("a name of messages is paused for a while, and resumed", 10, server=True),
+    "trip": FaultKind("the breaker of the queue trips, and nobody reports how its trials end", 10, server=True),
 }
 MIN_SECONDS = 10.0
 """Seconds of a round, at least."""
@@ -163,7 +164,7 @@ def _draw(chance: random.Random, lease: float, kind: str, count: int, seconds: f
             lasts = lease * chance.uniform(1.1, 1.6)
         elif kind in ("server-kill", "power"):
             lasts = chance.choice((0.0, 0.0, 0.5))
-        elif kind in ("memory", "disk", "slow-fsync", "clock", "refuse", "password", "pause", "pause-name"):
+        elif kind in ("memory", "disk", "slow-fsync", "clock", "refuse", "password", "pause", "pause-name", "trip"):
             lasts = chance.uniform(0.5, 1.5)
         milliseconds = chance.choice((-1, 1)) * chance.choice((100, 1000, 5000))
         yield PlannedFault(at, kind, target, round(lasts, 3), milliseconds if kind == "clock" else size)

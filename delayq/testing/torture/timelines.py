@@ -22,6 +22,8 @@ from delayq.testing.torture.history import (
 
 OPEN_END = 1 << 62
 """The end of a call whose outcome is unknown (µs): the server may execute it at any later time."""
+MISSED = "missed"
+"""The reason in the dead letter of a message that was not to start any more."""
 _BEGINNING = {"send": "12", "redrive": "1"}
 _DONE = {"nack": "12", **_BEGINNING}
 
@@ -43,9 +45,11 @@ class Step:
     retries: int = -1
     payload: str = ""
     name: str = ""
-    """The name of a claimed message, or of what is held."""
+    """The name of a claimed message, or of what is held or breaks."""
     lasts: int = 0
-    """For how long a hold closes a name (ms)."""
+    """For how long a hold closes a name, or the pause of a breaker that trips (ms)."""
+    missed: bool = False
+    """Whether it settles a message that was not to start, as it has expired or is superseded."""
     replaces: bool = False
     lease: int = 0
     server: int = 0
@@ -141,6 +145,8 @@ class History:
     purges: list[Step] = field(default_factory=list)
     holds: list[Step] = field(default_factory=list)
     """The requests of callbacks to start nothing more of a name for a while."""
+    breaks: list[Step] = field(default_factory=list)
+    """The breakers of names, or of the queue (''), that tripped, or let all start again."""
     processes: list[str] = field(default_factory=list)
     lines: int = 0
 
@@ -221,13 +227,16 @@ def _add_call(history: History, process: str, call: CallRecord, reply: ReplyReco
             facts["ended"] = reply.at
     if call.op == "purge":
         history.purges.append(Step(id="", status="1", **facts))
-    elif call.op == "hold":
+    elif call.op in ("hold", "break"):
         status = reply.statuses if reply else ""
-        history.holds.append(Step(id="", name=call.name, lasts=call.lasts, status=status, **facts))
+        found = history.holds if call.op == "hold" else history.breaks
+        found.append(Step(id="", name=call.name, lasts=call.lasts, status=status, **facts))
     elif call.op != "claim":
         facts |= {"replaces": call.replace, "lease": call.lease}
-        columns = {"id": call.ids, "token": call.tokens, "due": call.dues, "retries": call.retries}
-        _add_rows(history, facts, columns | {"payload": call.payloads, "status": reply.statuses if reply else ""})
+        columns: dict[str, Any] = {"id": call.ids, "token": call.tokens, "due": call.dues, "retries": call.retries}
+        missed = [reason == MISSED for reason in call.reasons] or [True for _ in call.ids if call.missed]
+        columns |= {"payload": call.payloads, "missed": missed, "status": reply.statuses if reply else ""}
+        _add_rows(history, facts, columns)
     elif reply is None or reply.outcome == "unknown":
         history.unknown_claims.append(Step(id="", **facts))
     else:

@@ -12,6 +12,7 @@ from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 from zlib import crc32
 
+from delayq.breaker import Breaker
 from delayq.outcomes import Discard, RateLimited, Reject, Retry, Snooze
 from delayq.rates import Pace, check_limits
 from delayq.testing.torture.history import LimitRecord
@@ -25,6 +26,10 @@ BACKOFF, MAX_BACKOFF = 0.05, 0.5
 """Seconds before the second attempt, and before any attempt."""
 MAX_PAYLOAD = 1 << 20
 """Bytes: the default of `max_payload`."""
+OUTAGE, OUTAGE_EVERY = 500_000, 2_000_000
+"""Microseconds for which a service fails that some callbacks use, and from one such outage to the next."""
+GROUP, BURST, BURST_EVERY = 500, 5, 100
+"""So many messages in a row of a producer have one id prefix, of those in bursts: so many of so many."""
 _PLANTED = "planted-"
 _PADDING = b"." * MAX_PAYLOAD
 
@@ -40,7 +45,7 @@ class MessageProfile(NamedTuple):
     failure: str = "raise"
     """How an attempt fails: `raise`, `false`, `retry`, `snooze`, `refuse`, the methods `nack` and `release`.
 
-    `drop`: it is not settled.
+    `drop`: it is not settled. `outage`: it raises during an outage alone.
     """
     success: str = "return"
     """How an attempt succeeds: `return`, `reject`, `discard`, the method `ack`; `extend` renews its lease first.
@@ -66,7 +71,7 @@ class MessageProfile(NamedTuple):
 
 
 PROFILES: dict[str, MessageProfile] = {
-    "good": MessageProfile(7588),
+    "good": MessageProfile(7288),
     "urgent": MessageProfile(200, priority=100),
     "idle": MessageProfile(200, priority=-1, fails=1),
     "kept": MessageProfile(160, priority=1, retention=5),
@@ -88,6 +93,7 @@ PROFILES: dict[str, MessageProfile] = {
     "renews": MessageProfile(12, success="extend"),
     "hasty": MessageProfile(10, expires=0.02),
     "long": MessageProfile(8, leases=1.3),
+    "broken": MessageProfile(300, retries=1000, fails=1000, failure="outage", takes=(0.002, 0.02)),
     "big": MessageProfile(2, padding=(MAX_PAYLOAD * 9 // 10, MAX_PAYLOAD - 200)),
 }
 
@@ -96,6 +102,8 @@ LIMITS: dict[str, dict[str, Any]] = {"slow": {"running": 4}, "flaky": {"rate_lim
 """Limits of names: what starts of a profile, for engines that have limits. They hold something back in every run."""
 PAUSED = ("good", "slow")
 """The names that are paused: most messages have the one, and the other is limited."""
+BREAKERS: dict[str | None, Breaker] = {"broken": Breaker(share=1, of=2, pause=0.3)}
+"""The breakers of names, for engines that have breakers. They trip in every run; that of the queue is a fault."""
 
 
 def _limit_record(rate_limit: str | None = None, burst: int | None = None, running: int | None = None) -> LimitRecord:
@@ -125,6 +133,11 @@ def profile_name(payload: bytes) -> str:
 def profile_of(payload: bytes, profiles: Mapping[str, MessageProfile] = PROFILES) -> MessageProfile:
     """Return the profile that a payload names."""
     return profiles[profile_name(payload)]
+
+
+def prefix_of(id: str) -> str:
+    """Return the prefix of an id whose message has `after_outage="latest"`; '' for all others."""
+    return id[: id.rfind(":") + 1]
 
 
 def planted_id(part: str) -> str:
@@ -159,7 +172,7 @@ class CallbackBehavior(NamedTuple):
         }
         if self.ending in outcomes:
             raise outcomes[self.ending]
-        if self.ending == "raise":
+        if self.ending in ("raise", "outage"):
             raise RuntimeError("its profile says so")
         return self.ending != "false"
 
@@ -167,12 +180,15 @@ class CallbackBehavior(NamedTuple):
 def behavior_of(payload: bytes, attempt: int, number: int, lease: float) -> CallbackBehavior:
     """Return what to do with an attempt; `number` differs for each.
 
-    A release, a snooze or a refusal is not charged as an attempt, so `number` decides whether to do it once more.
+    A release, a snooze or a refusal is not charged as an attempt, so `number` decides whether to do it once more. It is
+    a time (µs), which decides about outages.
     """
     profile = profile_of(payload)
     drawn = crc32(b"%d" % number)
     takes = profile.duration(drawn % 100 / 100, lease)
     fails = drawn % 2 if profile.failure in ("release", "snooze", "refuse") else attempt <= profile.fails
+    if profile.failure == "outage":
+        fails = number % OUTAGE_EVERY < OUTAGE
     if fails and profile.failure in ("nack", "release"):
         return CallbackBehavior(takes, "failed", profile.failure)
     if fails:
@@ -201,28 +217,38 @@ class Action(NamedTuple):
 def actions(task: ProcessTask) -> Iterator[Action]:
     """Yield what a producer does, in no order: it sends its share of the messages, and then changes some of them.
 
-    A few ids are sent by every producer: users may send a message twice.
+    A few ids are sent by every producer: users may send a message twice. Some ids have a prefix.
     """
     number, producers, messages = task.number, task.producers, task.messages
     chance = random.Random(f"{task.seed}/{number}")  # noqa: S311 - reproducible, not secret
-    mine = [f"p{number}-{n}" for n in range(messages * (number - 1) // producers, messages * number // producers)]
+    first_of_mine, end = messages * (number - 1) // producers, messages * number // producers
+    mine = [_id(number, n, n - first_of_mine) for n in range(first_of_mine, end)]
     for index, first in enumerate(range(0, len(mine), task.batch)):
         ids = mine[first : first + task.batch]
         at = 0.9 * task.seconds * first / len(mine)
         shared = [f"all-{first}"] if len(ids) == task.batch and index % 5 == 0 else []
-        ahead = tuple(_ahead(chance) for _ in ids)
+        ahead = tuple(_ahead(chance, id) for id in ids)
         yield Action(at, "send", [*ids[len(shared) :], *shared], ahead=ahead)
         for id, due_after in zip(ids[len(shared) :], ahead, strict=False):
             yield from _later_actions(chance, id, at, due_after)
 
 
-def _ahead(chance: random.Random) -> float:
+def _id(number: int, message: int, index: int) -> str:
+    """Return an id of a producer; the prefixes of all producers are the same."""
+    id = f"p{number}-{message}"
+    return f"latest-{index // GROUP}:{id}" if index % BURST_EVERY < BURST else id
+
+
+def _ahead(chance: random.Random, id: str = "") -> float:
+    if prefix_of(id):  # some are due already, at different times
+        return chance.uniform(-1, 1)
     return chance.choices((0.0, chance.uniform(0, DUE_WITHIN), chance.uniform(DUE_WITHIN, DUE_LATEST)), (30, 68, 2))[0]
 
 
 def _later_actions(chance: random.Random, id: str, at: float, due_after: float) -> Iterator[Action]:
     """Yield what is done to an id after it was sent: to about one in eight."""
     drawn, profile = chance.random(), profile_of(payload_of(id, 0))
+    follow: Literal["replace", "follow"] = "replace" if prefix_of(id) else "follow"  # refused with `after_outage`
     soon, late = at + chance.uniform(0, DUE_WITHIN + 1), at + DUE_WITHIN + chance.uniform(0.5, 3)
     if drawn < 0.02:  # noqa: PLR2004 - shares of the ids
         yield Action(soon, "cancel", [id])
@@ -236,6 +262,6 @@ def _later_actions(chance: random.Random, id: str, at: float, due_after: float) 
             yield Action(late + DUE_WITHIN + 1, "send", [id], 2, (_ahead(chance),))
     elif drawn < 0.11 or (drawn < 0.3 and (profile.takes[1] or profile.leases)):  # noqa: PLR2004
         running = at + due_after + chance.uniform(0, profile.takes[1] + 0.01)  # perhaps
-        yield Action(running, "follow", [id], 1, (_ahead(chance),))
+        yield Action(running, follow, [id], 1, (_ahead(chance),))
     elif drawn < 0.12 or (drawn < 0.4 and (profile.takes[1] or profile.leases)):  # noqa: PLR2004
         yield Action(at + due_after + chance.uniform(0, profile.takes[1] + 0.01), "stop", [id])

@@ -56,6 +56,29 @@ CASES = [
         with_meta(BACKOFF, CROWD, _limits("1 0 1 7 0 - 0 0 0", meta=_RUNNING)),
     ),
     Case(
+        "places of a name: its attributes may begin with others, and what has no record is passed over",
+        LEASED.but(unack={"a": 30_000, "x": 5}, attributes={"a": "delay=1 name=a", "x": "name=a"}),
+        calls.limit("a", places=7),
+        LimitChange(0, -1),
+        with_meta(LEASED, _limits("1 0 1 7 0 - 0 0 0", running={"a": 1}, meta=_RUNNING)).but(
+            unack={"a": 30_000, "x": 5}, attributes={"a": "delay=1 name=a", "x": "name=a"}
+        ),
+    ),
+    Case(
+        "a rate of a name: what runs takes no place",
+        LEASED,
+        calls.limit("a", pace=Pace(1000, 3)),
+        LimitChange(0, -1),
+        with_meta(LEASED, _limits("1 1000 3 0 0 - 0 0 0")),
+    ),
+    Case(
+        "places of the queue: what runs is counted as leased",
+        LEASED.but(attributes={"a": "priority=1"}),
+        calls.limit(None, places=7),
+        LimitChange(0, -1),
+        with_meta(LEASED, _limits("0 0 1 7 0 - 0 0 0", "queue", meta=_RUNNING)).but(attributes={"a": "priority=1"}),
+    ),
+    Case(
         "more places: what runs and waits stays, and its gate opens",
         with_meta(LEASED, PLACED).but(throttled={"b": (1, -5)}),
         calls.limit("a", places=2),
@@ -135,6 +158,27 @@ CASES = [
         LimitChange(1, NOW + 9),
         _PAUSED.but(limits={"name:a": "1 0 1 0 0 9 0 0 0 why"}, wake=1),
     ),
+    Case(
+        "a rate of a name that is paused",
+        _PAUSED,
+        calls.limit("a", pace=Pace(1000, 3)),
+        LimitChange(0, 0),
+        _PAUSED.but(limits={"name:a": "1 1000 3 0 0 0 0 0 0 deploy now"}, wake=1),
+    ),
+    Case(
+        "a rate of a name whose pause is over",
+        _PAUSED.but(limits={"name:a": "1 500 1 0 0 -7 0 0 0 deploy now"}),
+        calls.limit("a", pace=Pace(1000, 3)),
+        LimitChange(1, -1),
+        _PAUSED.but(limits={"name:a": "1 1000 3 0 0 -7 0 0 0 deploy now"}, wake=1),
+    ),
+    Case(
+        "resumed, and the only one that waits is let go over a time",
+        THROTTLED,
+        calls.limit("a", paused="-", spread=600),
+        LimitChange(0, -1),
+        THROTTLED.but(limits={"name:a": "1 1000 1 0 0 - +0 600000 600"}, gates=_OPEN, wake=1),
+    ),
     Case("an end that has passed", _PAUSED, calls.limit("a", paused=f"{NOW}"), LimitChange(-1, -1), _PAUSED),
     Case("resumed", _PAUSED, calls.limit("a", paused="-"), LimitChange(1, -1), World(meta={"schema": 2}, wake=1)),
     Case("resumed, and not paused", CROWD, calls.limit("a", paused="-"), LimitChange(0, -1), CROWD.but(wake=1)),
@@ -204,6 +248,7 @@ CASES += logged(
     CASES,
     {
         "a rate of a name": [],
+        "a rate of a name that is paused": [],
         "a pause without an end": ["paused 0; name a; reasons deploy now"],
         "a pause for a time": ["paused 0; name a; dues 70"],
         "an end that has passed": [],

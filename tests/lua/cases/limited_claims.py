@@ -399,6 +399,68 @@ READY = [
         ),
     ),
     Case(
+        "places: all that are free are taken at once",
+        _sum(_names(a="x", b="x", d="x"), _ready("abd"), World(limits={"name:x": "1 0 1 3 0 - 0 0 0"}, meta=_PLACES)),
+        _claim(4),
+        _claimed("a", "b", "d", names={"a": "x", "b": "x", "d": "x"}),
+        _sum(
+            _names(a="x", b="x", d="x"),
+            _leased("a", "b", "d"),
+            World(limits={"name:x": "1 0 1 3 0 - 0 0 0"}, running={"a": 1, "b": 1, "d": 1}),
+            _meta(_PLACES, 3),
+        ),
+    ),
+    Case(
+        "the only place of the queue is taken",
+        _sum(
+            _names(a="", b=""),
+            _ready("a"),
+            World(
+                unack={"b": LEASE},
+                deliveries={"b": "leased -5 1 T-9 T-9 w"},
+                limits={"queue": "0 0 1 1 0 - 0 0 0"},
+                meta=_PLACES,
+            ),
+        ),
+        _claim(1),
+        _claimed(names={}),
+        _sum(
+            _names(a="", b=""),
+            _ready("a"),
+            World(
+                unack={"b": LEASE},
+                deliveries={"b": "leased -5 1 T-9 T-9 w"},
+                limits={"queue": "0 0 1 1 0 - 0 0 0"},
+                gates={0: None},
+                meta=_PLACES,
+            ),
+        ),
+    ),
+    Case(
+        "what was due before 2020 waits at the front of its own line",
+        _sum(
+            _names(a="x"),
+            World(
+                ready=["a"],
+                deliveries={"a": f"ready {-NOW} 0 0 0 -"},
+                limits={"name:x": "1 0 1 0 0 0 0 0 0 why"},
+                meta=_RATE,
+            ),
+        ),
+        _claim(1),
+        _claimed(names=_AB),
+        _sum(
+            _names(a="x"),
+            World(
+                throttled={"a": (1, 1_600_000_000_000 - NOW)},
+                deliveries={"a": f"throttled {-NOW} 0 0 0 -"},
+                limits={"name:x": "1 0 1 0 0 0 0 0 0 why"},
+                gates={1: None},
+                meta={**_RATE, "throttled": 1},
+            ),
+        ),
+    ),
+    Case(
         "places: as many as may run, the others wait for an end",
         _sum(_FOUR, _ready("abcd"), World(limits={"name:x": "1 0 1 1 0 - 0 0 0"}, meta=_PLACES)),
         _claim(4),
@@ -409,6 +471,201 @@ READY = [
             _waiting(1, "b"),
             World(limits={"name:x": "1 0 1 1 0 - 0 0 0"}, running={"a": 1}, gates={1: None}),
             _meta(_PLACES, 3, 1),
+        ),
+    ),
+    Case(
+        "a gate that is open too early lets nothing start, and is closed",
+        _sum(
+            _names(a="x"),
+            _waiting(1, "a"),
+            World(limits={"name:x": "1 1000 1 0 0 - +1000 0 0"}, gates={1: -7}, meta=_RATE),
+        ),
+        _claim(3),
+        _claimed(gate=1, names=_AB),
+        _sum(
+            _names(a="x"),
+            _waiting(1, "a"),
+            World(limits={"name:x": "1 1000 1 0 0 - +1000 0 0"}, gates={1: 1}, meta=_RATE),
+        ),
+    ),
+    Case(
+        "two lines are open, and the first has all that is wanted: another consumer goes on",
+        _sum(
+            _names(a="x", b="y"),
+            World(throttled={"a": (1, -5), "b": (2, -5)}, deliveries=dict.fromkeys("ab", "throttled -5 0 0 0 -")),
+            World(limits={"name:x": "1 1000 5 0 0 - 0 0 0", "name:y": "2 1000 5 0 0 - 0 0 0"}, gates={1: -7, 2: -6}),
+            World(meta=_RATE),
+        ),
+        _claim(1),
+        _claimed("a", gate=-6, names=_AB),
+        _sum(
+            _names(a="x", b="y"),
+            _leased("a"),
+            _waiting(2, "b"),
+            World(
+                limits={"name:x": "1 1000 5 0 0 - +1000/0/0/0 0 0", "name:y": "2 1000 5 0 0 - 0 0 0"},
+                gates={2: -6},
+                wake=1,
+            ),
+            _meta(_RATE, 1),
+        ),
+    ),
+    Case(
+        "the queue is closed by what starts, and a limit of a name is over",
+        _sum(
+            _names(a="x", b="x"),
+            _ready("ab"),
+            World(limits={"queue": "0 0 1 1 0 - 0 0 0", "name:x": "1 0 1 0 -1 - 0 0 0"}, meta=_PLACES),
+        ),
+        _claim(4),
+        _claimed("a", names={"a": "x"}),
+        _sum(
+            _names(a="x", b="x"),
+            _leased("a"),
+            _ready("b"),
+            World(limits={"queue": "0 0 1 1 0 - 0 0 0"}, gates={0: None}),
+            _meta(_PLACES, 1),
+        ),
+    ),
+    Case(
+        "a line of a limit that the name had before is let go",
+        _sum(
+            _names(a="x"),
+            _waiting(3, "a"),
+            World(limits={"name:x": "1 0 1 0 0 0 0 0 0 why"}, gates={3: -7}, meta=_RATE),
+        ),
+        _claim(5),
+        _claimed("a", names=_AB),
+        _sum(
+            _names(a="x"),
+            _leased("a"),
+            World(limits={"name:x": "1 0 1 0 0 0 0 0 0 why"}),
+            _meta(_RATE, 1),
+        ),
+    ),
+    Case(
+        "more wait than are wanted, and the limit of the queue has room",
+        _sum(_names(a="", b=""), _ready("ab"), World(limits={"queue": "0 0 1 5 0 - 0 0 0"}, meta=_PLACES)),
+        _claim(1),
+        _claimed("a", left=1, names={"a": ""}),
+        _sum(
+            _names(a="", b=""),
+            _leased("a"),
+            _ready("b"),
+            World(limits={"queue": "0 0 1 5 0 - 0 0 0"}, wake=1),
+            _meta(_PLACES, 1),
+        ),
+    ),
+    Case(
+        "while the queue is closed, the gates of names say nothing",
+        _sum(
+            _names(a="x"),
+            _waiting(1, "a"),
+            World(
+                limits={"queue": "0 0 1 0 900 - 0 0 0", "name:x": "1 0 1 0 5 - 0 0 0"},
+                gates={0: 900, 1: 5},
+                meta=_RATE,
+            ),
+        ),
+        _claim(5),
+        _claimed(gate=900, names=_AB),
+        _sum(
+            _names(a="x"),
+            _waiting(1, "a"),
+            World(
+                limits={"queue": "0 0 1 0 900 - 0 0 0", "name:x": "1 0 1 0 5 - 0 0 0"},
+                gates={0: 900, 1: 5},
+                meta=_RATE,
+            ),
+        ),
+    ),
+    Case(
+        "two lines are open: the second has what the first has left of what is wanted",
+        _sum(
+            _names(a="x", b="y", c="y"),
+            World(throttled={"a": (1, -5), "b": (2, -5), "c": (2, -4)}),
+            World(deliveries=dict.fromkeys("ab", "throttled -5 0 0 0 -") | {"c": "throttled -4 0 0 0 -"}),
+            World(limits={"name:x": "1 1000 5 0 0 - 0 0 0", "name:y": "2 1000 5 0 0 - 0 0 0"}, gates={1: -7, 2: -6}),
+            World(meta=_RATE),
+        ),
+        _claim(2),
+        _claimed("a", "b", gate=-3, names={"a": "x", "b": "y"}),
+        _sum(
+            _names(a="x", b="y", c="y"),
+            _leased("a", "b"),
+            World(throttled={"c": (2, -4)}, deliveries={"c": "throttled -4 0 0 0 -"}),
+            World(
+                limits={"name:x": "1 1000 5 0 0 - +1000/0/0/0 0 0", "name:y": "2 1000 5 0 0 - +1000/0/0/0 0 0"},
+                gates={2: -3},
+                wake=1,
+            ),
+            _meta(_RATE, 2),
+        ),
+    ),
+    Case(
+        "of several gates the first says when a claim finds something",
+        _sum(
+            _names(a="x", b="y"),
+            World(throttled={"a": (1, -5), "b": (2, -5)}, deliveries=dict.fromkeys("ab", "throttled -5 0 0 0 -")),
+            World(
+                limits={"name:x": "1 0 1 0 9 - 0 0 0", "name:y": "2 0 1 0 5 - 0 0 0"}, gates={1: 9, 2: 5}, meta=_RATE
+            ),
+        ),
+        _claim(5),
+        _claimed(gate=5, names=_AB),
+        _sum(
+            _names(a="x", b="y"),
+            World(throttled={"a": (1, -5), "b": (2, -5)}, deliveries=dict.fromkeys("ab", "throttled -5 0 0 0 -")),
+            World(
+                limits={"name:x": "1 0 1 0 9 - 0 0 0", "name:y": "2 0 1 0 5 - 0 0 0"}, gates={1: 9, 2: 5}, meta=_RATE
+            ),
+        ),
+    ),
+    Case(
+        "a name that is paused for a time",
+        _sum(_names(a="x"), _ready("a"), World(limits={"name:x": "1 0 1 0 0 70 0 0 0 why"}, meta=_RATE)),
+        _claim(4),
+        _claimed(gate=70, names=_AB),
+        _sum(
+            _names(a="x"),
+            _waiting(1, "a"),
+            World(limits={"name:x": "1 0 1 0 0 70 0 0 0 why"}, gates={1: 70}),
+            _meta(_RATE, 0, 1),
+        ),
+    ),
+    *(
+        Case(
+            f"a spread that is {what} the rate leaves the burst as it is",
+            _sum(
+                _names(a="x", b="x"),
+                _ready("ab"),
+                World(limits={"name:x": f"1 1000 2 0 0 - 0 {spread} 600"}, meta=_RATE),
+            ),
+            _claim(4),
+            _claimed("a", "b", names={"a": "x", "b": "x"}),
+            _sum(
+                _names(a="x", b="x"),
+                _leased("a", "b"),
+                World(limits={"name:x": f"1 1000 2 0 0 - +2000/0/0/0 {spread} 600"}),
+                _meta(_RATE, 2),
+            ),
+        )
+        for what, spread in [("as wide as", 1000), ("narrower than", 500)]
+    ),
+    Case(
+        "a rate that is used up keeps what its claims can give back",
+        _sum(
+            _names(a="x"),
+            _ready("a"),
+            World(limits={"name:x": "1 1000 2 0 0 - +2000/-9/-5/0 0 0"}, meta={**_RATE, "token": "T-3"}),
+        ),
+        _claim(4),
+        _claimed(gate=1, names=_AB),
+        _sum(
+            _names(a="x"),
+            _waiting(1, "a"),
+            World(limits={"name:x": "1 1000 2 0 0 - +2000/-9/-5/0 0 0"}, gates={1: 1}),
+            World(meta={**_RATE, "token": "T-3", "throttled": 1}),
         ),
     ),
     Case(
@@ -441,6 +698,13 @@ READY = [
             _ready("a"),
             World(limits={"name:x": "1 0 1 0 -1 - 0 0 0"}, meta=_RATE),
         ),
+        _claim(5),
+        _claimed("a", names=_AB),
+        _sum(_names(a="x"), _leased("a"), _meta({"schema": 2}, 1)),
+    ),
+    Case(
+        "a limit whose pause is over is removed",
+        _sum(_names(a="x"), _ready("a"), World(limits={"name:x": "1 0 1 0 0 -1 0 0 0 why"}, meta=_RATE)),
         _claim(5),
         _claimed("a", names=_AB),
         _sum(_names(a="x"), _leased("a"), _meta({"schema": 2}, 1)),

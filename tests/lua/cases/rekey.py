@@ -55,5 +55,12 @@ CASES = [
     Case(
         "a schedule that was changed", _SPEC, calls.rekey("schedule_specs", [("s", b"{}\nB", b"{}\nnew")]), "0", _SPEC
     ),
+    Case(
+        "a schedule with the name of a message stays",
+        PENDING + _SPEC.but(schedule_states={"a": "T-9 3 -60000 1"}),
+        calls.rekey("messages", A),
+        "1",
+        _new(PENDING + _SPEC.but(schedule_states={"a": "T-9 3 -60000 1"})),
+    ),
     Case("what is not dead", PENDING, calls.rekey("dead_messages", [("a:1", b"A", b"new")]), "0", PENDING),
 ]

@@ -183,7 +183,7 @@ CASES = [
         ),
     ),
     Case(
-        "with other attributes, of some",
+        "some of them with other attributes",
         _HELD.but(attributes={"a": "name=n", "c": "name=n snoozes=1"}),
         calls.release(
             [
@@ -360,6 +360,11 @@ CASES += [
         "let go over a time",
         {"name:a": "1 1000 9 0 0 - +5000/-9/-7/0 2000 600"},
         {"name:a": "1 1000 9 0 0 - +3000/-9/-7/0 2000 600"},
+    ),
+    _unstarted(
+        "let go over a time that has ended",
+        {"name:a": "1 1000 9 0 0 - +5000/-9/-7/0 2000 -1"},
+        {"name:a": "1 1000 9 0 0 - +4000/-9/-7/0 2000 -1"},
     ),
     _unstarted("the rate was let go", {"name:a": "1 0 1 0 0 - +5000/-9/-7/0 0 0"}, {}),
     _unstarted("of the queue", {"queue": _rate("+5000/-9/-7/0", 0)}, {"queue": _rate("+4000/-9/-7/0", 0)}),
