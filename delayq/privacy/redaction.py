@@ -58,7 +58,7 @@ class Redacted:
             fresh = msgspec.json.encode(shown)
             if has_hidden or (fresh != data and _has_name_twice(data)):  # of which the value has only the last
                 return RedactedPayload(fresh)
-        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        except (msgspec.MsgspecError, ValueError, RecursionError):
             return RedactedPayload(_WHOLE)
         return data
 

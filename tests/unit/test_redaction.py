@@ -113,7 +113,9 @@ def test_whatever_is_inside_two_stars_hide_it(value):
 
 
 @pytest.mark.parametrize(
-    "stored", [b'{"email": "x', b"\xff\xfe", b"plain text", b"[" * 100_000], ids=["cut", "binary", "text", "deep"]
+    "stored",
+    [b'{"email": "x', b"\xff\xfe", b"plain text", b"[" * 100_000, b"[" * 900 + b"]" * 900 + b" x"],
+    ids=["cut", "binary", "text", "deep", "more"],
 )
 def test_what_is_no_json_is_hidden_as_a_whole(stored):
     assert decode_payload(Redacted(["email"]).decode(stored), len(stored)) == (HIDDEN, "redacted", False)
