@@ -145,7 +145,6 @@ def main(words: list[str] | None = None) -> int:
         names = ", ".join(one.name for one in measurements())
         log(f"bench: no measurement has {options.only!r} in its name: {names}")
         return 2
-    logging.getLogger("delayq").setLevel(logging.ERROR)  # not, for every queue, that the server has no append-only file
     with throwaway_server() as path:
         server = BenchServer(path, QUICK if options.quick else 1.0)
         setting = report.Setting.here(server.client.info("server")["redis_version"], options.rounds)
@@ -161,4 +160,5 @@ def main(words: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    logging.getLogger("delayq").setLevel(logging.ERROR)  # not, for every queue, that the server has no append-only file
     sys.exit(main())

@@ -42,8 +42,8 @@ def through_a_file(server: BenchServer) -> Iterator[Reading]:
     n = server.many(MESSAGES)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "messages.jsonl"
-        yield Reading("export", *server.compare(lambda: _export(server, n, file), lambda: _read(server, n)))
-        yield Reading("import", *server.compare(lambda: _import(server, n, file), lambda: _send(server, n)))
+        yield Reading("exported", *server.compare(lambda: _export(server, n, file), lambda: _read(server, n)))
+        yield Reading("imported", *server.compare(lambda: _import(server, n, file), lambda: _send(server, n)))
 
 
 def _fill(server: BenchServer, n: int) -> None:
@@ -134,6 +134,6 @@ def looking_figures(depth: str, title: str) -> list[Figure]:
 def measurements() -> list[Measurement]:
     """Return the measurements of this module."""
     goal: Goal = at_least(0.5)
-    files = [Figure("export", "`delayq export`", goal), Figure("import", "`delayq import`", goal)]
+    files = [Figure("exported", "`delayq export`", goal), Figure("imported", "`delayq import`", goal)]
     scrape = Figure("scrape", f"scrape of {QUEUES:,} queues", at_most(500, MILLISECONDS), MILLISECONDS)
     return [Measurement("files", through_a_file, files), Measurement("scraping", scraping, [scrape], once=True)]

@@ -553,6 +553,12 @@ def has_options(worker):
         type(worker)(worker.face, worker.url, leese=5)
 
 
+def hides_fields(worker):
+    type(worker)(worker.face, worker.url, redact=["card.number"]).close()
+    with pytest.raises(ConfigurationError, match="redact"):
+        type(worker)(worker.face, worker.url, redact="card.number")
+
+
 def is_embedded(worker):
     inside = type(worker)(worker.face, embedded_url())
     inside.send(b"")
@@ -625,6 +631,7 @@ CHECKS = {
     Feature.RUNS: Check(keeps_runs, keeps_no_runs),
     Feature.DEDUPE: Check(dedupes, dedupes_nothing),
     Feature.OPTIONS: Check(has_options, lambda worker: refuses_options(worker, lease=5)),
+    Feature.REDACTION: Check(hides_fields, lambda worker: refuses_options(worker, redact=["a"])),
     Feature.REPAIR: Check(repairs, none_of("repair")),
     Feature.EMBEDDED: Check(is_embedded),
     Feature.CLUSTER: Check(is_for_clusters),

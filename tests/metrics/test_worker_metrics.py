@@ -193,10 +193,10 @@ def test_without_redis_it_lives_and_is_not_ready(monitor, redis_url, make, monke
             consumer = make(queue)
             monitor.watched.append(consumer.start_consume())
             wait_until(lambda: not monitor.unready())
-            proxy.freeze()
+            proxy.darken()  # new connections, too: one of them would be answered at once
             wait_until(monitor.unready)
             assert (monitor.dead(), "Redis does not answer" in monitor.unready()) == ("", True)
-            proxy.thaw()
+            proxy.lighten()
             wait_until(lambda: not monitor.unready())
             consumer.stop_consume()
 
