@@ -60,7 +60,7 @@ def bytes_of_attributes(server: BenchServer) -> Iterator[Reading]:
         server.empty()
         with DelayQueue(QUEUE, url=server.url) as queue:
             queue.send_many([NewMessage(TEXT, "1h", id=f"{at:032}", **options) for at in range(n)])
-        used.append(int(server.client.info("memory")["used_memory"]))
+        used.append(server.used_memory())
     yield Reading("attributes", (used[1] - used[0]) / n)
 
 

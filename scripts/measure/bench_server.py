@@ -63,6 +63,12 @@ class BenchServer:
         self.empty()
         self.raw.stream(batches(self.calls, n, due))
 
+    def used_memory(self) -> int:
+        """Return the bytes that the server uses, once it has freed what was unlinked."""
+        while (found := self.client.info("memory"))["lazyfree_pending_objects"]:
+            time.sleep(0.01)
+        return int(found["used_memory"])
+
     def compare(self, ours: Callable[[], A], other: Callable[[], B]) -> tuple[A, B]:
         """Measure two things one after the other; the order alternates between rounds."""
         if self.turn % 2:

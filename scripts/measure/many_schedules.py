@@ -26,7 +26,7 @@ MIN_RATE = 20_000
 def many(server: BenchServer) -> Iterator[Reading]:
     """A schedule for each user, at a local time of their own; then schedules that are due together."""
     server.empty()
-    before = _used(server)
+    before = server.used_memory()
     tomorrow = datetime.now(UTC) + timedelta(days=1)
     number = max(AT_ONCE, server.many(MANY))
     with DelayQueue(QUEUE, url=server.url) as queue:
@@ -36,7 +36,7 @@ def many(server: BenchServer) -> Iterator[Reading]:
                 queue.schedules.add_many(_of_user(n, tomorrow) for n in range(first, first + AT_ONCE))
 
         yield Reading("schedules_add", rate_of(number, add))
-        yield Reading("schedules_memory", (_used(server) - before) / number, note=f"{number:,} schedules")
+        yield Reading("schedules_memory", (server.used_memory() - before) / number, note=f"{number:,} schedules")
         reading, cursor = [], None
         for _ in range(PAGES):
             began = time.perf_counter()
@@ -75,10 +75,6 @@ def _due_together(server: BenchServer, turn: int) -> list[float]:
     if len(late) != DUE:
         raise AssertionError(f"{len(late)} of {DUE} occurrences were delivered")
     return sorted(late)
-
-
-def _used(server: BenchServer) -> int:
-    return int(server.client.info("memory")["used_memory"])
 
 
 def measurements() -> list[Measurement]:

@@ -23,21 +23,17 @@ def bytes_a_message(server: BenchServer) -> Iterator[Reading]:
     """Bytes without the payload with 1 M pending messages, and the minimum and maximum of all readings."""
     server.empty()
     server.raw.call(next(batches(server.calls, 1)))
-    before = _used(server)
+    before = server.used_memory()
     curve: dict[int, float] = {}
     for n in range(STEP, max(server.many(MAX_MESSAGES), MIN_MESSAGES) + 1, STEP):
         server.raw.stream(batches(server.calls, STEP))
         if n >= MIN_MESSAGES:
-            curve[n] = (_used(server) - before) / n - len(PAYLOAD)
+            curve[n] = (server.used_memory() - before) / n - len(PAYLOAD)
     usual = min(1_000_000, max(curve))
     yield Reading("memory", curve[usual], note=f"{usual:,} pending")
     for name, choose in (("memory_least", min), ("memory_most", max)):
         n = choose(curve, key=lambda n: curve[n])
         yield Reading(name, curve[n], note=f"{n:,} pending")
-
-
-def _used(server: BenchServer) -> int:
-    return int(server.client.info("memory")["used_memory"])
 
 
 def measurements() -> list[Measurement]:
