@@ -414,7 +414,8 @@ def test_sigterm_loses_nothing_and_releases_what_has_not_started(redis_url, prog
     with Process([sys.executable, "-c", program, redis_url], stdout=subprocess.PIPE) as process:
         lines = [process.stdout.readline().decode().split() for _ in range(100)]
         process.send_signal(signal.SIGTERM)
-        out, _ = process.communicate(timeout=PATIENCE)
+        out = process.stdout.read()  # `communicate` would lose what `readline` has read ahead
+        process.wait(PATIENCE)
     lines += [line.split() for line in out.decode().splitlines()]
     assert (process.returncode, lines.pop()) == (0, ["left"])
     started = Counter(name for name, _ in lines)
