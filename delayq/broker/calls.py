@@ -246,9 +246,9 @@ class Calls(ScheduleCalls, ResultCalls, LeaseCalls, LimitCalls, ForecastCalls, W
         lateness_slo: str | None = None,
         redact: Sequence[str] | None = None,
     ) -> ScriptCall[bool]:
-        """Set event log (entries; 0 off), dedupe window (ms; 0 off), its ids, dead letter, priority step, objective.
+        """Set event log (entries; 0 off), dedupe window (ms; 0 off), its ids, and the other options of all processes.
 
-        And the paths of hidden values. None leaves each as it is.
+        None leaves each as it is.
         """
         paths = None if redact is None else write_paths(redact)
         wanted = (events, dedupe_window, dedupe_max, DEDUPE_MAX, *dead, priority_step, lateness_slo, paths)

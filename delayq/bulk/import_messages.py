@@ -85,9 +85,9 @@ def import_messages(
     path = Path(file) if isinstance(file, str) else file
     reader = MessageFile(path)
     is_rereadable = isinstance(path, Path) and is_file(path)
-    if strict and not is_rereadable:
-        raise ConfigurationError("strict needs a file: a stream can be read only once")
     if strict:
+        if not is_rereadable:
+            raise ConfigurationError("strict needs a file: a stream can be read only once")
         _check(reader, context_of(target), dead)
         reader = MessageFile(path)
     source = digest_of([file_uri(file)] if isinstance(file, str | Path) else [])
@@ -120,12 +120,15 @@ def _check(reader: MessageFile, context: QueueContext, dead: Dead) -> None:
 
 
 class _ReadLines(NamedTuple):
-    """What a batch of lines has: messages to send, invalid ones, how many dead ones are left out; and what is read."""
+    """A batch of lines that has been read and checked."""
 
     messages: list[Outgoing]
     refusals: list[Refusal]
+    """The invalid lines."""
     left_out: int
+    """How many dead messages are not to be sent."""
     done: int
+    """How much of the file has been read: bytes of lines, or rows of Parquet."""
 
 
 def _parts(reader: MessageFile, context: QueueContext, dead: Dead) -> Iterator[_ReadLines]:

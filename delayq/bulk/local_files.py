@@ -1,4 +1,4 @@
-"""What is there under a path: nothing, rather than an error, if no file can have its name."""
+"""Checks of local paths, which answer False, and raise nothing, for a name that no file can have."""
 
 from __future__ import annotations
 

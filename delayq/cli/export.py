@@ -70,8 +70,8 @@ def export(
         return
     if is_parquet(file):
         open_bulk()
-    hidden = [] if reveal else session.check_queue_exists(queue)
-    counts = session.existing_queue(queue).counts()
+    hidden = session.check_queue_exists(queue)
+    counts = session.queue(queue).counts()
     total = sum(getattr(counts, state) for state in states)
     try:
         with progress_bars() as add_bar:
@@ -97,6 +97,6 @@ def export(
     notes = [f"exported {pluralize(exported, 'message')} of {queue}"]
     if counts.successors:
         notes.append(f"not exported: {pluralize(counts.successors, 'message')} that waits to follow a running one")
-    if hidden:
+    if hidden and not reveal:
         notes.append("what the queue redacts is hidden: an import needs an export with --reveal")
     print_note("; ".join(notes))

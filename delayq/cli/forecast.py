@@ -53,9 +53,8 @@ def forecast(
 ) -> int:
     """Count what fires in QUEUE in each minute, hour or day: messages, retries, and occurrences of schedules.
 
-    What is overdue is in no bucket. Names do not count retries, and are estimated from a sample of
-    500 messages. If the queue has a rate limit,
-    says when its backlog will be gone.
+    What is overdue is in no bucket. Names do not count retries, and are estimated from a sample of 500 messages. If
+    the queue has a rate limit, says when its backlog will be gone.
 
     JSON: {"queue", "at", "until", "unit", "buckets": [{"start", "end", "pending", "retries", "scheduled", "total"}, …],
     "overdue", "throttled", "retrying", "later", "names": {…}, "sampled", "sampled_of", "scheduled_until", "rate_limit",

@@ -17,7 +17,7 @@ from delayq.cli.output import print_details, print_json
 from delayq.cli.session import Session
 from delayq.cli.zones import exact_time
 from delayq.privacy.ciphertext import describe_encrypted
-from delayq.queue.decoded_payload import decode_payload, indented
+from delayq.queue.decoded_payload import decode_payload, payload_text
 from delayq.queue.message_info import MessageInfo
 from delayq.states import State
 from delayq.text import clean, format_duration, pluralize, preview
@@ -58,10 +58,8 @@ def show_(session: Session, /, queue: str, id: str, *, engine: str, reveal: bool
         print_details(_details(found, session.now) | {"payload": describe_encrypted(found.size)})
         return
     print_details(_details(found, session.now) | {"payload": f"{encoding}, {pluralize(found.size, 'byte')}"})
-    if encoding in ("json", "redacted"):
-        payload = indented(payload)
     click.echo()
-    click.echo(clean(payload, lines=True))
+    click.echo(clean(payload_text(payload, encoding), lines=True))
 
 
 def _details(message: MessageInfo | ItemInfo, now: datetime) -> dict[str, str]:

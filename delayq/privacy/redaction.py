@@ -54,9 +54,9 @@ class Redacted:
             return RedactedPayload(_WHOLE)
         try:
             value = msgspec.json.decode(data)
-            shown, has_hidden = _redact(value, self._paths)
+            shown, found = _redact(value, self._paths)
             fresh = msgspec.json.encode(shown)
-            if has_hidden or (fresh != data and _has_name_twice(data)):  # of which the value has only the last
+            if found or (fresh != data and _has_name_twice(data)):  # of which the value has only the last
                 return RedactedPayload(fresh)
         except (msgspec.MsgspecError, ValueError, RecursionError):
             return RedactedPayload(_WHOLE)
@@ -115,9 +115,9 @@ def _redact(value: Any, paths: Paths) -> tuple[Any, bool]:
 
 
 def _redact_item(name: str, value: Any, paths: Paths, also: Paths = ()) -> tuple[Any, bool]:
-    """Do the same for a value in a field, or at a place of a list, which a path need not name: `also` goes on there.
+    """Return the value of a field, or of a place in a list, without what the paths lead to, and whether there was any.
 
-    A name with dots counts as several, one in the other.
+    A name with dots counts as several, one in the other. A path need not name a place: `also` are those that go on.
     """
     left: set[tuple[str, ...]] = {*paths}
     for part in name.split("."):

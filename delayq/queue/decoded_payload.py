@@ -42,6 +42,11 @@ def decode_payload(stored: bytes, size: int) -> tuple[Any, str, bool]:
         return base64.b64encode(stored).decode(), "base64", truncated
 
 
+def payload_text(payload: Any, encoding: str) -> str:
+    """Return a payload as a text for people, by its encoding as `decode_payload` returns it: JSON with indents."""
+    return indented(payload) if encoding in ("json", "redacted") else str(payload)
+
+
 def indented(payload: Any) -> str:
     """Return a payload as JSON with indents; on one line if it is large or nested deeply."""
     encoded = msgspec.json.encode(payload)

@@ -27,6 +27,11 @@ FIELDS: dict[str, dict[str, FormField]] = {
 """The fields of each action, by their names in the form."""
 
 
+def labelled(error: str, option: str, label: str) -> str:
+    """Return an error that begins with the name of an option with what the page calls the field in its place."""
+    return f'"{label}"{error.removeprefix(option)}'
+
+
 class RefusedForm:
     """A form with a wrong entry: what it contained, and what is wrong."""
 
@@ -38,10 +43,10 @@ class RefusedForm:
         self.is_shown = False
         """Whether a form on the page has shown it."""
         self._action = action
-        option, _, rest = error.partition(" ")
+        option = error.partition(" ")[0]
         for name, field in FIELDS.get(action, {}).items():
             if field.option == option:
-                self.field, self.text = name, f'"{field.label}" {rest}'
+                self.field, self.text = name, labelled(error, option, field.label)
 
     def is_of(self, action: str, hidden: Mapping[str, object]) -> bool:
         """Return whether it came from a form of this action with these hidden fields."""

@@ -16,6 +16,7 @@ from delayq.errors import ConfigurationError
 from delayq.queue.inspector import check_period
 from delayq.queue.selection import WAITING
 from delayq.states import State
+from delayq.web.action_forms import labelled
 from delayq.web.message_story import read_story
 from delayq.web.payload_view import payload_line, payload_view, value_view
 from delayq.web.queue_pages import LISTED
@@ -77,7 +78,7 @@ def show_message(request: Request) -> Response:
     try:
         check_id(id)
     except ConfigurationError as error:
-        wrong = f'"Id of a message"{str(error).removeprefix("id")}'
+        wrong = labelled(str(error), "id", "Id of a message")
         return site.page(request, "no_message.html", status=400, queue=queue.name, id=id, wrong_id=wrong)
     message = queue.get(id)
     story = read_story(site.source, queue.name, id, message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from delayq.privacy.ciphertext import describe_encrypted
-from delayq.queue.decoded_payload import decode_payload, indented
+from delayq.queue.decoded_payload import decode_payload, payload_text
 from delayq.queue.message_info import MessageInfo
 from delayq.text import clean, preview
 
@@ -37,5 +37,5 @@ def value_view(stored: Any, size: int | None = None) -> PayloadView:
     value, encoding, is_cut = decode_payload(stored, size)
     if encoding == "encrypted":
         return PayloadView(describe_encrypted(size), encoding, is_cut=False)
-    text = indented(value) if encoding in ("json", "redacted") else value
+    text = payload_text(value, encoding)
     return PayloadView(clean(text[:MAX_SHOWN], lines=True), encoding, is_cut or len(text) > MAX_SHOWN)

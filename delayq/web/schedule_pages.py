@@ -14,6 +14,7 @@ from starlette.routing import Route
 from delayq.errors import ConfigurationError
 from delayq.schedules.definition import check_schedule
 from delayq.schedules.info import SchedulesPage, ScheduleState, rule_text
+from delayq.web.action_forms import labelled
 from delayq.web.site import site_of
 
 PAGE = 50
@@ -33,7 +34,7 @@ def show_schedules(request: Request) -> Response:
         if prefix is not None:
             check_schedule(prefix)
     except ConfigurationError as error:
-        wrong = f'"Names that begin with"{str(error).removeprefix("schedule name")}'
+        wrong = labelled(str(error), "schedule name", "Names that begin with")
     else:
         page = queue.schedules.page(prefix=prefix, limit=PAGE, cursor=cursor)
     upcoming: dict[str, list[datetime]] = defaultdict(list)

@@ -13,12 +13,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from delayq.testing.torture.history_rules import Finding
-from delayq.testing.torture.limit_rules import CLOCK_STEP
+from delayq.testing.torture.limit_rules import CLOCK_STEP, ENDING
 from delayq.testing.torture.timelines import OPEN_END, History, Step, Timeline
 from delayq.testing.torture.workload import prefix_of
 
 _REQUESTS = ("send", "reschedule")
-_SETTLEMENTS = ("ack", "nack", "release", "reject")
 
 
 class _Delivery(NamedTuple):
@@ -96,7 +95,7 @@ def _may_be_forgotten(history: History, one: _Delivery) -> bool:
 
 def _miss_the_latest(history: History, timeline: Timeline, requests: list[Step]) -> Iterator[Finding]:
     claims = {claim.token: claim for claim in timeline.of("claim")}
-    for step in timeline.of(*_SETTLEMENTS):
+    for step in timeline.of(*ENDING):
         if not step.missed or (claim := claims.get(step.token)) is None:
             continue
         asked_by = claim.server + (step.began - claim.began) // 1000 + CLOCK_STEP

@@ -19,7 +19,7 @@ from delayq.testing.torture.timelines import OPEN_END, History, Step, Timeline
 
 CLOCK_STEP = 1
 """The server's times are whole milliseconds: two that seem so far apart may be one more."""
-_ENDING = ("ack", "nack", "release", "reject")
+ENDING = ("ack", "nack", "release", "reject")
 
 
 class _Place(NamedTuple):
@@ -96,7 +96,7 @@ def _too_many_run(history: History, limit: LimitRecord, claims: list[Step]) -> I
 
 def _place(timeline: Timeline, claim: Step) -> _Place:
     # The first ack of a life counts, under whichever of its tokens.
-    ends = [step for step in timeline.of(*_ENDING) if step.possible and (step.op == "ack" or step.token == claim.token)]
+    ends = [step for step in timeline.of(*ENDING) if step.possible and (step.op == "ack" or step.token == claim.token)]
     free_at = min((step.began for step in ends if step.ended > claim.began), default=OPEN_END)
     return _Place(claim, free_at, certain_deadline(timeline, claim))
 
