@@ -48,6 +48,8 @@ class Attributes(NamedTuple):
     """How long its callback may run (ms); 0 as its task or its queue says."""
     retention: int = 0
     """How long its result is kept (ms); 0 if it is not."""
+    span: str = ""
+    """The span of the attempt that failed last: the trace's id and its own, in hexadecimal; '' if none was recorded."""
     progress: str = ""
     """What its callback has reported last (base64); '' for nothing."""
 

@@ -105,6 +105,8 @@ class Failure(NamedTuple):
     token: int
     delay: int
     error: str
+    span: str = ""
+    """The span in which the attempt was made, as `Attributes.span`; '' for none."""
 
 
 class Rejection(NamedTuple):

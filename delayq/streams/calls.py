@@ -139,7 +139,7 @@ class StreamCalls:
         """
         lasting = [self.settings.lease, self.settings.default_retries, self.settings.dead_max]
         args: list[Argument] = [self.group, self.consumer_id(), *lasting]
-        for _, token, delay, error in failures:
+        for _, token, delay, error, _span in failures:
             args += (*EntryToken.of(token)[:2], delay, error)
         return self._call("nack", args, statuses)
 

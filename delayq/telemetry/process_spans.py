@@ -1,4 +1,4 @@
-"""A CONSUMER span around each callback: the root of a trace, linked to the context in which its message was created.
+"""A CONSUMER span around each callback: the root of a trace, linked to where its message was created and failed before.
 
 A message may be due hours after it was sent. As a child, its span would join a trace that is long stored and sampled.
 """
@@ -14,9 +14,10 @@ from typing import Any
 from opentelemetry import context as contexts
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import SpanContext, SpanKind
+from opentelemetry.trace import SpanKind
 
 from delayq.outcomes import Discard, Outcome, Reject, Retry, Snooze, StopWorker
+from delayq.telemetry.attempt_span import links_to, text_of
 from delayq.telemetry.creation_context import context_of
 from delayq.telemetry.recorder import MAX_LINKS, Attributes, QueueRecorder
 from delayq.worker.meter import LATE
@@ -110,17 +111,21 @@ class _Running:
             self._span = recorder.start("process", queue, SpanKind.CONSUMER, more, context=context, links=links)
             if self._span is not None:
                 self._token = contexts.attach(trace.set_span_in_context(self._span, context))
+                stored = text_of(self._span)
+                for message in self._messages:
+                    message._delivery.span = stored  # noqa: SLF001 - what a message wraps
         except Exception:  # noqa: BLE001 - whatever a propagator raises
             recorder.log_failure()
         self._began = perf_counter()
 
     def _created(self) -> tuple[Context, list[trace.Link]]:
-        """Return the context of the span, and the links to where its messages were created."""
-        if len(self._messages) == 1:
-            context, created = context_of(self._messages[0].headers)
-            return context, [] if created is None else [trace.Link(created)]
-        found: list[SpanContext | None] = [context_of(one.headers)[1] for one in self._messages[:MAX_LINKS]]
-        return Context(), [trace.Link(created) for created in found if created is not None]
+        """Return the context of the span, and the links to where its messages were created and failed before."""
+        context, links = Context(), []
+        for message in self._messages[:MAX_LINKS]:
+            context, created = context_of(message.headers)
+            links += [] if created is None else [trace.Link(created)]
+            links += links_to(message._delivery.attributes.span)  # noqa: SLF001 - what a message wraps
+        return context if len(self._messages) == 1 else Context(), links[:MAX_LINKS]
 
     def _attributes(self, *, batch: bool) -> Attributes:
         if batch:

@@ -69,6 +69,8 @@ class InFlightDelivery(msgspec.Struct, eq=False, gc=False):
     """Whether it is asked to stop."""
     superseded: bool = False
     """Whether a later message of its id prefix was due before it could start."""
+    span: str = ""
+    """The span in which its callback runs, as `Attributes.span`; '' if none is recorded."""
     failed_by_hand: bool | None = None
     """Whether the callback has settled it by hand as failed; None if it has not settled it, or has released it."""
     by_hand: str = ""

@@ -165,7 +165,7 @@ class _BaseMessage(Generic[T]):
         policy = self._delivery.policy or self._context.settings.policy
         wait = policy.backoff.delay(self.attempt) if delay is None else nack_wait(delay)
         text = truncate(error) if policy.keeps_text else ""
-        failure = Failure(*self._delivery.receipt, nack_wait(wait / 1000), text)
+        failure = Failure(*self._delivery.receipt, nack_wait(wait / 1000), text, self._delivery.span)
         return (yield from self._settle(self._context.calls.nack([failure]), failed=True))
 
     def _reject(self, reason: str) -> Operation[bool]:

@@ -138,7 +138,7 @@ class PendingSettlements:
         if disposition is Disposition.NACK:
             policy = delivery.policy or self._settings.policy
             wait = policy.backoff.delay(delivery.claimed.attempt) if delay is None else delay
-            self._details[delivery] = Failure(*delivery.receipt, nack_wait(wait / 1000), truncate(text))
+            self._details[delivery] = Failure(*delivery.receipt, nack_wait(wait / 1000), truncate(text), delivery.span)
         elif disposition is Disposition.REJECT:
             self._details[delivery] = Rejection(*delivery.receipt, truncate(text), "")
         elif disposition in _RELEASES:

@@ -402,10 +402,10 @@ class QueueMachine(Player):
         self._play(self.calls.await_ends(ids, duration=duration), ANYWHERE, reruns=reruns)
 
     @has_receipts
-    @rule(picks=several_picks, delay=delays, error=errors, reruns=reruns)
-    def nack(self, picks, delay, error, reruns):
+    @rule(picks=several_picks, delay=delays, error=errors, span=st.sampled_from(["", "5", "6"]), reruns=reruns)
+    def nack(self, picks, delay, error, span, reruns):
         receipts, situations = self._use(picks)
-        failures = [Failure(*receipt, delay, error) for receipt in receipts]
+        failures = [Failure(*receipt, delay, error, span) for receipt in receipts]
         self._play(self.calls.nack(failures), self.model.nack(self.now, failures), situations, reruns)
 
     @has_receipts

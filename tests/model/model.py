@@ -459,6 +459,9 @@ class Model:
                 message.error, message.until = failure.error or message.error, now + failure.delay
                 self._charge(message, "backoff")
                 self.totals["nacked"] += 1
+                if failure.span:
+                    others = [part for part in message.attributes.split(b" ") if part and not part.startswith(b"span=")]
+                    message.attributes, self.schema = b" ".join([b"span=" + failure.span.encode(), *others]), 2
             replies += ("1" if message.state == "backoff" else "2") if message else "0"
         return replies
 

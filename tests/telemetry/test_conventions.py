@@ -151,17 +151,6 @@ def test_the_text_of_an_exception_is_only_in_its_event(open_queue, recorded, rec
     assert ("private" in recorded.everything()) is recording
 
 
-def test_each_attempt_is_linked_to_the_send(open_queue, recorded):
-    queue = open_queue(lambda message: message.attempt == 3)
-    queue.send_delay_msg("x", retries=2)
-    queue.run(burst=True)
-    (send,) = recorded.spans("send")
-    attempts = recorded.spans("process")
-    assert [one.attributes["messaging.delayq.attempt"] for one in attempts] == [1, 2, 3]
-    assert [linked(one) for one in attempts] == [[send.context.span_id]] * 3
-    assert recorded.points()["messaging.delayq.lateness"] == {("process", ""): 1}  # of the first attempt alone
-
-
 @pytest.mark.parametrize("created", [False, True])
 def test_a_batch_has_one_span_or_one_for_each_message(open_queue, recorded, created):
     queue = open_queue(create_spans=created)

@@ -1,12 +1,14 @@
 -- Schedules leased messages for a retry after a delay, with one retry less; moves them to garbage if none is left, and
 -- uncharged if they were asked to stop.
--- KEYS: unack zset, running zset, gates zset, garbage set, retries hash, deliveries hash, errors hash, events stream,
---   meta hash, replies hash, wake list
--- ARGV: slot, sequence, now (ms or ''), then per failure: id, token, delay (ms), error ('' for none)
+-- KEYS: unack zset, running zset, gates zset, garbage set, retries hash, deliveries hash, attributes hash, errors hash,
+--   events stream, meta hash, replies hash, wake list
+-- ARGV: slot, sequence, now (ms or ''), then per failure: id, token, delay (ms), error ('' for none), span of the attempt (''
+--   if none was recorded), which becomes the first attribute
 -- Returns: a status per failure: 1 will be retried, 2 no retries left or asked to stop, 0 not leased under this token
 -- Re-run: returns the same reply.
--- Uses: clock, once, record, started, signal, places, log
-local unack, running, gates, garbage, retries, deliveries, errors, events, meta, replies, wake = unpack(KEYS)
+-- Uses: bytes, clock, once, record, started, signal, places, log
+local unack, running, gates, garbage, retries, deliveries, attributes, errors, events, meta, replies,
+  wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
 local past = answered(replies, slot, sequence)
 if past then return past end
@@ -14,20 +16,21 @@ if past then return past end
 local time = clock(override) / 1000
 local now = math.ceil(time)
 local ids = {}
-for i = 4, #ARGV, 4 do ids[#ids + 1] = ARGV[i] end
+for i = 4, #ARGV, 5 do ids[#ids + 1] = ARGV[i] end
 local known = redis.call('HMGET', deliveries, unpack(ids))
 local known_retries = redis.call('HMGET', retries, unpack(ids))
 redis.call('ZCARD', unack)
 redis.call('SCARD', garbage)
+redis.call('HLEN', attributes)
 redis.call('HLEN', errors)
 local logged, limited = unpack(redis.call('HMGET', meta, 'events', 'limited'))
 local placed = look_at_places(running, gates, wake, limited)
 redis.call('LLEN', wake)
 local statuses, seen, again, due_again, spent = {}, {}, {}, {}, {}
 local records, retry_counts, causes = {}, {}, {}
-local nacked, tokens, left_after, texts, over = {}, {}, {}, {}, {}
+local nacked, tokens, left_after, texts, over, spans = {}, {}, {}, {}, {}, {}
 for n, id in ipairs(ids) do
-  local at = 4 * n
+  local at = 5 * n - 1
   local state, due, attempts, first, token, consumer = read(known[n] or '')
   statuses[n] = '0'
   local held = state == 'leased' and token == ARGV[at + 1] and not seen[id]
@@ -48,6 +51,10 @@ for n, id in ipairs(ids) do
     end
     records[#records + 1], records[#records + 2] = id, write(to, due, attempts, first, token, unmarked(consumer))
     if ARGV[at + 3] ~= '' then causes[#causes + 1], causes[#causes + 2] = id, ARGV[at + 3] end
+    if ARGV[at + 4] ~= '' and bytes_left > 0 then -- without it, the next attempt is not linked to this one
+      local others = string.gsub(' ' .. (read_payload(attributes, id) or ''), ' span=%S*', '')
+      spans[#spans + 1], spans[#spans + 2] = id, 'span=' .. ARGV[at + 4] .. string.gsub(others, '^ $', '')
+    end
   end
 end
 begin(replies, slot)
@@ -65,6 +72,10 @@ if #records > 0 then redis.call('HSET', deliveries, unpack(records)) end
 if #nacked > 0 then redis.call('HINCRBY', meta, 'nacked', #nacked) end
 if placed then free_places(running, gates, wake, over) end
 if #causes > 0 then redis.call('HSET', errors, unpack(causes)) end
+if #spans > 0 then
+  redis.call('HSET', attributes, unpack(spans))
+  redis.call('HSET', meta, 'schema', '2')
+end
 local reply = remember(replies, slot, sequence, now, table.concat(statuses))
 log(events, meta, logged, 'nacked', math.floor(time), 'ids', nacked, 'tokens', tokens, 'retries', left_after,
   'errors', texts)

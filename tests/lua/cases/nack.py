@@ -18,8 +18,8 @@ from tests.lua.cases.states import (
 from tests.support.scripts import NOW, Case, T, World, calls
 
 
-def nack(token: int = T - 7, delay: int = 500, error: str = "boom") -> ScriptCall[str]:
-    return calls.nack([Failure("a", token, delay, error)])
+def nack(token: int = T - 7, delay: int = 500, error: str = "boom", span: str = "") -> ScriptCall[str]:
+    return calls.nack([Failure("a", token, delay, error, span)])
 
 
 _FAILED = BACKOFF.but(retries={"a": 1}, errors={"a": "boom"}, meta={"token": "T-3", "backoffs": 1, "nacked": 1}, wake=1)
@@ -175,4 +175,62 @@ CASES += [
         with_meta(STOPPED, PLACED).but(running={}, gates={1: -NOW}, wake=1),
     ),
     Case("another holds it, and its place", with_meta(LEASED, PLACED), nack(T - 8), "0", with_meta(LEASED, PLACED)),
+]
+_TRACED = _FAILED.but(attributes={"a": "span=5 name=a"}, meta=_FAILED.meta | {"schema": 2})
+_TWO = World(
+    unack={"a": 500, "b": 600},
+    retries={"a": 1, "b": 1},
+    deliveries={"a": "leased -5 1 T-9 T-9 w", "b": "leased -5 1 T-8 T-8 w"},
+    attributes={"a": "name=a", "b": "name=b"},
+    meta={"token": "T-3"},
+)
+CASES += [
+    Case("with a span", LEASED + CROWD, nack(span="5"), "1", _TRACED + CROWD),
+    Case("with a span, under a later token", LEASED + CROWD, nack(T - 9, span="5"), "0", LEASED + CROWD),
+    Case("with a span, asked to stop", STOPPING, nack(span="5"), "2", STOPPED),
+    Case(
+        "with a span, spent",
+        LEASED.but(retries={"a": 0}),
+        nack(span="5"),
+        "2",
+        _SPENT.but(retries={"a": 0}, attributes={"a": "span=5 name=a"}, meta=_SPENT.meta | {"schema": 2}),
+    ),
+    *(
+        Case(
+            f"with a span, beside {name}",
+            LEASED.but(attributes={"a": before}),
+            nack(span="5"),
+            "1",
+            _TRACED.but(attributes={"a": after}),
+        )
+        for name, before, after in (
+            ("nothing", "", "span=5"),
+            ("others", "name=x priority=2", "span=5 name=x priority=2"),
+            ("that of the attempt before", "span=4", "span=5"),
+            ("that of the attempt before and others", "span=4 name=x progress=eA==", "span=5 name=x progress=eA=="),
+            ("one that stands last", "name=x span=4", "span=5 name=x"),
+            ("what only ends like it", "lifespan=4 name=x", "span=5 lifespan=4 name=x"),
+        )
+    ),
+    Case(
+        "without a span: that of an attempt before stays",
+        LEASED.but(attributes={"a": "span=4 name=x"}),
+        nack(),
+        "1",
+        _FAILED.but(attributes={"a": "span=4 name=x"}),
+    ),
+    Case(
+        "several, of which one has a span",
+        _TWO,
+        calls.nack([Failure("a", T - 9, 10, ""), Failure("b", T - 8, 20, "", "5")]),
+        "11",
+        World(
+            unack={"a": 10, "b": 20},
+            retries={"a": 0, "b": 0},
+            deliveries={"a": "backoff -5 1 T-9 T-9 w", "b": "backoff -5 1 T-8 T-8 w"},
+            attributes={"a": "name=a", "b": "span=5 name=b"},
+            meta={"token": "T-3", "backoffs": 2, "nacked": 2, "schema": 2},
+            wake=1,
+        ),
+    ),
 ]
