@@ -13,9 +13,8 @@ local past = answered(replies, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
-for _, hash in ipairs({dead_messages, dead_ids, runs}) do redis.call('HLEN', hash) end
-for _, zset in ipairs({dead, done}) do redis.call('ZCARD', zset) end
-local logged, window, schema = switched(meta, done)
+for _, hash in ipairs({dead_messages, runs}) do redis.call('HLEN', hash) end
+local logged, window = switched(meta, done)
 local span = tonumber(string.match(window or '0', '^%d+'))
 local known, statuses, deaths, holds, attributed, unique = {}, {}, {}, {}, false, false
 
@@ -25,7 +24,8 @@ local function entries_of(id)
     local found = {tokens = {}, taken = {}, times = {}}
     for token in string.gmatch(redis.call('HGET', dead_ids, id) or '', '%d+') do
       found.tokens[#found.tokens + 1], found.taken[token] = token, true
-      found.times[tonumber(redis.call('ZSCORE', dead, id .. ':' .. token) or 0)] = true
+      local died = redis.call('ZSCORE', dead, id .. ':' .. token)
+      if died then found.times[tonumber(died)] = true end
     end
     known[id] = found
   end
@@ -34,10 +34,9 @@ end
 
 -- Returns whether an id was settled after a death that holds it until `ends`.
 local function is_settled_since(id, died, ends, text)
-  local score = window and redis.call('ZSCORE', done, id)
-  local held = score and held_until(tonumber(score), span) or 0
-  if held > now and held > ends then return true end
-  local kept = schema ~= '1' and redis.call('ZSCORE', completed, id)
+  local score = redis.call('ZSCORE', done, id)
+  if score and held_until(tonumber(score), span) > math.max(now, ends) then return true end
+  local kept = redis.call('ZSCORE', completed, id)
   return kept and kept - (string.match(text, 'retention=(%d+)') or 0) > died
 end
 

@@ -69,6 +69,11 @@ _KEPT = Kept("returned", 2, -500, -50, "T-7", "7", "", "retention=60000")
 _RETAINED = World(completed={"a": 59_950}, results={"a": _KEPT}, meta={"schema": 2})
 """`a` was done 50 ms ago, and its result is kept for a minute."""
 
+
+def _kept_until(end: int) -> World:
+    return _RETAINED.but(completed={"a": end})
+
+
 _BOTH = (
     "dead_imported 0; run r; ids c d; tokens T-100000 T-100000; attempts 2 2; dues -500 -500; "
     "reasons no such user\nno such user; errors oops\noops"
@@ -136,6 +141,42 @@ CASES = [
         ),
     ),
     Case(
+        "two that died by a clock that is ahead",
+        World(),
+        put(line(died=5000), line(died=6000)),
+        "11",
+        _imported(
+            World(
+                dead={"a:T-1000": 5000, "a:T-999": 6000},
+                dead_messages={
+                    "a:T-1000": Dead(2, 1, -500, 5000, "no such user", "oops", "ha", "A"),
+                    "a:T-999": Dead(2, 1, -500, 6000, "no such user", "oops", "ha", "A"),
+                },
+                dead_ids={"a": "T-1000 T-999"},
+            ),
+            2,
+        ),
+    ),
+    Case(
+        "one more, before the one that is there",
+        DEAD.but(meta={"dead_imported": 3}),
+        put(line(died=-200)),
+        "1",
+        World(
+            dead={"a:T-200000": -200} | DEAD.dead,
+            dead_messages=there(("a", -200)).dead_messages | DEAD.dead_messages,
+            dead_ids={"a": "T-200000 T-7"},
+            meta={"dead_imported": 4},
+        ),
+    ),
+    Case(
+        "an entry that somebody has deleted by hand",
+        World(dead_ids={"a": "T-7"}),
+        put(line()),
+        "1",
+        _imported(_AT_A.but(dead_ids={"a": "T-100000 T-7"})),
+    ),
+    Case(
         "any bytes, never delivered, with more attempts than retries",
         World(),
         put(
@@ -200,6 +241,39 @@ CASES = [
         "1",
         _imported(_AT_A + remembering(50)),
     ),
+    Case(
+        "settled since, and forgotten just now",
+        remembering(60, a=-60),
+        put(line()),
+        "1",
+        _imported(_AT_A + remembering(60)),
+    ),
+    Case(
+        "settled by this death, whose entry is gone",
+        remembering(1000, a=-100),
+        put(line()),
+        "1",
+        _imported(_AT_A + remembering(1000, a=-100)),
+    ),
+    Case(
+        "as many old ids as a settlement forgets",
+        remembering(50, p=-90, q=-80, r=-70),
+        put(line(died=-20)),
+        "1",
+        _imported(there(("a", -20)) + remembering(50, r=-70, a=-20)),
+    ),
+    Case(
+        "held, and another that is not",
+        World(),
+        put(line(attributes=b"unique_after=9000"), line("b")),
+        "11",
+        _imported(
+            there(("a", -100), attributes="unique_after=9000") + there(("b", -100)).but(done={"a": 8900.5}),
+            2,
+            schema=2,
+            unique=1,
+        ),
+    ),
     Case("held since", holding(a=5000.5), put(line()), "5", holding(a=5000.5)),
     Case(
         "held by the life that died",
@@ -207,6 +281,10 @@ CASES = [
         put(line(attributes=b"unique_for=5200")),
         "1",
         _imported(there(("a", -100), attributes="unique_for=5200") + holding(a=5100.5), schema=2),
+    ),
+    Case("completed since, without retention", _kept_until(-99), put(line()), "5", _kept_until(-99)),
+    Case(
+        "completed then, without retention", _kept_until(-100), put(line()), "1", _imported(_kept_until(-100) + _AT_A)
     ),
     Case("completed since", _RETAINED, put(line(attributes=b"retention=60000")), "5", _RETAINED),
     Case(
