@@ -163,6 +163,12 @@ def test_whoever_asks_for_the_result_learns_why_it_died(queue, other, move):
         other.result("a", timeout=5)
 
 
+def test_dead_occurrence_of_a_schedule_is_dead_in_its_history(other, move):
+    move(DEAD % (b"daily@2026-01-31T09:00:00Z", 1))
+    (one,) = other.schedules.history("daily").occurrences
+    assert (one.result, one.error, one.attempts) == ("dead", "boom", 0)
+
+
 def test_many_deaths_and_a_limited_rate(other, move):
     lines = b"".join(DEAD % (b"m%d" % n, n % 10) for n in range(450))
     assert move(lines).dead == 450
