@@ -71,6 +71,7 @@ TRANSITIONS = (
     Transition("reject", State.ACTIVE, State.DEAD, "rejected"),
     Transition("collect_garbage", State.GARBAGE, State.DEAD, "collected"),
     Transition("collect_garbage", State.DEAD, None, "trimmed"),
+    Transition("dead_import", None, State.DEAD, "imported dead"),
     Transition("redrive", State.DEAD, State.PENDING, "redriven"),
     Transition("dead_purge", State.DEAD, None, "purged"),
     *(Transition("cancel", state, None, "cancelled") for state in _WAITING),

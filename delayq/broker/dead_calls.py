@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from delayq.broker import replies
 from delayq.broker.replies import integers, statuses
-from delayq.broker.requests import ScriptCall, flat
+from delayq.broker.requests import ImportedDeath, ScriptCall, flat
 from delayq.broker.script_calls import ScriptCalls
 from delayq.broker.scripts import COLLECT_LIMIT, SLOT_TTL
 from delayq.options import Settings
@@ -57,3 +57,10 @@ class DeadCalls(ScriptCalls):
     def dead_purge(self, entries: Iterable[str]) -> ScriptCall[str]:
         """Delete entries of the dead letter; a status each: 1 deleted, 0 gone."""
         return self._call("dead_purge", [self._now, *entries], statuses)
+
+    def dead_import(self, messages: Iterable[ImportedDeath], *, run: str = "") -> ScriptCall[str]:
+        """Put messages that died elsewhere into the dead letter; a status each: 1 new, 0 exists, 5 settled since.
+
+        The statuses are added up in the run ledger under the name of a `run`.
+        """
+        return self._call("dead_import", [self._now, run, *flat(messages)], statuses)

@@ -86,6 +86,24 @@ class OutgoingTable(NamedTuple):
 Messages = Sequence[Outgoing] | OutgoingTable
 
 
+class ImportedDeath(NamedTuple):
+    """A message that died in another queue; times in milliseconds since 1970."""
+
+    id: str
+    died: int | str
+    """'' for now."""
+    due: int | str
+    """'' for when it died."""
+    retries: int
+    """With how many it was sent."""
+    attempts: int
+    reason: str
+    error: str
+    headers: bytes
+    attributes: bytes
+    payload: bytes
+
+
 class Release(NamedTuple):
     """A delivery that does not count, and how long (ms) the message waits: 0 to return it to the head of the queue."""
 

@@ -42,7 +42,7 @@ _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 class MessageLine(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A message as an export writes it; all but `id` and `payload` may be left out. Durations are in seconds.
 
-    An import takes no notice of `attempts`, `error`, `reason` and `died`, which a new message does not have.
+    An import takes `attempts`, `error`, `reason` and `died` of dead messages only: a new one does not have them.
     """
 
     id: str

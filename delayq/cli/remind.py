@@ -13,7 +13,7 @@ import click
 
 from delayq.broker.engine import Feature
 from delayq.cli import remind_text
-from delayq.cli.exit_codes import CommandError, Exit, NotFoundError
+from delayq.cli.exit_codes import CommandError, Exit
 from delayq.cli.options import (
     DURATION,
     LOCAL_TIME,
@@ -24,13 +24,15 @@ from delayq.cli.options import (
     json_option,
     options_as,
     retries_option,
+    reveal_option,
     yes_option,
 )
 from delayq.cli.output import print_json, print_note, print_result
 from delayq.cli.progress import Advance, progress_bars
 from delayq.cli.session import Session
+from delayq.cli.stored_calendars import all_calendars, existing_calendars, shown_reminders
 from delayq.cli.suggestions import SuggestingGroup
-from delayq.reminders import Calendar, CalendarInfo, Changes, Reading, account_of, calendars, read_calendar
+from delayq.reminders import Calendar, Changes, Reading, account_of, read_calendar
 from delayq.text import pluralize
 
 MAX_SHOWN = 50
@@ -222,7 +224,7 @@ def replan(session: Session, *, names: tuple[str, ...], queue: str, as_json: boo
 
     JSON, one line per calendar: {"queue", "calendar", "new", "moved", "changed", "cancelled", …} like import.
     """
-    infos = _existing_calendars(session, queue, names)
+    infos = existing_calendars(session, queue, names)
     with progress_bars() as add_bar:
         calendars = [Calendar(session.queue(queue), info.name) for info in infos]
         done = [calendar.replan(on_progress=add_bar("sending")) for calendar in calendars]
@@ -234,18 +236,22 @@ def replan(session: Session, *, names: tuple[str, ...], queue: str, as_json: boo
 @remind.command("list", short_help="List calendars, or the reminders of one.")
 @click.argument("calendar", required=False, metavar="[CALENDAR]")
 @queue_option
+@reveal_option
 @json_option
 @click.pass_obj
-def list_(session: Session, *, calendar: str | None, queue: str, as_json: bool) -> None:
+def list_(session: Session, *, calendar: str | None, queue: str, reveal: bool, as_json: bool) -> None:
     """List the calendars whose reminders are in a queue; with CALENDAR, list its reminders, the next first.
 
-    JSON: {"calendars": [{"calendar", "changed", "finished", "reminders", "next", "before", "quiet", "tz"}]}, or
-    {"reminders": [{"id", "due", "start", "offset", "summary", "location", "uid", "recurrence"}]}.
+    A calendar whose plan is encrypted is listed as such. What the queue redacts of payloads is hidden of reminders.
+
+    JSON: {"calendars": [{"calendar", "changed", "finished", "reminders", "next", "before", "quiet", "tz",
+    "encrypted": if so, others are null}]}, or {"reminders": [{"id", "due", "start", "offset", "summary", "location",
+    "uid", "recurrence"}]}.
     """
-    infos = _existing_calendars(session, queue, (calendar,) if calendar else ())
-    now = session.now
     if calendar:
-        reminders = [remind_text.reminder_json(one) for one in remind_text.upcoming(infos[0], now)]
+        (info,) = existing_calendars(session, queue, (calendar,))
+        hidden = [] if reveal else session.check_queue_exists(queue)
+        reminders = shown_reminders(remind_text.upcoming(info, session.now), hidden)
         if as_json:
             print_json({"reminders": reminders})
         elif reminders:
@@ -253,8 +259,10 @@ def list_(session: Session, *, calendar: str | None, queue: str, as_json: bool) 
         else:
             print_note(f"no upcoming reminders in {calendar}")
         return
+    infos = all_calendars(session, queue)
+    now = session.now
     if as_json:
-        print_json({"calendars": [remind_text.calendar_json(info, now) for info in infos]})
+        print_json({"calendars": [remind_text.calendar_json(name, info, now) for name, info in infos.items()]})
     elif not infos:
         print_note(f"no calendars in {queue}: add one with delayq remind import")
     else:
@@ -272,22 +280,13 @@ def forget(session: Session, *, names: tuple[str, ...], queue: str, yes: bool, a
 
     JSON, one line per calendar: {"queue", "calendar", "cancelled"}.
     """
-    infos = _existing_calendars(session, queue, names)
+    infos = existing_calendars(session, queue, names)
     total = sum(len(remind_text.upcoming(info, session.now)) for info in infos)
     confirm(f"Cancel {pluralize(total, 'reminder')} of {', '.join(names)}?", yes=yes)
     for info in infos:
         cancelled = len(Calendar(session.queue(queue), info.name).forget().cancelled)
         result = {"queue": queue, "calendar": info.name, "cancelled": cancelled}
         print_result(result, f"{info.name}: cancelled {pluralize(cancelled, 'reminder')}", as_json=as_json)
-
-
-def _existing_calendars(session: Session, queue: str, names: tuple[str, ...]) -> list[CalendarInfo]:
-    """Return the named calendars, or all of a queue; raise `NotFoundError` if one does not exist."""
-    infos = {info.name: info for info in calendars(session.existing_queue(queue))}
-    for name in names:
-        if name not in infos:
-            raise NotFoundError("calendar", name, [*infos])
-    return [infos[name] for name in names] if names else [*infos.values()]
 
 
 def _exit_code(done: list[tuple[Calendar, Reading, Changes]]) -> Exit:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -87,23 +88,29 @@ def print_reminders(rows: list[dict[str, Any]]) -> None:
     print_rich(table(titles, cells, fill=True))
 
 
-def print_calendars(infos: list[CalendarInfo], now: datetime) -> None:
-    """Print calendars as a table."""
+def print_calendars(infos: Mapping[str, CalendarInfo | None], now: datetime) -> None:
+    """Print calendars as a table; None is one that is encrypted."""
     rows: list[list[str | int]] = []
-    for info in infos:
+    for name, info in infos.items():
+        if info is None:
+            rows.append([name, "encrypted", *[""] * 5])
+            continue
         ahead = upcoming(info, now)
         changed = relative_time(info.changed, now) if info.finished else "interrupted: import again"
         following = relative_time(from_millis(ahead[0].due), now) if ahead else ""
-        rows.append([info.name, len(ahead), following, changed, ", ".join(info.before), info.quiet, info.tz])
+        rows.append([name, len(ahead), following, changed, ", ".join(info.before), info.quiet, info.tz])
     print_rich(table(["calendar", "reminders", "next", "changed", "before", "quiet", "tz"], rows))
 
 
-def calendar_json(info: CalendarInfo, now: datetime) -> dict[str, Any]:
-    """Return a calendar for JSON."""
+def calendar_json(name: str, info: CalendarInfo | None, now: datetime) -> dict[str, Any]:
+    """Return a calendar for JSON; None is one that is encrypted."""
+    if info is None:
+        unknown = ("changed", "reminders", "next", "finished", "before", "quiet", "tz")
+        return {"calendar": name, **dict.fromkeys(unknown), "encrypted": True}
     ahead = upcoming(info, now)
     following = {"reminders": len(ahead), "next": iso(from_millis(ahead[0].due)) if ahead else None}
-    facts = {name: getattr(info, name) for name in ("finished", "before", "quiet", "tz")}
-    return {"calendar": info.name, "changed": iso(info.changed), **following, **facts}
+    facts = {fact: getattr(info, fact) for fact in ("finished", "before", "quiet", "tz")}
+    return {"calendar": name, "changed": iso(info.changed), **following, **facts, "encrypted": False}
 
 
 def upcoming(info: CalendarInfo, now: datetime) -> list[Reminder]:

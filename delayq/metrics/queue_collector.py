@@ -34,6 +34,7 @@ TOTALS = {
     "throttled": "Messages that a limit held back when they were due",
     "purged": "Messages that a purge deleted",
     "trimmed": "Entries of the dead letter that were deleted since it was full, or they were too old",
+    "dead_imported": "Dead messages of another queue that an import put into the dead letter",
     "dead_purged": "Entries of the dead letter that a purge deleted",
     "repaired": "Messages that a repair corrected",
 }

@@ -290,9 +290,10 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
     ) -> QueueHistory:
         """Read what consumers have done in each hour or day of the last `days`, up to 90, with today.
 
-        Each adds what it has counted every 10 s: one that is killed loses at most its last 10 s. What is pulled with
-        `lease` is not counted. `buckets` is `"hour"` or `"day"`: by default hours up to two days, else days. Days are
-        those of the time zone `tz`, or with None of this machine; an hour belongs to the day in which it begins.
+        Each adds what it has counted every 10 s: one that is killed loses at most its last 10 s. What a relay has moved
+        counts as acked, without lateness; what is pulled with `lease` is not counted. `buckets` is `"hour"` or `"day"`:
+        by default hours up to two days, else days. Days are those of the time zone `tz`, or with None of this machine;
+        an hour belongs to the day in which it begins.
         Changes nothing. Raises `ConfigurationError` for other days or buckets.
         """
         from delayq.queue.history import read_history  # few programs ask

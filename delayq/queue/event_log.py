@@ -71,6 +71,8 @@ class EventKind(StrEnum):
     """A pause of the queue or of a name was ended by `resume`; the event names no message."""
     AUDIT = "audit"
     """Somebody has acted on the queue in the dashboard: `holder` is who, `reason` what, and what came of it."""
+    DEAD_IMPORTED = "dead_imported"
+    """An import has put it into the dead letter, as it was in another queue."""
     DEAD_PURGED = "dead_purged"
     """Its entry in the dead letter, the one with this token, was deleted."""
     DEAD_TRIMMED = "dead_trimmed"

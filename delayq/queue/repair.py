@@ -49,7 +49,7 @@ SEARCHED = 1_000_000
 """Entries of lists that one call may search."""
 TOTALS = (
     b"sent delivered throttled acked discarded missed nacked released expired dead trimmed redriven cancelled"
-    b" rescheduled purged dead_purged repaired"
+    b" rescheduled purged dead_imported dead_purged repaired"
 )
 FIELDS = {*(name.encode() for name in META_SETTINGS), *TOTALS.split(), LOST}
 """The fields that `meta` may have."""

@@ -39,6 +39,7 @@ _RESULTS = {
     EventKind.ACKED: OccurrenceResult.ACKED,
     EventKind.DISCARDED: OccurrenceResult.DISCARDED,
     EventKind.DEAD: OccurrenceResult.DEAD,
+    EventKind.DEAD_IMPORTED: OccurrenceResult.DEAD,
     EventKind.CANCELLED: OccurrenceResult.CANCELLED,
     EventKind.SENT: OccurrenceResult.WAITING,
     EventKind.REPLACED: OccurrenceResult.WAITING,

@@ -13,7 +13,7 @@ from delayq.reminders.calendar_operations import CalendarInfo, CalendarOperation
 from delayq.reminders.ics_reader import Progress
 from delayq.reminders.known_events import KnownEvents
 from delayq.reminders.plan_diff import Changes
-from delayq.reminders.plan_store import unpack
+from delayq.reminders.plan_store import is_encrypted_plan, unpack
 
 if TYPE_CHECKING:
     from delayq.broker.transport.executor import AsyncExecutor, Executor
@@ -93,7 +93,22 @@ class AsyncCalendar(CalendarOperations[AsyncDelayQueue[Any]]):
 
 def calendars(queue: DelayQueue[Any]) -> list[CalendarInfo]:
     """Return the stored plans of all calendars of a queue, by name."""
+    codec, stored = queue._codec, _stored_plans(queue)  # noqa: SLF001 - a queue has no public access to its codec
+    return [info for name, data in stored if (info := describe_calendar(name, unpack(name, data, codec)))]
+
+
+def stored_calendars(queue: DelayQueue[Any]) -> dict[str, CalendarInfo | None]:
+    """Return the stored plans of all calendars of a queue that is read without keys, None for what is encrypted."""
+    found: dict[str, CalendarInfo | None] = {}
+    for name, data in _stored_plans(queue):
+        if is_encrypted_plan(data):
+            found[name] = None
+        elif info := describe_calendar(name, unpack(name, data)):
+            found[name] = info
+    return found
+
+
+def _stored_plans(queue: DelayQueue[Any]) -> list[tuple[str, bytes]]:
     calls = queue._context.calls  # noqa: SLF001 - a queue has no public access to its calls
     plans = queue._perform(single(calls.plans()))  # noqa: SLF001
-    stored = sorted((name.decode(), data) for name, data in plans.items())
-    return [info for name, data in stored if (info := describe_calendar(name, unpack(name, data, queue._codec)))]  # noqa: SLF001
+    return sorted((name.decode(), data) for name, data in plans.items())

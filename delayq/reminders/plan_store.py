@@ -140,6 +140,16 @@ def is_sealed(data: bytes | None, codec: Any) -> bool:
     return not isinstance(codec, QueueCipher) or (data or b"").partition(b" ")[2].startswith(codec.head)
 
 
+def is_encrypted_plan(data: bytes) -> bool:
+    """Tell whether a stored plan is encrypted."""
+    return is_encrypted(data.partition(b" ")[2])
+
+
+def encrypted_plan(calendar: str) -> ConfigurationError:
+    """Return the error of a plan that cannot be read without a key."""
+    return ConfigurationError(f"the plan of calendar {calendar} is encrypted: use a program that has its keys")
+
+
 def unpack(calendar: str, data: bytes | None, codec: Any = None) -> StoredPlan:
     """Return a plan from its stored bytes: the revision, a blank, and the packed plan, which `codec` may decrypt."""
     if not data:
@@ -147,7 +157,7 @@ def unpack(calendar: str, data: bytes | None, codec: Any = None) -> StoredPlan:
     number, _, packed = data.partition(b" ")
     if is_encrypted(packed):
         if not isinstance(codec, QueueCipher):
-            raise ConfigurationError(f"the plan of calendar {calendar} is encrypted: use a program that has its keys")
+            raise encrypted_plan(calendar)
         try:
             packed = codec.for_plans().unseal(packed)
         except UndecodableError as error:

@@ -23,6 +23,7 @@ from delayq.streams.queue import StreamBase, StreamQueue
 from delayq.times import monotonic
 from delayq.worker.beats import Beats
 from delayq.worker.schedule_firing import ScheduleFirer
+from delayq.worker.tally import Tally
 
 log = logging.getLogger("delayq.relay")
 
@@ -46,6 +47,7 @@ class _Relay(Generic[Q, S]):
         self.stream = check_stream(name)
         """The stream's key."""
         self._beats = Beats(self._context, self._executor.consumer_id, concurrency=1)
+        self._beats.tally = self._tally = Tally()
         self._schedule_firer = ScheduleFirer(self._context.calls, self._context.settings, MAX_WAIT)
         self.stopped = False
         """Whether `stop` was called."""
@@ -78,10 +80,11 @@ class _Relay(Generic[Q, S]):
                 yield from self._read_each([] if burst else self._beats.plan(monotonic(), ()))
                 now_moved, late, ahead = yield from self._move_batch(late=late)
                 moved, last_error = moved + now_moved, ""
+                self._tally.move(now_moved)
                 if ahead is None:
                     continue
                 if burst:
-                    return moved
+                    break
                 yield from self._rest(ahead)
             except DelayqError as error:
                 if burst:

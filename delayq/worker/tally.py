@@ -69,6 +69,11 @@ class Tally:
         """Count what Redis has settled."""
         self.outcomes[COUNTED_AS[disposition]] += number
 
+    def move(self, number: int) -> None:
+        """Count messages that a relay has moved: delivered and done at once, without a callback."""
+        self.delivered += number
+        self.outcomes["acked"] += number
+
     def take(self) -> HourCounts | None:
         """Return what was counted, and begin anew; None for nothing."""
         busy = round(self.busy * 1_000_000)

@@ -206,10 +206,10 @@ def test_states_are_selected(everywhere, export, state):
     assert [line["id"] for line in export(states=[state])] == wanted
 
 
-def test_living_messages_wait_and_dead_ones_are_left_out(everywhere, other, export, to_other, tmp_path):
+def test_living_messages_wait_and_dead_ones_may_be_left_out(everywhere, other, export, to_other, tmp_path):
     export(file=tmp_path / "q.jsonl")
-    done = to_other(tmp_path / "q.jsonl")
-    assert (done.new, done.dead) == (6, 1)
+    done = to_other(tmp_path / "q.jsonl", dead="skip")
+    assert (done.new, done.dead, done.left_out) == (6, 0, 1)
     assert other.counts().pending == 6
     assert [other.get(id).retries_left for id in ("active", "backoff", "retry")] == [2, 1, 1]
     assert other.get("throttled").name == "mail"
@@ -231,7 +231,10 @@ def test_message_about_to_die_is_dead(queue, other, export, to_other):
     assert (line["state"], line["retries"], line["attempts"]) == ("garbage", 1, 2)
     export(file=export.folder / "q.jsonl")
     assert to_other(export.folder / "q.jsonl").dead == 1
-    assert to_other(export.folder / "q.jsonl", dead="send").new == 1
+    dead = other.get("a")
+    assert (dead.state, dead.reason, dead.error, dead.attempts) == ("dead", "retries spent", "busy", 2)
+    assert to_other(export.folder / "q.jsonl").exists == 1
+    assert other.dead.redrive("a").redriven == 1
     assert other.get("a").retries_left == 1
 
 
@@ -518,7 +521,7 @@ def test_files_that_cannot_be_used_are_refused(queue, redis_url, tmp_path, to_ot
         (lambda: to_other(tmp_path / "gone.jsonl"), "there is no file"),
         (lambda: to_other(tmp_path / "bad.parquet"), "cannot read"),
         (lambda: to_other(tmp_path), "there is no file"),
-        (lambda: to_other(tmp_path / "bad.parquet", dead="bury"), "dead must be 'skip' or 'send', not 'bury'"),
+        (lambda: to_other(tmp_path / "bad.parquet", dead="bury"), "dead must be 'keep', 'send' or 'skip', not 'bury'"),
         (lambda: export_messages("q", tmp_path, url=redis_url), "is a folder"),
         (lambda: export_messages("q", tmp_path / "no" / "q.jsonl", url=redis_url), "cannot write"),
         (lambda: export_messages("nowhere", tmp_path / "q.jsonl", url=redis_url), "there is no queue 'nowhere'"),

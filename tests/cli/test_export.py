@@ -35,25 +35,31 @@ def test_a_queue_goes_through_a_file(cli, sent, other, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["q.jsonl"]
     ended = cli("import", "other", "q.jsonl", "--run", "a")
     assert (ended.code, ended.out) == (0, "")
-    assert ended.err == "run a: 10 new, 1 dead left out (--dead send sends them again)\n"
+    assert ended.err == "run a: 11 new, 1 of them dead\n"
     assert (other.get("m3").payload, other.get("m3").due, other.get("m3").name) == (
         {"n": 3},
         LATER + timedelta(hours=3),
         "mail",
     )
-    assert cli("import", "other", "q.jsonl", "--dead", "send", "--run", "b").err == "run b: 1 new, 10 already there\n"
+    dead = other.get("dead")
+    assert (dead.state, dead.payload, dead.reason) == ("dead", {"to": "ada"}, "no such user")
+    assert cli("import", "other", "q.jsonl", "--run", "b").err == "run b: 0 new, 11 already there\n"
+    ended = cli("import", "third", "q.jsonl", "--dead", "skip", "--run", "c")
+    assert ended.err == "run c: 10 new, 1 dead left out\n"
+    assert cli("import", "third", "q.jsonl", "--dead", "send", "--run", "d").err == "run d: 1 new, 10 already there\n"
 
 
 def test_json_has_the_counts(cli, sent):
     done = cli("export", "reminders", "q.jsonl", "--state", "pending", "--json").json
     assert done == {"queue": "reminders", "file": "q.jsonl", "exported": 10, "states": {"pending": 10}}
     done = cli("import", "other", "q.jsonl", "--json").json
-    assert {name: done[name] for name in ("state", "new", "exists", "refused", "dead")} == {
+    assert {name: done[name] for name in ("state", "new", "exists", "refused", "dead", "left_out")} == {
         "state": "committed",
         "new": 10,
         "exists": 0,
         "refused": 0,
         "dead": 0,
+        "left_out": 0,
     }
 
 
@@ -77,7 +83,7 @@ def test_parquet_has_the_fields_as_columns(cli, sent):
     row = table.to_pylist()[0]
     assert (row["id"], row["payload"], row["due"], row["name"]) == ("m0", b'{"n":0}', LATER, "mail")
     ended = cli("import", "other", "q.parquet", "--run", "a")
-    assert ended.err == "run a: 10 new, 1 dead left out (--dead send sends them again)\n"
+    assert ended.err == "run a: 11 new, 1 of them dead\n"
 
 
 def test_lines_have_nothing_that_a_terminal_would_interpret(cli, queue, other):

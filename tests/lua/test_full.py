@@ -14,6 +14,8 @@ from tests.lua.tables import TABLES
 from tests.support.scripts import Case, deliver, observe, observe_replies, plant
 
 pytestmark = pytest.mark.faults
+ADDING = {"send", "send_one", "debounce", "dead_import"}
+"""Scripts that a full Redis refuses whatever they are given."""
 
 
 @contextmanager
@@ -35,10 +37,10 @@ def adds(case: Case) -> bool:
     name, before, after = case.call.script.name, case.before, case.after
     if name == "schedule_put":
         return before.schedule_specs != after.schedule_specs
-    return name in {"send", "send_one", "debounce"} or (name == "fire" and before.messages != after.messages)
+    return name in ADDING or (name == "fire" and before.messages != after.messages)
 
 
-@pytest.mark.parametrize("script", ["send", "send_one", "debounce", "fire", "schedule_put"])
+@pytest.mark.parametrize("script", [*sorted(ADDING), "fire", "schedule_put"])
 def test_calls_that_store_something_new_are_refused_completely(executor, script):
     executor.client.script_load(TABLES[script][0].call.script.text)
     for case in filter(adds, TABLES[script]):
@@ -50,7 +52,7 @@ def test_calls_that_store_something_new_are_refused_completely(executor, script)
         assert not observe_replies(executor)
 
 
-@pytest.mark.parametrize("script", sorted(TABLES.keys() - {"send", "send_one", "debounce"}))
+@pytest.mark.parametrize("script", sorted(TABLES.keys() - ADDING))
 def test_all_other_calls_are_executed(executor, script):
     for case in (case for case in TABLES[script] if not adds(case)):
         executor.client.flushdb()

@@ -9,7 +9,16 @@ import pytest
 
 from delayq.broker.ids import new_id
 from delayq.broker.replies import ClaimedMessage, ClaimReply, CollectReply, ExpireReply, PromoteReply
-from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Release, ScheduleFire, SchedulePut
+from delayq.broker.requests import (
+    Failure,
+    ImportedDeath,
+    Outgoing,
+    Receipt,
+    Rejection,
+    Release,
+    ScheduleFire,
+    SchedulePut,
+)
 from delayq.broker.results import Completed
 from delayq.broker.scripts import MAX_IDS
 from tests.lua.tables import MUTATING
@@ -103,6 +112,12 @@ OCCURRENCES = " ".join(f"{id} {NOW - 5}" for id in IDS)
 SCHEDULED = World(schedules=each(50), schedule_specs=each("{}"), schedule_states=each("T+0 0 - 0"))
 SENT = {"meta": {"sent": MAX_IDS}, "wake": 1}
 BURIED = {"meta": {"dead": MAX_IDS}}
+IMPORTED = World(
+    dead={f"{id}:T-5000": -5 for id in IDS},
+    dead_messages={f"{id}:T-5000": Dead(1, 2, -5, -5, "no", "e", "h", "m") for id in IDS},
+    dead_ids=each("T-5000"),
+    meta={"dead_imported": MAX_IDS},
+)
 
 CASES = [
     Case("new", World(), calls.send(OUT, replace=False, max_length=MAX_IDS), statuses(1), NEW.but(**SENT)),
@@ -239,6 +254,13 @@ CASES = [
         World(meta={"dead_purged": MAX_IDS}),
     ),
     Case(
+        "imported dead",
+        World(),
+        calls.dead_import(ImportedDeath(id, NOW - 5, NOW - 5, 2, 1, "no", "e", b"h", b"", b"m") for id in IDS),
+        statuses(1),
+        IMPORTED,
+    ),
+    Case(
         "mended",
         PENDING.but(pending={}),
         calls.repair([id.encode() for id in IDS], fix=True, search=True, retries=3),
@@ -344,6 +366,7 @@ LOGGED = {
     "rejected": "dead",
     "killed": "dead",
     "purged dead": "dead_purged",
+    "imported dead": "dead_imported",
     "mended": "rescheduled",
     "in step": "",
     "rekeyed": "",
@@ -351,6 +374,7 @@ LOGGED = {
 }
 """Events that the log has for a case, where they differ from its name."""
 REMEMBERED = {"leased", "completed", "rejected", "cancelled", "killed", "collected", "named", "trimmed at once"}
+REMEMBERED |= {"imported dead"}
 
 
 @on_each
@@ -361,7 +385,8 @@ def test_call_logs_and_remembers_a_thousand_ids(executor, case: Case):
     assert deliver(executor, case.call) == case.reply
     after = observe(executor)
     assert after.but(events=[], done={}) == case.after + switched_on
-    assert after.done == (each(0) if case.name in REMEMBERED else {})
+    settled = -5 if case.name == "imported dead" else 0
+    assert after.done == (each(settled) if case.name in REMEMBERED else {})
     kinds = LOGGED.get(case.name, case.name).split()
     entries = [text.split("; ") for text in after.events]
     assert [head for head, *_ in entries] == [f"{kind} 0" for kind in kinds]

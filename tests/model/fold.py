@@ -130,6 +130,12 @@ class Fold:
         assert event.id is None
         self.lives.clear()
 
+    def _import_dead(self, event: MessageEvent) -> None:
+        assert event.id not in self.lives
+        # The log does not say when it died.
+        death = Death(0, _ms(event.due), event.attempt, event.reason or "", event.error or "")
+        self.dead[f"{event.id}:{event.token}"] = death
+
     def _purge_dead(self, event: MessageEvent) -> None:
         del self.dead[f"{event.id}:{event.token}"]
 
@@ -176,6 +182,7 @@ _TAKES: dict[str, Callable[[Fold, MessageEvent], None]] = {
     "paused": Fold._pause,
     "resumed": Fold._resume,
     "audit": Fold._note,
+    "dead_imported": Fold._import_dead,
     "dead_purged": Fold._purge_dead,
     "dead_trimmed": Fold._purge_dead,
 }

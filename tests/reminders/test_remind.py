@@ -9,11 +9,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from delayq import State
+from delayq import DelayQueue, Encrypted, State
 from delayq.cli.progress import progress_bars
+from delayq.reminders import Calendar, read_calendar
 from tests.cli.conftest import cli, empty_folder, queue, start  # noqa: F401 - fixtures
 from tests.reminders.conftest import FILES, ics
 
+LATE = datetime(2060, 1, 1, tzinfo=UTC)
 HOUR = ("--before", "1h", "--until", "50y")
 TEAM = ics("UID:a\nDTSTART:20500115T090000Z\nSUMMARY:Kick-off\nLOCATION:Zürich", "UID:b\nDTSTART:20500116T090000Z")
 
@@ -180,6 +182,51 @@ def test_lists_calendars_and_their_reminders(cli, team):  # noqa: F811
     assert [(one["calendar"], one["reminders"], one["finished"]) for one in listed] == [("team", 2, True)]
     (first, _) = cli("remind", "list", "team", "--json").json["reminders"]
     assert (first["id"], first["due"]) == ("team/a//1h", "2050-01-15T08:00:00.000Z")
+
+
+@pytest.mark.usefixtures("team")
+def test_lists_the_others_beside_an_encrypted_calendar(cli, redis_url):  # noqa: F811
+    cli("remind", "import", "team.ics", *HOUR)
+    with DelayQueue("reminders", url=redis_url, codec=Encrypted({"k": bytes(16)}, allow_plain=True)) as sealed:
+        Calendar(sealed, "medical", "1h").update(read_calendar([("x.ics", TEAM)], now=datetime.now(UTC), until=LATE))
+    _, *rows = cli("remind", "list").out.splitlines()
+    assert [row.split()[:2] for row in rows] == [["medical", "encrypted"], ["team", "2"]]
+    first, second = cli("remind", "list", "--json").json["calendars"]
+    assert (first["calendar"], first["encrypted"], first["reminders"], first.keys()) == (
+        *("medical", True, None),
+        second.keys(),
+    )
+    assert (second["calendar"], second["encrypted"], second["reminders"]) == ("team", False, 2)
+    assert "Kick-off" in cli("remind", "list", "team").out
+    assert cli("remind", "replan", "team").code == 0
+    for words in (["list", "medical"], ["replan"], ["forget", "medical", "--yes"]):
+        assert cli("remind", *words).line == (
+            "the plan of calendar medical is encrypted: use a program that has its keys"
+        )
+    assert cli("remind", "forget", "team", "--yes").out == "team: cancelled 2 reminders\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "hidden"),
+    [
+        ("summary", {"summary"}),
+        ("*", {"summary", "location", "uid", "recurrence", "start", "offset"}),
+        ("**", {"summary", "location", "uid", "recurrence", "start", "offset"}),
+        ("**.location", {"location"}),
+        ("card.number", set()),
+    ],
+)
+@pytest.mark.usefixtures("team")
+def test_list_hides_what_the_queue_redacts(cli, redis_url, path, hidden):  # noqa: F811
+    with DelayQueue("reminders", url=redis_url, redact=[path]) as hiding:
+        hiding.open()
+    cli("remind", "import", "team.ics", *HOUR)
+    (first, _) = cli("remind", "list", "team", "--json").json["reminders"]
+    assert {name for name, value in first.items() if value == "[redacted]"} == hidden
+    assert ("Kick-off" in cli("remind", "list", "team").out) == ("summary" not in hidden)
+    (first, _) = cli("remind", "list", "team", "--json", "--reveal").json["reminders"]
+    assert (first["summary"], first["location"]) == ("Kick-off", "Zürich")
+    assert "Kick-off" in cli("remind", "list", "team", "--reveal").out
 
 
 def test_list_without_calendars(cli, queue):  # noqa: F811

@@ -418,8 +418,10 @@ def test_inspector_exports_and_producer_imports(guarded):
     lines = io.BytesIO()
     found = export_messages("reminders", lines, url=url_of(guarded, Role.INSPECTOR))
     assert found == {"pending": 1, "ready": 1, "active": 1, "backoff": 1, "dead": 1}
-    done = import_messages(io.BytesIO(lines.getvalue()), "copy", url=url_of(guarded, Role.PRODUCER))
-    assert (done.new, done.dead) == (4, 1)
+    with pytest.raises(ServerError, match="dead messages need the role admin"):
+        import_messages(io.BytesIO(lines.getvalue()), "copy", url=url_of(guarded, Role.PRODUCER))
+    done = import_messages(io.BytesIO(lines.getvalue()), "other", url=url_of(guarded, Role.PRODUCER), dead="skip")
+    assert (done.new, done.left_out) == (4, 1)
     with pytest.raises(ServerError):
         export_messages("reminders", io.BytesIO(), url=url_of(guarded, Role.PRODUCER))
     for role in (Role.CONSUMER, Role.INSPECTOR):

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from delayq.queue.bulk_runs import RunInfo
-from delayq.spark.datasource.schemas import EVENTS, KILLED, PLAN, SNAPSHOT
+from delayq.spark.datasource.schemas import EVENTS, IMPORTED, KILLED, PLAN, SNAPSHOT
 from delayq.spark.pipelines.audit import audit
 from delayq.spark.pipelines.audit_result import Audit
 from delayq.spark.pipelines.message_lives import SETTLED, SPENT
@@ -54,16 +54,17 @@ def event_of(name: str, life: dict[str, int], retries: int) -> dict:
     life["token"] += kind == "delivered"
     life["retries_left"] -= name in ("nacked", "expired")
     columns = {
-        "due": starts or kind in ("rescheduled", "promoted", "delivered", "dead"),
-        "token": kind in (*SETTLED, "delivered", "missed", "nacked", "expired", "released", "retried", "dead"),
-        "attempt": kind in ("delivered", "dead"),
+        "due": starts or kind in ("rescheduled", "promoted", "delivered", "dead", IMPORTED),
+        "token": kind
+        in (*SETTLED, "delivered", "missed", "nacked", "expired", "released", "retried", "dead", IMPORTED),
+        "attempt": kind in ("delivered", "dead", IMPORTED),
         "retries_left": starts or name in ("early", "delivered", "nacked", "expired"),
     }
     values = life | {"due": DUE}
     event = {"kind": kind} | {column: values[column] for column, has_it in columns.items() if has_it}
-    if kind == "dead":
+    if kind in ("dead", IMPORTED):
         event["reason"] = {"rejected": "no", "killed": KILLED}.get(name, SPENT)
-    return event | ({"run": "r1"} if kind == "sent" else {})
+    return event | ({"run": "r1"} if kind in ("sent", IMPORTED) else {})
 
 
 def reminders(*ids: str, action: str = "new", due: datetime = DUE):
@@ -104,8 +105,13 @@ def test_every_planned_reminder_is_accounted_for(run_audit):
         "failed": "sent promoted delivered nacked retried killed",
         "redriven": "sent promoted delivered nacked killed redriven killed",
     }
+    imported = {
+        "elsewhere": "dead_imported",
+        "both": "sent promoted delivered rejected dead_purged dead_imported",
+        "twice": "dead_imported redriven promoted delivered rejected dead_purged",
+    }
     result = run_audit(
-        reminders("acked", "discarded", "waiting", "dead", "withdrawn", "retried", *killed),
+        reminders("acked", "discarded", "waiting", "dead", "withdrawn", "retried", *killed, *imported),
         log_of(
             ("acked", "sent promoted delivered acked"),
             ("discarded", "sent promoted delivered missed discarded"),
@@ -114,11 +120,12 @@ def test_every_planned_reminder_is_accounted_for(run_audit):
             ("withdrawn", "sent cancelled"),
             ("retried", "sent promoted delivered nacked retried delivered expired retried delivered acked"),
             *killed.items(),
+            *imported.items(),
         ),
-        places(waiting="pending", dead="dead", **dict.fromkeys(killed, "dead")),
-        [run(10)],
+        places(waiting="pending", dead="dead", **dict.fromkeys((*killed, "elsewhere", "both"), "dead")),
+        [run(11 + 3)],
     )
-    assert result.statuses == {"scheduled": 1, "delivered": 3, "dead": 5, "cancelled": 1, "missing": 0}
+    assert result.statuses == {"scheduled": 1, "delivered": 3, "dead": 8, "cancelled": 1, "missing": 0}
     assert result.findings == {}
     assert result.adds_up
 

@@ -97,7 +97,7 @@ def test_a_moved_message_leaves_no_keys(queue, redis_client):
     queue.send_many(range(700))
     assert burst(queue) == 700
     left = {key.decode().rpartition(":")[2] for key in redis_client.keys("delayq:{reminders}:*")}
-    assert left <= {"meta", "replies", "events", "wake"}
+    assert left <= {"meta", "replies", "events", "wake", "history"}
     assert redis_client.xlen("tasks") == 700
 
 
@@ -117,6 +117,21 @@ def test_the_queue_counts_a_moved_message_as_delivered_and_acknowledged(queue):
     assert tokens[0] < tokens[1]
     totals = queue.stats().totals
     assert (totals["sent"], totals["delivered"], totals["acked"]) == (2, 2, 2)
+
+
+def test_what_a_relay_has_moved_is_in_the_history(queue):
+    queue.send_many(range(300))
+    assert burst(queue) == 300
+    moving = Relay(queue, "tasks")
+    thread = threading.Thread(target=moving.run)
+    thread.start()
+    queue.send_delay_msg("later", id="m")
+    wait_until(lambda: not queue.counts().living)
+    moving.stop()
+    thread.join()
+    total = queue.history().total
+    assert (total.delivered, total.acked, total.callbacks, total.lateness.total) == (301, 301, 0, 0)
+    assert queue.workers() == []
 
 
 def test_an_id_that_was_relayed_is_refused_within_the_dedupe_window(redis_url):
@@ -296,6 +311,7 @@ def test_a_relay_is_listed_among_the_workers_of_its_queue(queue, caplog):
     assert queue.workers() == []
     Relay(queue, "tasks").run(burst=True)
     assert queue.workers() == []
+    assert queue.history().total.delivered == 0
     assert not [record for record in caplog.records if record.name == "delayq.relay"]
 
 

@@ -36,6 +36,8 @@ LIFE_STARTS = ("sent", "replaced", "redriven")
 """The kinds of events that begin a new life of an id."""
 OF_ENTRIES = ("dead_purged", "dead_trimmed")
 """The kinds of events of the dead letter alone: a living message with the id stays as it is."""
+IMPORTED = "dead_imported"
+"""The kind of event of a message that an import has put into the dead letter: it had its life in another queue."""
 KILLED = "killed"
 """The reason of a message that was moved to the dead letter by hand while it waited."""
 MISSED = "missed"

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from delayq.queue.bulk_runs import RunInfo
 from delayq.spark.datasource.log_gaps import missing, told
+from delayq.spark.datasource.schemas import IMPORTED
 from delayq.spark.pipelines.audit_result import NOT_LOADED, STATUSES, Audit, Finding, RunAudit
 from delayq.spark.pipelines.log_order import check_order
 from delayq.spark.pipelines.message_lives import histories
@@ -218,7 +219,7 @@ def _log(events: DataFrame, at: datetime, limit: int, *, is_cut: bool) -> list[F
 
 def _logged(events: DataFrame) -> dict[str, int]:
     """Return how many messages each run stored, by the log."""
-    sends = events.where(F.col("kind").isin("sent", "replaced") & F.col("run").isNotNull())
+    sends = events.where(F.col("kind").isin("sent", "replaced", IMPORTED) & F.col("run").isNotNull())
     return {row.run: row["count"] for row in sends.groupBy("run").count().collect()}
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from delayq.spark.datasource.schemas import KILLED, LIFE_STARTS, MISSED, OF_ENTRIES
+from delayq.spark.datasource.schemas import IMPORTED, KILLED, LIFE_STARTS, MISSED, OF_ENTRIES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -26,7 +26,7 @@ STEP = f"""CASE WHEN kind IN ('nacked', 'expired') AND retries_left IS NULL THEN
 without a spent retry."""
 
 SETTLED = ("acked", "discarded")
-DEATHS = ("dead", "rejected", KILLED)
+DEATHS = ("dead", "rejected", KILLED, IMPORTED)
 _ENDS = (*SETTLED, "cancelled", *DEATHS)
 _WAITING = ("promoted", "nacked", "released", "retried", "rescheduled", *LIFE_STARTS)
 """After these a message waits, so it can be replaced, cancelled or rescheduled."""
@@ -43,6 +43,7 @@ _BEFORE = {
     **dict.fromkeys(("nacked", "expired", "released", "spent", "rejected"), ("delivered",)),
     "retried": ("nacked", "expired", "released"),
     "dead": ("spent",),
+    IMPORTED: (*_ENDS, "purged"),
     KILLED: (*_WAITING, "delivered"),  # a callback may reject with this reason, too
 }
 """Each event, and those that may come directly before it."""
@@ -56,8 +57,16 @@ _WRONG = (
         "before.log_offset = log_offset AND before.entry_index = entry_index",
         f"concat('its event ', kind, {_PLACE}, ' is there twice')",
     ),
-    ("event lost", "before IS NULL AND step != 'sent' AND NOT is_cut", "'its send is not in the log'"),
-    ("sent again", "step = 'sent' AND before.step != 'purged'", "concat('was sent again after it was ', before.step)"),
+    (
+        "event lost",
+        f"before IS NULL AND step NOT IN {('sent', IMPORTED)} AND NOT is_cut",
+        "'its send is not in the log'",
+    ),
+    (
+        "sent again",
+        f"step = 'sent' AND before.step NOT IN {('purged', IMPORTED)}",
+        "concat('was sent again after it was ', before.step)",
+    ),
     (
         "duplicate",
         f"step = 'delivered' AND before.step IN {_ENDS} OR step IN {SETTLED} AND before.step IN {SETTLED}",
@@ -138,7 +147,7 @@ def histories(events: DataFrame, purges: Sequence[int], *, is_cut: bool = False)
         between = (
             f"exists(array({','.join(f'{one}L' for one in purges)}), p -> p > before.log_offset AND p < log_offset)"
         )
-        after_purge = f"step IN {('sent', 'redriven')} AND before IS NOT NULL AND {between}"
+        after_purge = f"step IN {('sent', 'redriven', IMPORTED)} AND before IS NOT NULL AND {between}"
         purged = "named_struct('step', 'purged', 'log_offset', before.log_offset, 'entry_index', before.entry_index)"
         seen = seen.withColumn("before", F.expr(f"CASE WHEN {after_purge} THEN {purged} ELSE before END"))
     cases = "".join(
@@ -152,15 +161,15 @@ def histories(events: DataFrame, purges: Sequence[int], *, is_cut: bool = False)
         f"max(log_offset) FILTER (WHERE {entry}) AS last_offset",
         f"max_by(due, {order}) FILTER (WHERE kind IN ('sent', 'replaced')) AS sent_due",
         f"max_by(due, {order}) FILTER (WHERE {starts} OR kind = 'rescheduled') AS life_due",
-        f"max_by(run, {order}) FILTER (WHERE kind IN ('sent', 'replaced')) AS run",
+        f"max_by(run, {order}) FILTER (WHERE kind IN {('sent', 'replaced', IMPORTED)}) AS run",
         f"max_by(retries_left, {order}) FILTER (WHERE retries_left IS NOT NULL) AS left",
         "min(event_at) FILTER (WHERE kind = 'delivered') AS delivered_at",
         "count_if(kind = 'delivered') AS deliveries",
         "count_if(kind = 'rescheduled') AS rescheduled",
         "count_if(kind = 'delivered' AND event_at < greatest(due, life_due)) AS early",
-        "count_if(kind = 'dead') AS deaths",
+        f"count_if(kind IN {('dead', IMPORTED)}) AS deaths",
         f"count_if(kind IN {('redriven', *OF_ENTRIES)}) AS taken",
-        f"max(event_at) FILTER (WHERE kind IN {('dead', 'redriven', *OF_ENTRIES)}) AS dead_at",
+        f"max(event_at) FILTER (WHERE kind IN {('dead', IMPORTED, 'redriven', *OF_ENTRIES)}) AS dead_at",
         f"min_by(wrong, {order}) FILTER (WHERE wrong IS NOT NULL) AS wrong",
     )
     last_purge = max(purges, default=-1)
