@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import BinaryIO, Literal, NamedTuple
+from typing import Any, BinaryIO, Literal, NoReturn
 
+from delayq.broker.batches import BATCH
 from delayq.broker.context import QueueContext
-from delayq.broker.requests import Outgoing, OutgoingTable
+from delayq.broker.requests import OutgoingTable
 from delayq.bulk.connection import context_of, target_of
 from delayq.bulk.load_run import begin_load, digest_of, file_uri, window_of
 from delayq.bulk.loaded import Loaded
 from delayq.bulk.local_files import is_file
-from delayq.bulk.message_files import FileEntry, MessageFile
+from delayq.bulk.message_files import FileBatch, MessageFile
 from delayq.bulk.message_lines import ENDED, outgoing_of
-from delayq.bulk.read_ahead import read_ahead
 from delayq.bulk.send_options import MAX_PAYLOAD, send_options
 from delayq.bulk.table_sender import Refusal, TableSender
 from delayq.checks import check_bool
 from delayq.errors import ConfigurationError, DelayqError, short_repr
 from delayq.queue.bulk_runs import check_run
+from delayq.states import State
 from delayq.times import Duration
 
 Dead = Literal["skip", "send"]
@@ -95,62 +97,75 @@ def import_messages(
     begun = begin_load(target, None, None, run=run, source=source, has_due=True, dedupe_window=window)
     begun = replace(begun, verb="import")
     sender = TableSender(target, options, begun.name)
-    left_out, first = 0, ""
+    lines = _LineReader(reader.name, context_of(target), dead, lambda refusals: sender.refuse(refusals, str))
     with begun.telling_what_is_stored():
-        parts = _parts(reader, context_of(target), dead)
-        # A thread that waits for a stream could not be interrupted.
-        for part in read_ahead(parts) if is_rereadable else parts:
-            left_out += part.left_out
-            if part.refusals:
-                first = first or str(part.refusals[0].error)
-                sender.refuse(part.refusals, str)
-            if part.messages:
-                sender.send_table(OutgoingTable(*zip(*part.messages, strict=True)))
+        for batch in reader.batches():
+            sender.send_tables(lines.messages(batch, batch_size))
             if report is not None:
-                report(part.done, reader.total)
+                report(reader.done, reader.total)
         begun.commit(sender.refusals, sender.refused)
-    return Imported(**asdict(begun.result(past=0, later=0, cancelled={})), dead=left_out, first_refusal=first)
+    result = asdict(begun.result(past=0, later=0, cancelled={}))
+    first = sender.refusals[0][1] if sender.refusals else ""
+    return Imported(**result, dead=lines.left_out, first_refusal=first)
 
 
 def _check(reader: MessageFile, context: QueueContext, dead: Dead) -> None:
     """Raise the error of the first invalid line of a file."""
-    for part in _parts(reader, context, dead):
-        if part.refusals:
-            raise type(part.refusals[0].error)(f"{part.refusals[0].error}; nothing was sent")
-
-
-class _ReadLines(NamedTuple):
-    """A batch of lines that has been read and checked."""
-
-    messages: list[Outgoing]
-    refusals: list[Refusal]
-    """The invalid lines."""
-    left_out: int
-    """How many dead messages are not to be sent."""
-    done: int
-    """How much of the file has been read: bytes of lines, or rows of Parquet."""
-
-
-def _parts(reader: MessageFile, context: QueueContext, dead: Dead) -> Iterator[_ReadLines]:
-    """Yield what each batch of a file has."""
+    lines = _LineReader(reader.name, context, dead, _raise_first)
     for batch in reader.batches():
-        yield _part(batch, reader, context, dead)
+        for _ in lines.messages(batch, BATCH):
+            pass
 
 
-def _part(batch: list[FileEntry], reader: MessageFile, context: QueueContext, dead: Dead) -> _ReadLines:
-    messages: list[Outgoing] = []
-    refusals: list[Refusal] = []
-    left_out = 0
-    for index, entry in enumerate(batch):
+def _raise_first(refusals: list[Refusal]) -> NoReturn:
+    error = refusals[0].error
+    raise type(error)(f"{error}; nothing was sent")
+
+
+class _LineReader:
+    """Makes messages of the lines of a file."""
+
+    def __init__(self, file: str, context: QueueContext, dead: Dead, refuse: Callable[[list[Refusal]], None]) -> None:
+        """Errors call the file `file`; `refuse` gets the invalid lines."""
+        self._file = file
+        self._context = context
+        self._skipped: Collection[State] = ENDED if dead == "skip" else ()
+        self._refuse = refuse
+        self.left_out = 0
+        """How many dead messages are not to be sent."""
+
+    def messages(self, batch: FileBatch, size: int) -> Iterator[OutgoingTable]:
+        """Yield the messages of a batch, those of at most `size` lines at a time."""
+        for part in batch.split(size):
+            try:
+                messages, left_out = self._read(part)
+            except DelayqError:  # of at least one of the lines
+                messages, left_out = self._read(self._without_invalid(part))
+            self.left_out += left_out
+            yield messages
+
+    def _read(self, part: FileBatch) -> tuple[OutgoingTable, int]:
+        """Return the messages to send, and how many are left out; raise the error of an invalid line."""
+        lines = part.decode()
+        wanted = [line for line in lines if line.state not in self._skipped]
+        return outgoing_of(wanted, self._context), len(lines) - len(wanted)
+
+    def _without_invalid(self, part: FileBatch) -> FileBatch:
+        """Return the valid lines, and refuse the others."""
+        valid: list[Any] = []
+        refusals = []
+        for line in part.split(1):
+            try:
+                self._read(line)
+                valid += line.contents
+            except DelayqError as error:
+                refusals.append(self._refusal(line, error))
+        self._refuse(refusals)
+        return part._replace(contents=valid)
+
+    def _refusal(self, line: FileBatch, error: DelayqError) -> Refusal:
         id = ""
-        try:
-            line = entry.decode()
-            id = line.id
-            if line.state in ENDED and dead == "skip":
-                left_out += 1
-            else:
-                messages.append(outgoing_of(line, context))
-        except DelayqError as error:
-            place = f"{reader.name}:{entry.place}{f' (id {id!r:.140})' if id else ''}"
-            refusals.append(Refusal(index, id, type(error)(f"{place}: {error}")))
-    return _ReadLines(messages, refusals, left_out, reader.done)
+        with suppress(DelayqError):  # it is no message at all
+            id = line.decode()[0].id
+        place = f"{self._file}:{line.first}{f' (id {id!r:.140})' if id else ''}"
+        return Refusal(line.first, id, type(error)(f"{place}: {error}"))

@@ -6,7 +6,9 @@ A payload is JSON if that gives back the same bytes, else text, else base64; `en
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from datetime import datetime
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,7 +18,7 @@ from delayq.broker.after_outage import check_prefix
 from delayq.broker.attributes import Attributes
 from delayq.broker.context import QueueContext
 from delayq.broker.keys import check_id
-from delayq.broker.requests import Outgoing
+from delayq.broker.requests import OutgoingTable
 from delayq.broker.same_id import check_holds
 from delayq.checks import check_int, check_retries
 from delayq.codec import encode_headers, inert, without_values
@@ -75,9 +77,20 @@ FIELDS = MessageLine.__struct_fields__
 """The fields of a line, in their order."""
 _WrittenLine: Any = msgspec.defstruct("_WrittenLine", [(name, Any, msgspec.UNSET) for name in FIELDS])
 """The fields of a line as they are written; a field that is not set is left out."""
-_ATTRIBUTES = ("name", "expires", "expires_after", "after_outage", "timeout", "retention", "unique_for", "unique_after")
-_WITHOUT = [*((name, None) for name in _ATTRIBUTES), ("priority", 0), ("snoozes", 0)]
-"""The fields that are stored as attributes, and what they are in most messages."""
+_attributes_in = attrgetter(
+    "name",
+    "priority",
+    "expires",
+    "expires_after",
+    "after_outage",
+    "timeout",
+    "retention",
+    "unique_for",
+    "unique_after",
+    "snoozes",
+)
+"""Returns the fields of a line that are stored as attributes; `missed` says what becomes of one that expires."""
+_NO_ATTRIBUTES = _attributes_in(MessageLine(id="", payload=None))
 _decode_line = msgspec.json.Decoder(MessageLine).decode
 
 
@@ -155,29 +168,34 @@ def payload_bytes(line: MessageLine) -> bytes:
     return stored_payload(line.payload, line.encoding)
 
 
-def outgoing_of(line: MessageLine, context: QueueContext) -> Outgoing:
-    """Return the message to send for a line; raise `ConfigurationError` for values that it cannot have.
+def outgoing_of(lines: Sequence[MessageLine], context: QueueContext) -> OutgoingTable:
+    """Return the messages to send for lines; raise `ConfigurationError` for values that they cannot have.
 
     One that has ended begins anew, as with a redrive: it is due at once, and what was counted, has expired or was
     superseded in its life before is left out.
     """
-    if line.state not in MESSAGE_STATES:
-        raise ConfigurationError(f"state must be one of {', '.join(MESSAGE_STATES)}, not {line.state}")
-    again = line.state in ENDED
-    retries = context.settings.default_retries if line.retries is None else check_retries(line.retries)
-    return Outgoing(
-        check_id(line.id),
-        0 if line.due is None or again else f"@{timestamp(line.due, 'due')}",
-        retries,
-        payload_bytes(line),
-        encode_headers(line.headers) if line.headers else b"",
-        _attributes(line, context, again=again),
+    for line in lines:
+        if line.state not in MESSAGE_STATES:
+            raise ConfigurationError(f"state must be one of {', '.join(MESSAGE_STATES)}, not {line.state}")
+    retries = context.settings.default_retries
+    return OutgoingTable(
+        ids=[check_id(line.id) for line in lines],
+        dues=[_due(line) for line in lines],
+        retries=[retries if line.retries is None else check_retries(line.retries) for line in lines],
+        payloads=[payload_bytes(line) for line in lines],
+        headers=[encode_headers(line.headers) if line.headers else b"" for line in lines],
+        attributes=[_attributes(line, context) for line in lines],
     )
 
 
-def _attributes(line: MessageLine, context: QueueContext, *, again: bool) -> bytes:
-    if all(getattr(line, name) == default for name, default in _WITHOUT) and not context.settings.retention:
+def _due(line: MessageLine) -> str | int:
+    return 0 if line.due is None or line.state in ENDED else f"@{timestamp(line.due, 'due')}"
+
+
+def _attributes(line: MessageLine, context: QueueContext) -> bytes:
+    if _attributes_in(line) == _NO_ATTRIBUTES and not context.settings.retention:
         return b""
+    again = line.state in ENDED
     if line.after_outage:
         check_prefix(line.id)
     expires = None if again else line.expires or line.expires_after

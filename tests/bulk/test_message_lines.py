@@ -1,4 +1,4 @@
-"""The lines of messages: byte for byte what each message has, however many are written together."""
+"""The lines of messages: byte for byte what each message has, however many are written and read together."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from delayq.bulk.message_lines import FIELDS, lines_of
+from delayq import ConfigurationError
+from delayq.bulk.connection import context_of, target_of
+from delayq.bulk.message_lines import FIELDS, decode_line, lines_of, outgoing_of
 from delayq.queue.stored_messages import StoredMessage, StoredTable
 from delayq.states import MESSAGE_STATES, State
 
@@ -46,6 +48,11 @@ DETAILS = [
 """What only some messages have: as it is stored, and as it is written."""
 
 
+@pytest.fixture
+def context():
+    return context_of(target_of("q", "redis://127.0.0.1:1", "delayq", None))  # nothing is sent
+
+
 def drawn(draw, number):
     """A message with a few of all these, and the line that it has to have."""
     (payload, text, encoding), (due, at) = draw.choice(PAYLOADS), draw.choice(DUES)
@@ -65,14 +72,28 @@ def drawn(draw, number):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_random_messages_have_their_lines(seed):
+def test_random_messages_have_their_lines_and_come_back(context, seed):
     draw = random.Random(seed)
     messages, lines = zip(*(drawn(draw, number) for number in range(200)), strict=True)
     assert lines_of(StoredTable.of(messages)).splitlines(keepends=True) == list(lines)
+    found = outgoing_of([decode_line(line) for line in lines], context)
+    again = [message.state in ("dead", "garbage") for message in messages]
+    assert found.ids == [message.id for message in messages]
+    assert found.dues == [0 if begins else f"@{message.due}" for message, begins in zip(messages, again, strict=True)]
+    assert found.retries == [message.retries for message in messages]
+    assert found.payloads == [message.payload for message in messages]
+    assert found.headers == [message.headers for message in messages]
+    kept = [
+        (set(stored.split()), set(message.attributes.split()))
+        for stored, message, begins in zip(found.attributes, messages, again, strict=True)
+        if not begins
+    ]
+    assert [stored for stored, _ in kept] == [wanted for _, wanted in kept]
 
 
-def test_no_messages_have_no_lines():
+def test_no_messages_have_no_lines(context):
     assert lines_of(StoredTable.of([])) == b""
+    assert outgoing_of([], context).ids == []
 
 
 def test_minutes_between_messages_are_told_apart():
@@ -82,3 +103,11 @@ def test_minutes_between_messages_are_told_apart():
     lines = lines_of(StoredTable.of([PLAIN._replace(due=due) for due in dues])).splitlines()
     times = [datetime.fromisoformat(json.loads(line)["due"]) for line in lines]
     assert [round((at - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000) for at in times] == dues
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_one_invalid_line_refuses_all_that_are_read_with_it(context, place):
+    lines = [decode_line(b'{"id":"a","payload":1}') for _ in range(3)]
+    lines[place].retries = -1
+    with pytest.raises(ConfigurationError, match="retries must be"):
+        outgoing_of(lines, context)
