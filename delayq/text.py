@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from delayq.privacy.ciphertext import describe_encrypted, is_encrypted
 from delayq.privacy.redaction import RedactedPayload
+from delayq.times import from_millis
 
 MAX_PREVIEW = 200
 """Characters of a payload shown in a table."""
@@ -33,6 +35,18 @@ def clean(text: str, *, lines: bool = False) -> str:
 def iso(at: datetime | None) -> str | None:
     """Return a time in ISO 8601, in UTC with milliseconds."""
     return None if at is None else at.astimezone(UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
+
+
+def iso_millis(since_1970: int) -> str:
+    """Return a time in milliseconds since 1970 as `iso` does, at a third of the cost for many in a row."""
+    minute, rest = divmod(since_1970, 60_000)
+    digits = str(100_000 + rest)  # zeros in front cost less than a format with zeros
+    return f"{_iso_minute(minute)}:{digits[1:3]}.{digits[3:]}Z"
+
+
+@lru_cache(1024)
+def _iso_minute(since_1970: int) -> str:
+    return from_millis(60_000 * since_1970).replace(tzinfo=None).isoformat("T", "minutes")
 
 
 def format_duration(seconds: float) -> str:

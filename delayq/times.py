@@ -22,6 +22,7 @@ HORIZON = 100 * 366 * 86_400_000
 
 _TEXT = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:w|d|h|m|s|ms|us))+")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 def to_millis(value: Duration, name: str = "duration", *, min: int = 0, max: int = HORIZON) -> int:
@@ -31,7 +32,7 @@ def to_millis(value: Duration, name: str = "duration", *, min: int = 0, max: int
             return value * 1000
         exact: float = value * 1000
     elif isinstance(value, timedelta):
-        exact = value / timedelta(milliseconds=1)
+        exact = value / _MILLISECOND
     elif isinstance(value, str):
         exact = _parse(value, name)
     elif isinstance(value, bool) or not isinstance(value, int | float):
@@ -56,7 +57,7 @@ def _parse(text: str, name: str) -> float:
             f"{name} must look like '1h30m', '45s' or '7d' (units: w d h m s ms), not {short_repr(text)}"
         )
     try:
-        return float(durationpy.from_str(text) / timedelta(milliseconds=1))
+        return float(durationpy.from_str(text) / _MILLISECOND)
     except (durationpy.DurationError, OverflowError) as error:
         raise ConfigurationError(f"{name} {short_repr(text)} is not a usable duration") from error
 
@@ -67,8 +68,7 @@ def timestamp(at: datetime, name: str = "at") -> int:
         raise ConfigurationError(f"{name} must be a datetime, not {short_repr(at)}")
     if at.utcoffset() is None:
         raise ConfigurationError(f"{name} must carry a time zone; {at.isoformat()} is naive")
-    exact = (at - _EPOCH) // timedelta(microseconds=1)
-    since = -(-exact // 1000)
+    since = -((_EPOCH - at) // _MILLISECOND)
     if not 0 <= since <= LATEST:
         raise ConfigurationError(f"{name} must lie between 1970 and {_LAST_YEAR}, not at {at.isoformat()}")
     return since
@@ -86,5 +86,5 @@ Not `time.monotonic`: a test that freezes time freezes that too, and no wait wou
 """
 
 _LAST_YEAR = 2199
-LATEST = (datetime(_LAST_YEAR + 1, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1) - 1
+LATEST = (datetime(_LAST_YEAR + 1, 1, 1, tzinfo=UTC) - _EPOCH) // _MILLISECOND - 1
 """The latest due time of a message, in milliseconds since 1970."""

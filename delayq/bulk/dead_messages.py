@@ -8,7 +8,7 @@ import msgspec
 
 from delayq.broker.batches import batched, byte_slices
 from delayq.broker.context import QueueContext
-from delayq.broker.requests import ImportedDeath
+from delayq.broker.requests import ImportedDeath, Outgoing
 from delayq.broker.scripts import COLLECT_LIMIT
 from delayq.bulk.message_lines import MessageLine, outgoing_of
 from delayq.bulk.table_sender import CALLS_PER_ROUND_TRIP, TableSender
@@ -25,24 +25,27 @@ MAX_ATTEMPTS = 1 << 31
 NEEDS_ADMIN = "dead messages need the role admin: leave them out with dead='skip' (--dead skip)"
 
 
-def dead_message_of(line: MessageLine, context: QueueContext) -> ImportedDeath:
-    """Return the dead message of a line; raise `ConfigurationError` for values that it cannot have.
+def dead_messages_of(lines: Sequence[MessageLine], context: QueueContext) -> list[ImportedDeath]:
+    """Return the dead messages of lines; raise `ConfigurationError` for values that they cannot have.
 
-    Nothing begins anew: it keeps its expiry, its snoozes and all else, which a redrive leaves out later.
+    Nothing begins anew: they keep their expiry, their snoozes and all else, which a redrive leaves out later.
     """
-    message = outgoing_of(msgspec.structs.replace(line, state=State.PENDING), context)
-    return ImportedDeath(
-        id=message.id,
-        died="" if line.died is None else timestamp(line.died, "died"),
-        due="" if line.due is None else timestamp(line.due, "due"),
-        retries=message.retries,
-        attempts=check_int(line.attempts, "attempts", 0, MAX_ATTEMPTS),
-        reason=truncate(line.reason or (SPENT if line.state == State.GARBAGE else ""), "reason"),
-        error=truncate(line.error),
-        headers=message.headers,
-        attributes=message.attributes,
-        payload=message.payload,
-    )
+    messages = outgoing_of([msgspec.structs.replace(line, state=State.PENDING) for line in lines], context)
+    return [
+        ImportedDeath(
+            id=message.id,
+            died="" if line.died is None else timestamp(line.died, "died"),
+            due="" if line.due is None else timestamp(line.due, "due"),
+            retries=message.retries,
+            attempts=check_int(line.attempts, "attempts", 0, MAX_ATTEMPTS),
+            reason=truncate(line.reason or (SPENT if line.state == State.GARBAGE else ""), "reason"),
+            error=truncate(line.error),
+            headers=message.headers,
+            attributes=message.attributes,
+            payload=message.payload,
+        )
+        for line, message in zip(lines, map(Outgoing._make, zip(*messages, strict=True)), strict=True)
+    ]
 
 
 class ImportSender(TableSender):

@@ -11,11 +11,11 @@ import msgspec
 
 from delayq.bulk.connection import TargetQueue, check_queue, connect, context_of, target_of
 from delayq.bulk.export_file import ExportProgress, open_export
-from delayq.bulk.message_lines import encode_lines, line_of
+from delayq.bulk.message_lines import lines_of
 from delayq.bulk.read_ahead import read_ahead
 from delayq.errors import ConfigurationError, short_repr
 from delayq.privacy.redaction import Redacted
-from delayq.queue.stored_messages import StoredMessage, StoredPosition, read_stored
+from delayq.queue.stored_messages import StoredPosition, StoredTable, read_stored
 from delayq.states import MESSAGE_STATES, State
 from delayq.times import Duration
 
@@ -71,18 +71,18 @@ def export_messages(
 
 def _pages(
     target: TargetQueue, states: Sequence[State], position: StoredPosition | None
-) -> Iterator[tuple[list[StoredMessage], StoredPosition | None]]:
+) -> Iterator[tuple[StoredTable, StoredPosition | None]]:
     """Yield pages, each with the position after it."""
     while position is not None:
         messages, position = connect(target).perform(read_stored(context_of(target), position, states))
         yield messages, position
 
 
-def _lines(messages: list[StoredMessage], shown: Callable[[bytes], bytes] | None, counts: Counter[str]) -> bytes:
-    counts.update(message.state for message in messages)
+def _lines(messages: StoredTable, shown: Callable[[bytes], bytes] | None, counts: Counter[str]) -> bytes:
+    counts.update(messages.states)
     if shown is not None:
-        messages = [message._replace(payload=shown(message.payload)) for message in messages]
-    return encode_lines(map(line_of, messages))
+        messages = messages._replace(payloads=list(map(shown, messages.payloads)))
+    return lines_of(messages)
 
 
 def _report(report: Callable[[int], None] | None, counts: Counter[str]) -> None:

@@ -87,7 +87,7 @@ class ExportFile:
         if is_parquet(self._path):
             from delayq.bulk.parquet_lines import write_parquet  # loads pyarrow
 
-            write_parquet(([entry.decode() for entry in batch] for batch in MessageFile(part).batches()), self._path)
+            write_parquet((batch.decode() for batch in MessageFile(part).batches()), self._path)
             part.unlink()
         else:
             part.replace(self._path)

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import BinaryIO, Literal, NamedTuple
+from typing import Any, BinaryIO, Literal, NoReturn
 
+from delayq.broker.batches import BATCH
 from delayq.broker.context import QueueContext
-from delayq.broker.requests import ImportedDeath, Outgoing, OutgoingTable
+from delayq.broker.requests import ImportedDeath, OutgoingTable
 from delayq.bulk.connection import context_of, target_of
-from delayq.bulk.dead_messages import ImportSender, dead_message_of
+from delayq.bulk.dead_messages import ImportSender, dead_messages_of
 from delayq.bulk.load_run import begin_load, digest_of, file_uri, window_of
 from delayq.bulk.loaded import Loaded
 from delayq.bulk.local_files import is_file
-from delayq.bulk.message_files import FileEntry, MessageFile
+from delayq.bulk.message_files import FileBatch, MessageFile
 from delayq.bulk.message_lines import ENDED, outgoing_of
-from delayq.bulk.read_ahead import read_ahead
 from delayq.bulk.send_options import MAX_PAYLOAD, send_options
 from delayq.bulk.table_sender import Refusal
 from delayq.checks import check_bool
 from delayq.errors import ConfigurationError, DelayqError, short_repr
 from delayq.queue.bulk_runs import check_run
+from delayq.states import State
 from delayq.times import Duration
 
 Dead = Literal["keep", "send", "skip"]
@@ -103,69 +105,89 @@ def import_messages(
     begun = begin_load(target, None, None, run=run, source=source, has_due=True, dedupe_window=window)
     begun = replace(begun, verb="import")
     sender = ImportSender(target, options, begun.name)
-    left_out, first = 0, ""
+    lines = _LineReader(reader.name, context_of(target), dead, lambda refusals: sender.refuse(refusals, str))
     with begun.telling_what_is_stored():
-        parts = _parts(reader, context_of(target), dead)
-        # A thread that waits for a stream could not be interrupted.
-        for part in read_ahead(parts) if is_rereadable else parts:
-            left_out += part.left_out
-            if part.refusals:
-                first = first or str(part.refusals[0].error)
-                sender.refuse(part.refusals, str)
-            if part.messages:
-                sender.send_table(OutgoingTable(*zip(*part.messages, strict=True)))
-            sender.bury(part.deaths)
+        for batch in reader.batches():
+            sender.send_tables(lines.messages(batch, batch_size))
+            sender.bury(lines.take_deaths())
             if report is not None:
-                report(part.done, reader.total)
+                report(reader.done, reader.total)
         begun.commit(sender.refusals, sender.refused)
-    loaded = asdict(begun.result(past=0, later=0, cancelled={}))
-    return Imported(**loaded, dead=sender.dead, left_out=left_out, first_refusal=first)
+    result = asdict(begun.result(past=0, later=0, cancelled={}))
+    first = sender.refusals[0][1] if sender.refusals else ""
+    return Imported(**result, dead=sender.dead, left_out=lines.left_out, first_refusal=first)
 
 
 def _check(reader: MessageFile, context: QueueContext, dead: Dead) -> None:
     """Raise the error of the first invalid line of a file."""
-    for part in _parts(reader, context, dead):
-        if part.refusals:
-            raise type(part.refusals[0].error)(f"{part.refusals[0].error}; nothing was sent")
-
-
-class _ReadLines(NamedTuple):
-    """A batch of lines that has been read and checked."""
-
-    messages: list[Outgoing]
-    refusals: list[Refusal]
-    """The invalid lines."""
-    left_out: int
-    """How many dead messages are to be left out."""
-    done: int
-    """How much of the file has been read: bytes of lines, or rows of Parquet."""
-    deaths: list[ImportedDeath]
-    """Those that come into the dead letter."""
-
-
-def _parts(reader: MessageFile, context: QueueContext, dead: Dead) -> Iterator[_ReadLines]:
-    """Yield what each batch of a file has."""
+    lines = _LineReader(reader.name, context, dead, _raise_first)
     for batch in reader.batches():
-        yield _part(batch, reader, context, dead)
+        for _ in lines.messages(batch, BATCH):
+            lines.take_deaths()
 
 
-def _part(batch: list[FileEntry], reader: MessageFile, context: QueueContext, dead: Dead) -> _ReadLines:
-    messages: list[Outgoing] = []
-    refusals: list[Refusal] = []
-    deaths: list[ImportedDeath] = []
-    left_out = 0
-    for index, entry in enumerate(batch):
+def _raise_first(refusals: list[Refusal]) -> NoReturn:
+    error = refusals[0].error
+    raise type(error)(f"{error}; nothing was sent")
+
+
+class _LineReader:
+    """Makes messages of the lines of a file."""
+
+    def __init__(self, file: str, context: QueueContext, dead: Dead, refuse: Callable[[list[Refusal]], None]) -> None:
+        """Errors call the file `file`; `refuse` gets the invalid lines."""
+        self._file = file
+        self._context = context
+        self._ended: Collection[State] = () if dead == "send" else ENDED
+        self._keeps = dead == "keep"
+        self._refuse = refuse
+        self._deaths: list[ImportedDeath] = []
+        self.left_out = 0
+        """How many dead messages are left out."""
+
+    def messages(self, batch: FileBatch, size: int) -> Iterator[OutgoingTable]:
+        """Yield the messages of a batch, those of at most `size` lines at a time."""
+        for part in batch.split(size):
+            try:
+                messages, deaths, left_out = self._read(part)
+            except DelayqError:  # of at least one of the lines
+                messages, deaths, left_out = self._read(self._without_invalid(part))
+            self._deaths += deaths
+            self.left_out += left_out
+            yield messages
+
+    def take_deaths(self) -> list[ImportedDeath]:
+        """Return what comes into the dead letter, of the lines whose messages have been taken since the last call."""
+        deaths, self._deaths = self._deaths, []
+        return deaths
+
+    def _read(self, part: FileBatch) -> tuple[OutgoingTable, list[ImportedDeath], int]:
+        """Return what to send, what comes into the dead letter, and how many are left out.
+
+        Raises the error of an invalid line.
+        """
+        lines = part.decode()
+        living = [line for line in lines if line.state not in self._ended]
+        dead = [line for line in lines if line.state in self._ended] if len(living) < len(lines) else []
+        deaths = dead_messages_of(dead, self._context) if self._keeps and dead else []
+        return outgoing_of(living, self._context), deaths, len(dead) - len(deaths)
+
+    def _without_invalid(self, part: FileBatch) -> FileBatch:
+        """Return the valid lines, and refuse the others."""
+        valid: list[Any] = []
+        refusals = []
+        for line in part.split(1):
+            try:
+                self._read(line)
+                valid += line.contents
+            except DelayqError as error:
+                refusals.append(self._refusal(line, error))
+        self._refuse(refusals)
+        return part._replace(contents=valid)
+
+    def _refusal(self, line: FileBatch, error: DelayqError) -> Refusal:
         id = ""
-        try:
-            line = entry.decode()
-            id = line.id
-            if dead == "send" or line.state not in ENDED:
-                messages.append(outgoing_of(line, context))
-            elif dead == "keep":
-                deaths.append(dead_message_of(line, context))
-            else:
-                left_out += 1
-        except DelayqError as error:
-            place = f"{reader.name}:{entry.place}{f' (id {id!r:.140})' if id else ''}"
-            refusals.append(Refusal(index, id, type(error)(f"{place}: {error}")))
-    return _ReadLines(messages, refusals, left_out, reader.done, deaths)
+        with suppress(DelayqError):  # it is no message at all
+            id = line.decode()[0].id
+        place = f"{self._file}:{line.first}{f' (id {id!r:.140})' if id else ''}"
+        return Refusal(line.first, id, type(error)(f"{place}: {error}"))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, Self
 
 import msgspec
 
@@ -12,27 +12,35 @@ from delayq.bulk.local_files import can_be_read
 from delayq.bulk.message_lines import MessageLine, decode_line, is_parquet, not_a_message
 from delayq.errors import ConfigurationError
 
-BATCH_ROWS = 10_000
-"""Messages in a batch."""
-BATCH_BYTES = 32 << 20
+BATCH_BYTES = 2 << 20
 """Bytes of the lines in a batch, and then the rest of one line."""
 
 
-class FileEntry(NamedTuple):
-    """One message of a file, not yet decoded."""
+class FileBatch(NamedTuple):
+    """Messages of a file, not yet decoded."""
 
-    place: int
-    """Its line or row, from 1."""
-    content: bytes | dict[str, Any]
+    first: int
+    """The line or row of the first, from 1."""
+    contents: Sequence[bytes] | Sequence[dict[str, Any]]
+    """Lines, of which some may be blank, or rows."""
 
-    def decode(self) -> MessageLine:
-        """Return the message; raise `ConfigurationError` if it is none."""
-        if isinstance(self.content, bytes):
-            return decode_line(self.content)
-        try:
-            return msgspec.convert(self.content, MessageLine)
-        except msgspec.ValidationError as error:
-            raise not_a_message(error) from None
+    def decode(self) -> list[MessageLine]:
+        """Return the messages; raise `ConfigurationError` if anything is none."""
+        return [_decode(content) for content in self.contents if not (isinstance(content, bytes) and content.isspace())]
+
+    def split(self, size: int) -> Iterator[Self]:
+        """Yield batches of at most `size`."""
+        for start in range(0, len(self.contents), size):
+            yield self._replace(first=self.first + start, contents=self.contents[start : start + size])
+
+
+def _decode(content: bytes | dict[str, Any]) -> MessageLine:
+    if isinstance(content, bytes):
+        return decode_line(content)
+    try:
+        return msgspec.convert(content, MessageLine)
+    except msgspec.ValidationError as error:
+        raise not_a_message(error) from None
 
 
 class MessageFile:
@@ -50,7 +58,7 @@ class MessageFile:
         self.total: int | None = None
         """How many there are; None if unknown."""
 
-    def batches(self) -> Iterator[list[FileEntry]]:
+    def batches(self) -> Iterator[FileBatch]:
         """Yield the messages in batches; raises `ConfigurationError` for a file that cannot be read."""
         try:
             if not isinstance(self._file, Path):
@@ -64,23 +72,18 @@ class MessageFile:
         except (OSError, ValueError) as error:
             raise ConfigurationError(f"cannot read {self.name}: {error}") from error
 
-    def _lines(self, lines: BinaryIO) -> Iterator[list[FileEntry]]:
-        batch: list[FileEntry] = []
-        begun = self.done
-        for number, line in enumerate(lines, 1):
-            self.done += len(line)
-            if line.strip():
-                batch.append(FileEntry(number, line))
-            if len(batch) == BATCH_ROWS or self.done - begun >= BATCH_BYTES:
-                yield batch
-                batch, begun = [], self.done
-        yield batch
+    def _lines(self, file: BinaryIO) -> Iterator[FileBatch]:
+        first = 1
+        while lines := file.readlines(BATCH_BYTES):
+            self.done += sum(map(len, lines))
+            yield FileBatch(first, lines)
+            first += len(lines)
 
-    def _rows(self, path: Path) -> Iterator[list[FileEntry]]:
+    def _rows(self, path: Path) -> Iterator[FileBatch]:
         from delayq.bulk.parquet_lines import read_parquet  # loads pyarrow
 
         for total, rows in read_parquet(path):
             self.total = total
-            batch = [FileEntry(number, row) for number, row in enumerate(rows, self.done + 1)]
-            self.done += len(batch)
-            yield batch
+            first = self.done + 1
+            self.done += len(rows)
+            yield FileBatch(first, rows)

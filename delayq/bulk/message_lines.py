@@ -6,8 +6,9 @@ A payload is JSON if that gives back the same bytes, else text, else base64; `en
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from datetime import datetime
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,7 +18,7 @@ from delayq.broker.after_outage import check_prefix
 from delayq.broker.attributes import Attributes
 from delayq.broker.context import QueueContext
 from delayq.broker.keys import check_id
-from delayq.broker.requests import Outgoing
+from delayq.broker.requests import OutgoingTable
 from delayq.broker.same_id import check_holds
 from delayq.checks import check_int, check_retries
 from delayq.codec import encode_headers, inert, without_values
@@ -25,10 +26,10 @@ from delayq.errors import ConfigurationError
 from delayq.privacy.redaction import RedactedPayload
 from delayq.queue.decoded_payload import stored_payload
 from delayq.queue.message_attributes import attributes_of
-from delayq.queue.stored_messages import StoredMessage
+from delayq.queue.stored_messages import StoredTable
 from delayq.states import MESSAGE_STATES, State
-from delayq.text import iso
-from delayq.times import from_millis, timestamp
+from delayq.text import iso_millis
+from delayq.times import timestamp
 
 ENDED = (State.DEAD, State.GARBAGE)
 """The states of messages that no consumer will start any more."""
@@ -36,6 +37,7 @@ MAX_SNOOZES = 1 << 53
 _Time = Annotated[datetime, msgspec.Meta(tz=True)]
 _Encoding = Literal["json", "text", "base64", "redacted"]
 _encode = msgspec.json.Encoder().encode
+_encode_lines = msgspec.json.Encoder().encode_lines
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 
 
@@ -73,9 +75,22 @@ class MessageLine(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 FIELDS = MessageLine.__struct_fields__
 """The fields of a line, in their order."""
-_ATTRIBUTES = ("name", "expires", "expires_after", "after_outage", "timeout", "retention", "unique_for", "unique_after")
-_WITHOUT = [*((name, None) for name in _ATTRIBUTES), ("priority", 0), ("snoozes", 0)]
-"""The fields that are stored as attributes, and what they are in most messages."""
+_WrittenLine: Any = msgspec.defstruct("_WrittenLine", [(name, Any, msgspec.UNSET) for name in FIELDS])
+"""The fields of a line as they are written; a field that is not set is left out."""
+_attributes_in = attrgetter(
+    "name",
+    "priority",
+    "expires",
+    "expires_after",
+    "after_outage",
+    "timeout",
+    "retention",
+    "unique_for",
+    "unique_after",
+    "snoozes",
+)
+"""Returns the fields of a line that are stored as attributes; `missed` says what becomes of one that expires."""
+_NO_ATTRIBUTES = _attributes_in(MessageLine(id="", payload=None))
 _decode_line = msgspec.json.Decoder(MessageLine).decode
 
 
@@ -84,27 +99,44 @@ def is_parquet(path: Path) -> bool:
     return path.suffix.lower() == ".parquet"
 
 
-def line_of(message: StoredMessage) -> dict[str, Any]:
-    """Return the fields of a stored message, but for those that it does not have; the payload as JSON."""
-    payload, encoding = _readable(message.payload)
-    fields = {
-        "id": message.id,
-        "state": message.state,
-        "due": iso(from_millis(message.due)),
-        "retries": message.retries,
-        "attempts": message.attempts,
-        "payload": payload,
-        "encoding": encoding,
-    }
-    if not (message.attributes or message.headers or message.error or message.reason or message.died):
-        return fields
-    attributes = Attributes.of(message.attributes)
-    expires = attributes.expires
+def lines_of(messages: StoredTable) -> bytes:
+    """Return the lines of stored messages, each with the fields that it has.
+
+    They are without control characters that a terminal would interpret.
+    """
+    if not messages.ids:
+        return b""
+    payloads, encodings = zip(*map(_readable, messages.payloads), strict=True)
+    dues = map(iso_millis, messages.dues)
+    columns = (messages.ids, messages.states, dues, messages.retries, messages.attempts, payloads, encodings)
+    lines = list(map(_WrittenLine, *columns))
+    rest = zip(messages.headers, messages.attributes, messages.errors, messages.reasons, messages.died, strict=True)
+    for line, cells in zip(lines, rest, strict=True):
+        if any(cells):
+            for name, value in _more_of(*cells).items():
+                setattr(line, name, value)
+    return inert(_encode_lines(lines)).encode()
+
+
+def _more_of(headers: bytes, attributes: bytes, error: str, reason: str, died: int | None) -> dict[str, Any]:
+    """Return the fields that only some messages have."""
     more = {
-        "headers": _decode_headers(message.headers) if message.headers else None,
+        "headers": _decode_headers(headers) if headers else None,
+        **(_attribute_fields(attributes) if attributes else {}),
+        "error": error,
+        "reason": reason,
+        "died": None if died is None else iso_millis(died),
+    }
+    return {name: value for name, value in more.items() if value}
+
+
+def _attribute_fields(stored: bytes) -> dict[str, Any]:
+    attributes = Attributes.of(stored)
+    expires = attributes.expires
+    return {
         "name": attributes.name,
         "priority": attributes.priority,
-        "expires": iso(from_millis(int(expires))) if expires.isdecimal() else None,
+        "expires": iso_millis(int(expires)) if expires.isdecimal() else None,
         "expires_after": _seconds(expires.removeprefix("+")) if expires.startswith("+") else None,
         "missed": attributes.missed if expires or attributes.latest else None,
         "after_outage": "latest" if attributes.latest else None,
@@ -113,16 +145,7 @@ def line_of(message: StoredMessage) -> dict[str, Any]:
         "unique_for": _seconds(attributes.unique_for),
         "unique_after": _seconds(attributes.unique_after),
         "snoozes": attributes.snoozes,
-        "error": message.error,
-        "reason": message.reason,
-        "died": None if message.died is None else iso(from_millis(message.died)),
     }
-    return fields | {name: value for name, value in more.items() if value}
-
-
-def encode_lines(messages: Iterable[Mapping[str, Any]]) -> bytes:
-    """Return lines without control characters that a terminal would interpret."""
-    return inert(b"".join([_encode(fields) + b"\n" for fields in messages])).encode()
 
 
 def decode_line(line: bytes) -> MessageLine:
@@ -145,29 +168,34 @@ def payload_bytes(line: MessageLine) -> bytes:
     return stored_payload(line.payload, line.encoding)
 
 
-def outgoing_of(line: MessageLine, context: QueueContext) -> Outgoing:
-    """Return the message to send for a line; raise `ConfigurationError` for values that it cannot have.
+def outgoing_of(lines: Sequence[MessageLine], context: QueueContext) -> OutgoingTable:
+    """Return the messages to send for lines; raise `ConfigurationError` for values that they cannot have.
 
     One that has ended begins anew, as with a redrive: it is due at once, and what was counted, has expired or was
     superseded in its life before is left out.
     """
-    if line.state not in MESSAGE_STATES:
-        raise ConfigurationError(f"state must be one of {', '.join(MESSAGE_STATES)}, not {line.state}")
-    again = line.state in ENDED
-    retries = context.settings.default_retries if line.retries is None else check_retries(line.retries)
-    return Outgoing(
-        check_id(line.id),
-        0 if line.due is None or again else f"@{timestamp(line.due, 'due')}",
-        retries,
-        payload_bytes(line),
-        encode_headers(line.headers) if line.headers else b"",
-        _attributes(line, context, again=again),
+    for line in lines:
+        if line.state not in MESSAGE_STATES:
+            raise ConfigurationError(f"state must be one of {', '.join(MESSAGE_STATES)}, not {line.state}")
+    retries = context.settings.default_retries
+    return OutgoingTable(
+        ids=[check_id(line.id) for line in lines],
+        dues=[_due(line) for line in lines],
+        retries=[retries if line.retries is None else check_retries(line.retries) for line in lines],
+        payloads=[payload_bytes(line) for line in lines],
+        headers=[encode_headers(line.headers) if line.headers else b"" for line in lines],
+        attributes=[_attributes(line, context) for line in lines],
     )
 
 
-def _attributes(line: MessageLine, context: QueueContext, *, again: bool) -> bytes:
-    if all(getattr(line, name) == default for name, default in _WITHOUT) and not context.settings.retention:
+def _due(line: MessageLine) -> str | int:
+    return 0 if line.due is None or line.state in ENDED else f"@{timestamp(line.due, 'due')}"
+
+
+def _attributes(line: MessageLine, context: QueueContext) -> bytes:
+    if _attributes_in(line) == _NO_ATTRIBUTES and not context.settings.retention:
         return b""
+    again = line.state in ENDED
     if line.after_outage:
         check_prefix(line.id)
     expires = None if again else line.expires or line.expires_after
@@ -206,6 +234,8 @@ def _readable(stored: bytes) -> tuple[Any, _Encoding]:
 
 def _seconds(milliseconds: str | int) -> float | None:
     """Return a stored duration in seconds; None for none, and for what is no duration."""
+    if not milliseconds:
+        return None
     text = str(milliseconds)
     if not text.isdecimal() or text == "0":
         return None

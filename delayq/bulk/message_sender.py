@@ -27,4 +27,4 @@ class MessageSender(TableSender):
         if refusals:
             self.refuse(refusals, lambda row: self._name_row(self._rows_before + row))
         self._rows_before += batch.num_rows
-        self.send_table(messages)
+        self.send_tables([messages])

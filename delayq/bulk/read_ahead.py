@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import Future
+from queue import SimpleQueue
 from threading import Thread
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 T = TypeVar("T")
-_END: Final = object()
+_NEXT: Final = True
+_LAST: Final = False
+"""What the thread is told: to read a part, or that no other is wanted."""
 
 
 def read_ahead(parts: Iterator[T]) -> Iterator[T]:
@@ -16,21 +18,27 @@ def read_ahead(parts: Iterator[T]) -> Iterator[T]:
 
     Whoever stops, or is interrupted, does not wait for what is being read: a server may take long to answer.
     """
-    following = _begin(parts)
-    while (part := following.result()) is not _END:
-        following = _begin(parts)
-        yield part
-
-
-def _begin(parts: Iterator[Any]) -> Future[Any]:
-    """Read the next part in a thread, which does not keep the program from ending."""
-    future: Future[Any] = Future()
+    turns: SimpleQueue[bool] = SimpleQueue()
+    found: SimpleQueue[T | BaseException] = SimpleQueue()
 
     def read() -> None:
-        try:
-            future.set_result(next(parts, _END))
-        except BaseException as error:  # noqa: BLE001 - raised by who waits for it
-            future.set_exception(error)
+        while turns.get() is not _LAST:
+            try:
+                found.put(next(parts))
+            except BaseException as error:  # noqa: BLE001 - raised by who waits for it
+                found.put(error)
+                return
 
-    Thread(target=read, name="delayq read-ahead", daemon=True).start()
-    return future
+    Thread(target=read, name="delayq read-ahead", daemon=True).start()  # a program may end before it
+    try:
+        # Two turns, so that the thread asks for a part as soon as it has read the one before. If it was woken for that,
+        # it would have to wait for the interpreter's lock until the work on the one before is done.
+        turns.put(_NEXT)
+        turns.put(_NEXT)
+        while not isinstance(part := found.get(), BaseException):
+            yield part
+            turns.put(_NEXT)
+        if not isinstance(part, StopIteration):
+            raise part
+    finally:
+        turns.put(_LAST)

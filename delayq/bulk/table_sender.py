@@ -8,11 +8,13 @@ of every message sent.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import NamedTuple
 
-from delayq.broker.batches import batched, byte_slices
-from delayq.broker.requests import Outgoing, OutgoingTable
+from delayq.broker.batches import byte_slices
+from delayq.broker.requests import Outgoing, OutgoingTable, ScriptCall
+from delayq.broker.send_replies import SendStatuses
 from delayq.bulk.connection import TargetQueue, connect, context_of
 from delayq.bulk.send_options import SendOptions
 from delayq.errors import DelayqError
@@ -74,14 +76,22 @@ class TableSender:
         self.refusals: list[tuple[str, str]] = []
         """Id and reason of the first of them."""
 
-    def send_table(self, messages: OutgoingTable) -> None:
-        """Send messages, many in one round trip."""
-        slices = byte_slices(list(map(len, messages.payloads)), BATCH_BYTES, self._batch_size)
-        parts = (OutgoingTable._make(column[part] for column in messages) for part in slices)
-        for together in batched(parts, 1 if self._limiter else CALLS_PER_ROUND_TRIP):
+    def send_tables(self, tables: Iterable[OutgoingTable]) -> None:
+        """Send messages, many in one round trip.
+
+        `tables` may be a generator that does not fail: it makes the later ones while the server works on the first.
+        """
+        parts = chain.from_iterable(map(self._parts, tables))
+        calls_per_round_trip = 1 if self._limiter else CALLS_PER_ROUND_TRIP
+        for first in parts:
             if self._limiter:
-                self._limiter.wait(len(together[0].ids))
-            self._send_together(together)
+                self._limiter.wait(len(first.ids))
+            self._send_together(chain([first], islice(parts, calls_per_round_trip - 1)))
+
+    def _parts(self, messages: OutgoingTable) -> Iterator[OutgoingTable]:
+        """Yield what one call sends."""
+        for part in byte_slices(list(map(len, messages.payloads)), BATCH_BYTES, self._batch_size):
+            yield OutgoingTable._make(column[part] for column in messages)
 
     def refuse(self, refusals: list[Refusal], name_row: Callable[[int], str]) -> None:
         """Count the rows of a batch that are invalid, or raise the error of the first; `name_row` names its place."""
@@ -98,10 +108,17 @@ class TableSender:
         free = MAX_REFUSALS - len(self.refusals)
         self.refusals += [(one.id, str(one.error)) for one in refusals[:free]]
 
-    def _send_together(self, parts: list[OutgoingTable]) -> None:
+    def _send_together(self, parts: Iterable[OutgoingTable]) -> None:
         replace, run = self._options.on_conflict == "replace", self._run
-        calls = (self._context.calls.send(part, replace=replace, max_length=None, run=run) for part in parts)
-        for part, reply in zip(parts, self._executor.run(calls), strict=True):
+        sent: list[OutgoingTable] = []
+
+        def calls() -> Iterator[ScriptCall[SendStatuses]]:
+            for part in parts:
+                sent.append(part)
+                yield self._context.calls.send(part, replace=replace, max_length=None, run=run)
+
+        replies = self._executor.run(calls())
+        for part, reply in zip(sent, replies, strict=True):
             if isinstance(reply, DelayqError):
                 raise reply
             statuses = reply

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import NamedTuple
+from collections.abc import Collection, Sequence
+from typing import NamedTuple, Self
 
 from delayq.broker.context import QueueContext
 from delayq.broker.replies import MessageRow, SnapshotReply, record_fields
@@ -35,6 +35,27 @@ class StoredMessage(NamedTuple):
     died: int | None = None
 
 
+class StoredTable(NamedTuple):
+    """Stored messages, one column per field of `StoredMessage`: faster for many messages."""
+
+    ids: Sequence[str]
+    states: Sequence[State]
+    dues: Sequence[int]
+    retries: Sequence[int]
+    attempts: Sequence[int]
+    payloads: Sequence[bytes]
+    headers: Sequence[bytes]
+    attributes: Sequence[bytes]
+    errors: Sequence[str]
+    reasons: Sequence[str]
+    died: Sequence[int | None]
+
+    @classmethod
+    def of(cls, messages: Sequence[StoredMessage]) -> Self:
+        """Return rows as columns."""
+        return cls._make(zip(*messages, strict=True) if messages else [()] * len(cls._fields))
+
+
 class StoredPosition(NamedTuple):
     """Where to go on: the part of the queue, and the cursor and score of the next page there."""
 
@@ -54,17 +75,17 @@ PARTS = ("pending", "promoted", "dead")
 
 def read_stored(
     context: QueueContext, position: StoredPosition, states: Collection[State]
-) -> Operation[tuple[list[StoredMessage], StoredPosition | None]]:
+) -> Operation[tuple[StoredTable, StoredPosition | None]]:
     """Read the next page of the messages in these states, and the position after it; None at the end.
 
     A page may be empty. What stays in its state while all pages are read is read at least once. What changes its state,
     or is due at the same time as one that has gone meanwhile, may be read twice.
     """
     part, cursor, score = position
-    messages: list[StoredMessage] = []
+    messages = StoredTable.of([])
     if part == "pending" and State.PENDING in states:
         (page,) = yield [context.calls.snapshot("", limit=MAX_READ, cursor=cursor, score=score, byte_limit=PAGE_BYTES)]
-        messages = [_pending(page, at) for at in range(len(page.ids))]
+        messages = _pending(page)
         cursor, score = page.cursor.decode(), page.score.decode()
     elif part == "promoted" and any(state in states for state in _WORDS.values()):
         words = " ".join(word for word, state in _WORDS.items() if state in states)
@@ -74,7 +95,7 @@ def read_stored(
     elif part == "dead" and State.DEAD in states:
         call = context.calls.page(State.DEAD, limit=MAX_READ, cursor=cursor, score=score, preview=WHOLE)
         (listed,) = yield [call]
-        messages = [message for message in map(_dead, listed.rows) if message is not None]
+        messages = StoredTable.of([message for message in map(_dead, listed.rows) if message is not None])
         cursor, score = listed.cursor, listed.score
     else:
         cursor = ""
@@ -84,18 +105,22 @@ def read_stored(
     return messages, StoredPosition(PARTS[following]) if following < len(PARTS) else None
 
 
-def _pending(page: SnapshotReply, at: int) -> StoredMessage:
-    record = page.records[at] if page.records else None
-    attempts = int(record_fields(record.decode())[2]) if record else 0  # it was delivered before
-    return _living(page, at, State.PENDING, int(page.times[at]), attempts)
+def _pending(page: SnapshotReply) -> StoredTable:
+    # A message with a record was delivered before.
+    attempts = [int(record_fields(record.decode())[2]) if record else 0 for record in page.records]
+    n = len(page.ids)
+    return _living(page, [State.PENDING] * n, list(map(int, page.times)), attempts or [0] * n)
 
 
-def _promoted(context: QueueContext, page: SnapshotReply) -> Operation[list[StoredMessage]]:
+def _promoted(context: QueueContext, page: SnapshotReply) -> Operation[StoredTable]:
     """Return the messages of a page of a scan; payloads beyond its byte limit are read one by one."""
+    records = [record_fields((record or b"").decode())[:3] for record in page.records]
+    words, dues, attempts = zip(*records, strict=True) if records else ((), (), ())
+    states = [RECORDED_STATES[word] for word in words]
+    table = _living(page, states, list(map(int, dues)), list(map(int, attempts)))
     messages = []
-    for at, record in enumerate(page.records):
-        word, due, attempts = record_fields((record or b"").decode())[:3]
-        message = _living(page, at, RECORDED_STATES[word], int(due), int(attempts))
+    for at, cells in enumerate(zip(*table, strict=True)):
+        message = StoredMessage._make(cells)
         if not page.payloads or page.payloads[at] is None:
             (found,) = yield [context.calls.get(message.id)]
             if found is None or found.dead or found.result:  # it has ended since the scan
@@ -104,23 +129,28 @@ def _promoted(context: QueueContext, page: SnapshotReply) -> Operation[list[Stor
         if message.state is State.GARBAGE:
             message = message._replace(retries=max(0, message.attempts - 1))
         messages.append(message)
-    return messages
+    return StoredTable.of(messages)
 
 
-def _living(page: SnapshotReply, at: int, state: State, due: int, attempts: int) -> StoredMessage:
-    def cell(column: list[bytes | None]) -> bytes:
-        return (column[at] if column else None) or b""
+def _living(page: SnapshotReply, states: list[State], dues: list[int], attempts: list[int]) -> StoredTable:
+    """Return the messages of a page, with the columns that depend on their states."""
+    n = len(page.ids)
 
-    return StoredMessage(
-        id=page.ids[at].decode(),
-        state=state,
-        due=due,
-        retries=int(cell(page.retries) or 0),
+    def cells(column: list[bytes | None]) -> list[bytes]:
+        return [cell or b"" for cell in column] or [b""] * n
+
+    return StoredTable(
+        ids=list(map(bytes.decode, page.ids)),
+        states=states,
+        dues=dues,
+        retries=[int(left or 0) for left in cells(page.retries)],
         attempts=attempts,
-        payload=cell(page.payloads),
-        headers=cell(page.headers),
-        attributes=cell(page.attributes),
-        error=cell(page.errors).decode("utf-8", "replace"),
+        payloads=cells(page.payloads),
+        headers=cells(page.headers),
+        attributes=cells(page.attributes),
+        errors=[error.decode("utf-8", "replace") for error in cells(page.errors)],
+        reasons=[""] * n,
+        died=[None] * n,
     )
 
 

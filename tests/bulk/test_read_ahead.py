@@ -34,6 +34,18 @@ def test_parts_come_in_order_from_other_threads():
     assert threading.current_thread() not in {thread for _, thread in found}
 
 
+def test_only_one_is_read_ahead():
+    begun = []
+
+    def parts():
+        for number in range(50):
+            begun.append(number)
+            yield number
+
+    for part in read_ahead(parts()):
+        assert begun[part:] in ([part], [part, part + 1])
+
+
 def test_an_error_comes_after_what_was_read_before_it():
     def parts():
         yield 1
