@@ -79,7 +79,7 @@ def list_(
         _check_period(chosen, due_from, due_to)
     pages = pages_from(partial(commands.open_to_read(queue, reveal=reveal).list, chosen, **period), paging)
     what = f"{chosen} {commands.message}s in {queue}{' in this time' if period else ''}"
-    print_pages(pages, what, form, page_printer(form, commands.info, commands.columns[chosen], session.now))
+    print_pages(pages, what, form, page_printer(form, commands.page_class(), commands.columns[chosen], session.now))
 
 
 def _check_period(state: str, due_from: datetime | None, due_to: datetime | None) -> None:

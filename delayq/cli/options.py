@@ -14,7 +14,6 @@ import click
 from delayq.broker.engine import Feature
 from delayq.broker.keys import check_pattern
 from delayq.cli.engines import ENGINES, GROUP, EngineCommands
-from delayq.cli.process_limits import read_size
 from delayq.cli.zones import chosen_zone, read_zone
 from delayq.errors import ConfigurationError, DelayqError
 from delayq.rates import parse_rate
@@ -80,6 +79,12 @@ def _duration(value: Any, name: str, min: int = 0) -> timedelta:
     return timedelta(milliseconds=to_millis(value, name, min=min))
 
 
+def _size(value: Any, name: str) -> int:
+    from delayq.cli.process_limits import read_size  # of a worker alone
+
+    return read_size(value, name)
+
+
 def _iso_time(value: Any, name: str, examples: str) -> datetime:
     try:
         return value if isinstance(value, datetime) else datetime.fromisoformat(value)
@@ -122,7 +127,7 @@ PATTERN = _Checked("pattern", check_pattern)
 ID = _Checked("id", lambda value, _: _engine().check_id(value))
 DURATION = _Checked("duration", _duration)
 TIMEOUT = _Checked("duration", lambda value, name: _duration(value, name, min=100))
-SIZE = _Checked("size", read_size)
+SIZE = _Checked("size", _size)
 TIME = _Checked("time", _time)
 """For schedules, which have zones of their own."""
 WHEN = _Checked("time", _when)
