@@ -58,7 +58,7 @@ def list_(
 ) -> None:
     """List the messages of QUEUE in one state, page by page.
 
-    WHEN is a time (2027-01-31T09:00, in your time zone unless it has one), now, or a time from now: +2h, -1d. A stream
+    WHEN is a time (2027-01-31T09:00), now, or a time from now: +2h, -1d. A stream
     has the states ready, active, backoff and dead; a work queue has queued and processing.
 
     JSON, one line per page: {"messages": [{"id", "state", "payload", "encoding", "truncated", "size", "due",

@@ -13,7 +13,7 @@ from delayq.broker.engine import Feature
 from delayq.cli.audit import audit, demo
 from delayq.cli.exit_codes import CommandError, Exit
 from delayq.cli.load import load_options, progress_of
-from delayq.cli.options import json_option, queue_with
+from delayq.cli.options import SERVER_WHEN, json_option, queue_with
 from delayq.cli.output import print_json, print_note, print_rich
 from delayq.cli.progress import spinner
 from delayq.cli.session import Session
@@ -198,8 +198,10 @@ def archive(
 @click.argument("out", metavar="FOLDER", type=click.Path(path_type=Path))
 @click.option("--html/--no-html", default=True, help="Write a page with plots, FOLDER/report.html.")
 @click.option("--queue", metavar="NAME", help="Title the page with this queue, and tell what waits in it now.")
-@click.option("--from", "start", metavar="WHEN", help="Report on events from then on: a time with a zone, or -1d.")
-@click.option("--until", metavar="WHEN", help="Report on events before then.")
+@click.option(
+    "--from", "start", type=SERVER_WHEN, metavar="WHEN", help="Report on events from then on: a time, or -1d."
+)
+@click.option("--until", type=SERVER_WHEN, metavar="WHEN", help="Report on events before then.")
 @json_option
 @click.pass_obj
 def report(
