@@ -175,9 +175,9 @@ class Calls(
         """End a pause, and wake a consumer; returns whether the queue was paused."""
         return self._call("resume", [self._now], lambda reply: integers(reply) == (1,))
 
-    def log_action(self, actor: str, text: str) -> ScriptCall[bool]:
-        """Record in the event log, if it is on, what somebody has done to the queue."""
-        return self._call("log_action", [self._now, actor, text], lambda reply: integers(reply) == (1,))
+    def log_action(self, actor: str, text: str, id: str = "") -> ScriptCall[bool]:
+        """Record in the event log, if it is on, what somebody has done to the queue, or to one message."""
+        return self._call("log_action", [self._now, actor, text, id], lambda reply: integers(reply) == (1,))
 
     def get(self, id: str) -> ScriptCall[replies.GetReply | None]:
         """Read everything stored about one id."""

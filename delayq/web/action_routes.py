@@ -223,8 +223,10 @@ def _as_text(given: dict[str, str]) -> str:
 
 def _record(queue: DelayQueue[Any], viewer: Viewer, action: str, fields: Fields, outcome: str) -> None:
     """Record in the event log of the queue, if it is on, who has done what; a failure takes nothing back."""
-    what = _as_text({name: value for name, value in _told(fields).items() if name != "queue"})
-    call = queue._context.calls.log_action(viewer.name, clean(f"{action} {what}: {outcome}"))  # noqa: SLF001
+    what = _as_text({name: value for name, value in _told(fields).items() if name not in ("queue", "id")})
+    text = clean(f"{action} {what}".strip() + f": {outcome}")
+    id = fields.get("id") or fields.get("entry", "").rpartition(":")[0]
+    call = queue._context.calls.log_action(viewer.name, text, id)  # noqa: SLF001
     try:
         queue._perform(single(call))  # noqa: SLF001 - as above
     except DelayqError as error:

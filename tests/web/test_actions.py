@@ -218,9 +218,15 @@ def test_actions_are_in_the_event_log(full, visit):
     visitor.submit(page, "/do/pause", queue="orders", reason="deploy")
     acted = [event for event in full.events() if event.kind == "audit"]
     assert [(event.id, event.holder, event.reason) for event in acted] == [
-        (None, "local", "kill id=waits: waits: killed."),
+        ("waits", "local", "kill: waits: killed."),
         (None, "local", "pause reason=deploy: Paused orders until it is resumed."),
     ]
+    (dead,) = (message for message in full.dead.list().messages if message.id == "waits")
+    shown = visitor.submit("/dead?queue=orders", "/do/redrive", queue="orders", entry=dead.entry)
+    story = text_of(visitor.get("/message?queue=orders&id=waits"))
+    assert "by local, kill: waits: killed." in story
+    assert f"by local, redrive entry={dead.entry}: Sent 1 message again." in story
+    assert shown.status_code == 200
 
 
 def test_limits_and_pauses_of_names(full, visitor):
