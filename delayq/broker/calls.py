@@ -6,10 +6,10 @@ Only this module knows the order of a script's arguments, and only `replies` kno
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 from delayq.broker import log_entries, replies
+from delayq.broker.count_calls import CountCalls
 from delayq.broker.dead_calls import DeadCalls
 from delayq.broker.engine import DELAY, EngineCapabilities
 from delayq.broker.forecast_calls import ForecastCalls
@@ -42,7 +42,7 @@ from delayq.broker.send_replies import Debounced, SendStatuses
 from delayq.broker.shared_calls import confirm
 from delayq.broker.worker_calls import WorkerCalls
 from delayq.options import DEDUPE_MAX
-from delayq.privacy.redaction import read_paths, write_paths
+from delayq.privacy.redaction import write_paths
 
 MAX_DUE = (1 << 53) - 1
 """A time (ms) after every due time: the largest integer that a score holds exactly."""
@@ -54,10 +54,20 @@ _REPLACE: dict[Any, str] = {False: "0", True: "1", "after": "2", "moved up": "3"
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Calls(ScheduleCalls, ResultCalls, LeaseCalls, LimitCalls, ForecastCalls, WorkerCalls, DeadCalls, PayloadCalls):
+class Calls(
+    ScheduleCalls,
+    ResultCalls,
+    LeaseCalls,
+    LimitCalls,
+    ForecastCalls,
+    WorkerCalls,
+    DeadCalls,
+    PayloadCalls,
+    CountCalls,
+):
     """Builds the calls of one queue."""
 
+    __slots__ = ()
     capabilities: ClassVar[EngineCapabilities] = DELAY
     waiting_takes: ClassVar[bool] = False
     """Whether a wait for a wake-up may take a message, which must then be claimed or released."""
@@ -165,13 +175,9 @@ class Calls(ScheduleCalls, ResultCalls, LeaseCalls, LimitCalls, ForecastCalls, W
         """End a pause, and wake a consumer; returns whether the queue was paused."""
         return self._call("resume", [self._now], lambda reply: integers(reply) == (1,))
 
-    def log_action(self, actor: str, text: str) -> ScriptCall[bool]:
-        """Record in the event log, if it is on, what somebody has done to the queue."""
-        return self._call("log_action", [self._now, actor, text], lambda reply: integers(reply) == (1,))
-
-    def counts(self) -> ScriptCall[replies.CountsReply]:
-        """Count the messages in each state."""
-        return self._call("counts", [self._now], replies.read_counts)
+    def log_action(self, actor: str, text: str, id: str = "") -> ScriptCall[bool]:
+        """Record in the event log, if it is on, what somebody has done to the queue, or to one message."""
+        return self._call("log_action", [self._now, actor, text, id], lambda reply: integers(reply) == (1,))
 
     def get(self, id: str) -> ScriptCall[replies.GetReply | None]:
         """Read everything stored about one id."""
@@ -253,10 +259,6 @@ class Calls(ScheduleCalls, ResultCalls, LeaseCalls, LimitCalls, ForecastCalls, W
         paths = None if redact is None else write_paths(redact)
         wanted = (events, dedupe_window, dedupe_max, DEDUPE_MAX, *dead, priority_step, lateness_slo, paths)
         return self._call("configure", ["" if one is None else one for one in wanted], bool)
-
-    def redact_paths(self) -> RedisCommand[list[str]]:
-        """Read which values of payloads are hidden from inspectors."""
-        return RedisCommand(("HGET", self.keys.meta, "redact"), read_paths)
 
     def default_dedupe_window(self, window: int, max_ids: int) -> RedisCommand[bool]:
         """Switch the dedupe window on (ms, ids) where it is off; a queue that has one keeps its own."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from delayq.broker import replies
 from delayq.broker.replies import integers, statuses
@@ -13,9 +12,10 @@ from delayq.broker.scripts import COLLECT_LIMIT, SLOT_TTL
 from delayq.options import Settings
 
 
-@dataclass(frozen=True, slots=True)
 class DeadCalls(ScriptCalls):
     """One function per script, as `Calls`."""
+
+    __slots__ = ()
 
     def kill(self, ids: Iterable[str]) -> ScriptCall[str]:
         """Move waiting messages to the dead letter: the first ones, if their payloads are large.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from delayq.broker.requests import RedisCommand, ScriptCall
@@ -36,9 +35,10 @@ class NamesReply(NamedTuple):
     names: dict[str, int]
 
 
-@dataclass(frozen=True, slots=True)
 class ForecastCalls(ScriptCalls):
     """One function per script, as `Calls`."""
+
+    __slots__ = ()
 
     def forecast(self, start: int, ends: Sequence[int]) -> ScriptCall[ForecastReply]:
         """Count what becomes due in up to 499 periods, the first from `start` (ms) on, each before its end."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from delayq.broker import replies
 from delayq.broker.replies import statuses
@@ -11,9 +10,10 @@ from delayq.broker.requests import Receipt, RedisCommand, ScriptCall, flat
 from delayq.broker.script_calls import ScriptCalls
 
 
-@dataclass(frozen=True, slots=True)
 class LeaseCalls(ScriptCalls):
     """One function per script, as `Calls`."""
+
+    __slots__ = ()
 
     def extend(self, receipts: Iterable[Receipt], *, lease: int, started: bool = False) -> ScriptCall[str]:
         """Renew leases (ms from now), or note that callbacks have `started`.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from delayq.broker.replies import integers, statuses
@@ -47,9 +46,10 @@ class LimitsPage(NamedTuple):
     limits: list[StoredLimit]
 
 
-@dataclass(frozen=True, slots=True)
 class LimitCalls(ScriptCalls):
     """One function per script, as `Calls`."""
+
+    __slots__ = ()
 
     def limit(
         self,

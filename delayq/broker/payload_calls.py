@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from delayq.broker.replies import statuses
@@ -22,9 +21,10 @@ class RekeyPage(NamedTuple):
     """Id, entry or schedule, and text."""
 
 
-@dataclass(frozen=True, slots=True)
 class PayloadCalls(ScriptCalls):
     """One function per script, as `Calls`."""
+
+    __slots__ = ()
 
     def rekey_page(self, part: str, *, cursor: str, limit: int, head: bytes) -> ScriptCall[RekeyPage]:
         """Read a page of the texts of a part, without the messages whose payload begins with `head`."""

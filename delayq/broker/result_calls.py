@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from delayq.broker.replies import integers, pairs, statuses
@@ -12,9 +11,10 @@ from delayq.broker.results import Completed, EndReply, read_ends
 from delayq.broker.script_calls import ScriptCalls
 
 
-@dataclass(frozen=True, slots=True)
 class ResultCalls(ScriptCalls):
     """One function per script, as `Calls`."""
+
+    __slots__ = ()
 
     def complete(self, completions: Iterable[Completed]) -> ScriptCall[str]:
         """Settle messages that have retention, and keep their results; statuses as of `ack`."""

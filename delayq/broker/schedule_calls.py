@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from delayq.broker import schedule_replies
 from delayq.broker.replies import integers, pairs, statuses
@@ -12,9 +11,10 @@ from delayq.broker.schedule_replies import DueSchedules
 from delayq.broker.script_calls import ScriptCalls
 
 
-@dataclass(frozen=True, slots=True)
 class ScheduleCalls(ScriptCalls):
     """One function per script, as `Calls`."""
+
+    __slots__ = ()
 
     def schedule_put(self, puts: Iterable[SchedulePut]) -> ScriptCall[str]:
         """Store schedules; a status each: 1 stored, 0 read it again: it has changed, or they are large."""

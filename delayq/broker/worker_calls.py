@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from delayq.broker.history_records import KEPT_HOURS, HourCounts, read_counts, write_counts
@@ -41,9 +40,10 @@ class HoursReply(NamedTuple):
     """What was ever counted, also in hours that are not kept any more."""
 
 
-@dataclass(frozen=True, slots=True)
 class WorkerCalls(ScriptCalls):
     """One function per script, as `Calls`."""
+
+    __slots__ = ()
 
     def beat(self, consumer_id: str, entry: WorkerEntry | None, counted: HourCounts | None = None) -> ScriptCall[int]:
         """Store what a consumer tells of itself, None when it stops; returns how many entries were removed.

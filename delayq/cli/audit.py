@@ -10,7 +10,7 @@ import click
 
 from delayq.broker.engine import Feature
 from delayq.cli.exit_codes import CommandError, Exit
-from delayq.cli.options import json_option, queue_with
+from delayq.cli.options import SERVER_WHEN, json_option, queue_with
 from delayq.cli.output import console, print_json, print_note, print_rich, table
 from delayq.cli.progress import spinner
 from delayq.cli.session import Session
@@ -30,8 +30,12 @@ _SHOWN_FINDINGS = 20
 @click.option(
     "--plan", "more", metavar="TABLE", multiple=True, help="Audit also this newer plan; it decides on its ids."
 )
-@click.option("--from", "start", metavar="WHEN", help="Audit reminders due from then on: a time with a zone, or -1d.")
-@click.option("--until", metavar="WHEN", help="Audit reminders due before then.  [default: what was loaded]")
+@click.option(
+    "--from", "start", type=SERVER_WHEN, metavar="WHEN", help="Audit reminders due from then on: a time, or -1d."
+)
+@click.option(
+    "--until", type=SERVER_WHEN, metavar="WHEN", help="Audit reminders due before then.  [default: what was loaded]"
+)
 @click.option("--allow-loss", is_flag=True, help="Audit also without log entries that were deleted: a finding.")
 @click.option("--out", metavar="TABLE", help="Write the result for each reminder there, as Parquet.")
 @click.option("--report", metavar="FOLDER", help="Write verdict and findings there, for the report's page.")

@@ -29,7 +29,7 @@ def cancel(
 ) -> Exit:
     """Cancel messages of QUEUE: ID..., or all that wait and match a filter. They are never delivered again.
 
-    WHEN is a time (2027-01-31T09:00, in your time zone unless it has one), now, or a time from now: +2h, -1d.
+    WHEN is a time (2027-01-31T09:00), now, or a time from now: +2h, -1d.
 
     With --running, a callback that runs is asked to stop: a coroutine function is cancelled, and others see
     message.cancel_requested. The message is cancelled when it ends, unless it succeeds after all.

@@ -147,7 +147,7 @@ def list_(
     commands = ENGINES[engine].commands(session)
     pages = pages_from(_matching_reader(commands.open_dead(queue, reveal=reveal), wanted), paging)
     what = f"dead messages in {queue}{' that match' if any(wanted) else ''}"
-    print_pages(pages, what, form, page_printer(form, commands.info, commands.columns[State.DEAD], session.now))
+    print_pages(pages, what, form, page_printer(form, commands.page_class(), commands.columns[State.DEAD], session.now))
 
 
 @dead.command(short_help="Group the dead letter by its errors.")

@@ -29,11 +29,14 @@ class WorkQueueCommands(EngineCommands):
 
     capabilities = WORKQUEUE
     message = "item"
-    info = ItemInfo
     columns = _COLUMNS
     check_id = staticmethod(str)  # it may be any text
 
     check_queue = staticmethod(lambda name: KeyPrefix(name).prefix)
+
+    @classmethod
+    def page_class(cls) -> type:
+        return ItemInfo
 
     def open_to_send(self, name: str, codec: str) -> Any:
         return _WorkQueue(self._session, name, codec)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from delayq.broker.engine import DELAY, STREAMS, WORKQUEUE, EngineCapabilities
 from delayq.broker.keys import check_id
-from delayq.queue.message_info import MessageInfo
 
 if TYPE_CHECKING:
     from delayq.cli.session import Session
@@ -58,8 +57,6 @@ class EngineCommands(ABC):
     capabilities: ClassVar[EngineCapabilities]
     message: ClassVar[str] = "message"
     """What the engine calls a message."""
-    info: ClassVar[type] = MessageInfo
-    """What its pages contain."""
     columns: ClassVar[Mapping[Any, tuple[str, ...]]]
     """The titles of the columns in a table of messages, by state."""
     check_queue: ClassVar[staticmethod[[str], str]]
@@ -72,6 +69,13 @@ class EngineCommands(ABC):
         self._session = session
         self._group = group or GROUP
         self._lease = lease
+
+    @classmethod
+    def page_class(cls) -> type:
+        """Return the class of what its pages contain."""
+        from delayq.queue.message_info import MessageInfo  # only commands that read messages need it
+
+        return MessageInfo
 
     @abstractmethod
     def open_to_send(self, name: str, codec: str) -> Any:

@@ -23,7 +23,7 @@ def kill(session: Session, queue: str, ids: tuple[str, ...], *, matching: Matchi
 
     They are not delivered unless `dead redrive` sends them again. A message that is running stays.
 
-    WHEN is a time (2027-01-31T09:00, in your time zone unless it has one), now, or a time from now: +2h, -1d.
+    WHEN is a time (2027-01-31T09:00), now, or a time from now: +2h, -1d.
 
     Of ids, exit code 1 if a message is running or dead, else 3 if one is gone.
 

@@ -58,7 +58,7 @@ def list_(
 ) -> None:
     """List the messages of QUEUE in one state, page by page.
 
-    WHEN is a time (2027-01-31T09:00, in your time zone unless it has one), now, or a time from now: +2h, -1d. A stream
+    WHEN is a time (2027-01-31T09:00), now, or a time from now: +2h, -1d. A stream
     has the states ready, active, backoff and dead; a work queue has queued and processing.
 
     JSON, one line per page: {"messages": [{"id", "state", "payload", "encoding", "truncated", "size", "due",
@@ -79,7 +79,7 @@ def list_(
         _check_period(chosen, due_from, due_to)
     pages = pages_from(partial(commands.open_to_read(queue, reveal=reveal).list, chosen, **period), paging)
     what = f"{chosen} {commands.message}s in {queue}{' in this time' if period else ''}"
-    print_pages(pages, what, form, page_printer(form, commands.info, commands.columns[chosen], session.now))
+    print_pages(pages, what, form, page_printer(form, commands.page_class(), commands.columns[chosen], session.now))
 
 
 def _check_period(state: str, due_from: datetime | None, due_to: datetime | None) -> None:

@@ -14,13 +14,12 @@ import click
 from delayq.broker.engine import Feature
 from delayq.broker.keys import check_pattern
 from delayq.cli.engines import ENGINES, GROUP, EngineCommands
-from delayq.cli.process_limits import read_size
-from delayq.cli.zones import chosen_zone, read_zone
+from delayq.cli.zones import read_time, read_zone
 from delayq.errors import ConfigurationError, DelayqError
 from delayq.rates import parse_rate
 from delayq.states import MESSAGE_STATES
 from delayq.text import clean
-from delayq.times import timestamp, to_millis
+from delayq.times import to_millis
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -34,6 +33,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # Types
 
+WHEN_EXAMPLES = "2027-01-31T09:00, now, +2h or -1d"
 MAX_DIGITS = 15
 """Digits of a number of seconds that is read exactly."""
 
@@ -80,40 +80,28 @@ def _duration(value: Any, name: str, min: int = 0) -> timedelta:
     return timedelta(milliseconds=to_millis(value, name, min=min))
 
 
-def _iso_time(value: Any, name: str, examples: str) -> datetime:
-    try:
-        return value if isinstance(value, datetime) else datetime.fromisoformat(value)
-    except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"{name} must look like {examples}, not {value!r:.60}") from error
+def _size(value: Any, name: str) -> int:
+    from delayq.cli.process_limits import read_size  # of a worker alone
 
-
-def _time(value: Any, name: str) -> datetime:
-    """Return a time in ISO 8601 with its time zone."""
-    at = _iso_time(value, name, "2027-01-31T09:00+01:00")
-    if at.utcoffset() is None:
-        raise ConfigurationError(f"{name} needs a time zone, as in {at.isoformat()}Z or {at.isoformat()}+01:00")
-    timestamp(at, name)
-    return at
+    return read_size(value, name)
 
 
 def _when(value: Any, name: str) -> datetime:
-    """Return a time: ISO 8601, in the zone of the command unless it has one, `now`, or a duration from now."""
+    """Return a time: ISO 8601, in the zone of the command unless it has an offset, `now`, or a duration from now."""
     if value == "now":
         return datetime.now(UTC)
     if isinstance(value, str) and value[:1] in ("+", "-"):
         ahead = _duration(value[1:], name)
         return datetime.now(UTC) + (ahead if value[0] == "+" else -ahead)
-    return _local_time(value, name, "2027-01-31T09:00, now, +2h or -1d")
+    return read_time(value, name, WHEN_EXAMPLES)
 
 
-def _local_time(value: Any, name: str, examples: str = "2027-01-31T09:00") -> datetime:
-    """Return a time in ISO 8601, in the zone of the command unless it has one."""
-    at = _iso_time(value, name, examples)
-    if at.utcoffset() is None:
-        timestamp(at.replace(tzinfo=UTC), name)  # Python cannot convert the years 1 and 9999
-        at = at.astimezone() if (zone := chosen_zone()) is None else at.replace(tzinfo=zone)
-    timestamp(at, name)
-    return at
+def _server_when(value: Any, name: str) -> str:
+    """Return a time as `_when` does, as text: `now` and durations from now are of the server's clock."""
+    if isinstance(value, str) and value[:1] in ("+", "-"):
+        _duration(value[1:], name)
+        return value
+    return "now" if value == "now" else read_time(value, name, WHEN_EXAMPLES).isoformat()
 
 
 # The engine given by `--engine` decides what a name or an id may be.
@@ -122,17 +110,16 @@ PATTERN = _Checked("pattern", check_pattern)
 ID = _Checked("id", lambda value, _: _engine().check_id(value))
 DURATION = _Checked("duration", _duration)
 TIMEOUT = _Checked("duration", lambda value, name: _duration(value, name, min=100))
-SIZE = _Checked("size", read_size)
-TIME = _Checked("time", _time)
-"""For schedules, which have zones of their own."""
+SIZE = _Checked("size", _size)
 WHEN = _Checked("time", _when)
-LOCAL_TIME = _Checked("time", _local_time)
+SERVER_WHEN = _Checked("time", _server_when)
+LOCAL_TIME = _Checked("time", read_time)
 ZONE = _Checked("zone", read_zone)
 RATE = _Checked("rate", lambda value, name: parse_rate(value, name) and value)
 
 
 class _Until(click.ParamType[Any]):
-    """A duration from now, or a time, in the zone of the command unless it has one."""
+    """A duration from now, or a time, in the zone of the command unless it has an offset."""
 
     name = "until"
 

@@ -19,7 +19,7 @@ from delayq.text import clean, iso
 @click.command()
 @queue_with(Feature.PAUSE)
 @click.option("--name", metavar="NAME", help="Pause the messages with this name only.")
-@click.option("--until", type=UNTIL, metavar="TIME", help="End by itself: 2h, or 2027-01-31T09:00 in your zone.")
+@click.option("--until", type=UNTIL, metavar="TIME", help="End by itself: 2h, or 2027-01-31T09:00.")
 @click.option("--reason", default="", help="Say why; it is shown wherever the pause is.")
 @json_option
 @click.pass_obj

@@ -10,9 +10,10 @@ from delayq.broker.engine import Feature
 from delayq.cli.cancel import exit_code_of, print_outcomes
 from delayq.cli.exit_codes import Exit
 from delayq.cli.options import ID, due_options, json_option, queue_with
-from delayq.cli.output import print_result
+from delayq.cli.output import print_note, print_result
 from delayq.cli.select import Matching, matching_options
 from delayq.cli.session import Session
+from delayq.cli.zones import due_text
 
 
 @click.command()
@@ -34,7 +35,7 @@ def reschedule(
 ) -> Exit:
     """Give a message of QUEUE a new due time, or all that wait and match a filter; attempts and retries stay the same.
 
-    WHEN is a time (2027-01-31T09:00, in your time zone unless it has one), now, or a time from now: +2h, -1d.
+    WHEN is a time (2027-01-31T09:00), now, or a time from now: +2h, -1d.
 
     Of an id, exit code 1 if the message is running or dead, 3 if it is gone.
 
@@ -49,6 +50,8 @@ def reschedule(
         return matching.apply(opened, "reschedule", lambda selected: selected.reschedule(delay, at=at), as_json=as_json)
     outcome = opened.reschedule(id, delay, at=at)
     print_result({"queue": queue, "id": id, "outcome": outcome}, f"{id}  {outcome}", as_json=as_json)
+    if outcome == "rescheduled" and not as_json:
+        print_note(f"due {due_text(delay, at)}")
     return exit_code_of([outcome])
 
 
@@ -61,7 +64,7 @@ def reschedule(
 def run_now(session: Session, queue: str, ids: tuple[str, ...], *, matching: Matching, as_json: bool) -> Exit:
     """Make messages of QUEUE due now: ID..., or all that wait and match a filter.
 
-    WHEN is a time (2027-01-31T09:00, in your time zone unless it has one), now, or a time from now: +2h, -1d.
+    WHEN is a time (2027-01-31T09:00), now, or a time from now: +2h, -1d.
 
     Of ids, exit code 1 if a message is running or dead, else 3 if one is gone.
 

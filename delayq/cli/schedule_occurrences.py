@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import date, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -14,7 +14,7 @@ from delayq.cli.options import WHEN, F, dry_run_option, json_option
 from delayq.cli.output import json_fields, print_json, print_line, print_note, print_rich, table
 from delayq.cli.schedule_selection import not_found, of_queue
 from delayq.cli.session import Session
-from delayq.cli.zones import zoned_iso
+from delayq.cli.zones import read_time, zoned_iso
 from delayq.errors import ConfigurationError, UnknownScheduleError
 from delayq.queue.delay_queue import DelayQueue
 from delayq.queue.schedule_history import OccurrenceHistory
@@ -80,13 +80,10 @@ def _time(opened: DelayQueue[Any], name: str, text: str) -> date:
     info = opened.schedules.get(name)
     if info is None:
         raise UnknownScheduleError
-    try:
-        if len(text) == len("2026-12-24"):
+    if len(text) == len("2026-12-24"):
+        with suppress(ValueError):  # raised below, with what is allowed
             return date.fromisoformat(text)
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise ConfigurationError(f"TIME must look like {_TIME} or 2026-12-24, not {text!r:.60}") from None
-    return at.replace(tzinfo=ZoneInfo(info.tz)) if at.utcoffset() is None else at
+    return read_time(text, "TIME", f"{_TIME} or 2026-12-24", zone=ZoneInfo(info.tz))
 
 
 def _print(changes: list[OccurrenceChange], *, as_json: bool) -> None:

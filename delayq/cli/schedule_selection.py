@@ -9,7 +9,7 @@ import click
 
 from delayq.broker.engine import Feature
 from delayq.cli.exit_codes import CommandError, NotFoundError
-from delayq.cli.options import DURATION, TIME, options_as, queue_with, retries_option
+from delayq.cli.options import DURATION, LOCAL_TIME, options_as, queue_with, retries_option
 from delayq.cli.output import print_line
 from delayq.cli.session import Session
 from delayq.errors import UnknownScheduleError
@@ -107,11 +107,13 @@ def remove(session: Session, queue: str, names: tuple[str, ...], chosen: Chosen)
 @chosen_options
 @click.option("--cron", metavar="EXPRESSION", help="Send at the times of a cron expression.")
 @click.option("--rrule", metavar="RULE", help="Send by a recurrence rule of iCalendar.")
-@click.option("--tz", metavar="ZONE", help="Use the wall clock of this time zone, but not for elapsed time.")
+@click.option(
+    "--tz", is_eager=True, metavar="ZONE", help="Use the wall clock of this time zone, but not for elapsed time."
+)
 @click.option("--every", type=DURATION, help="Send at this interval.")
 @retries_option("as it is")
-@click.option("--start", type=TIME, metavar="TIME", help="Start at this time.")
-@click.option("--end", type=TIME, metavar="TIME", help="End at this time.")
+@click.option("--start", type=LOCAL_TIME, metavar="TIME", help="Start at this time.")
+@click.option("--end", type=LOCAL_TIME, metavar="TIME", help="End at this time.")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="End after N messages.")
 @click.option("--misfire", metavar="skip|once|N", help="Send this many missed occurrences.")
 @click.option("--except", "except_", multiple=True, metavar="DAYS", help="Leave out these days; repeatable.")

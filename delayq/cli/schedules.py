@@ -11,7 +11,7 @@ import click
 
 from delayq.cli.options import (
     DURATION,
-    TIME,
+    LOCAL_TIME,
     Paging,
     codec_option,
     header_option,
@@ -108,14 +108,14 @@ def show_(session: Session, queue: str, name: str, *, reveal: bool, as_json: boo
     "--cron", metavar="EXPRESSION", help="Send at the times of a cron expression: '0 9 * * MON-FRI', '@daily'."
 )
 @click.option("--rrule", metavar="RULE", help="Send by a recurrence rule: 'FREQ=MONTHLY;BYDAY=-1FR'; see --start.")
-@click.option("--tz", metavar="ZONE", help="Use the wall clock of this time zone.  [default: UTC]")
+@click.option("--tz", is_eager=True, metavar="ZONE", help="Use the wall clock of this time zone.  [default: UTC]")
 @click.option("--every", type=DURATION, help="Send at this interval: 30s, 15m; with --tz whole days: 2d, 1w.")
 @codec_option
 @click.option("--message-name", metavar="NAME", help="Name its messages, such as after the task that they call.")
 @retries_option()
 @header_option
-@click.option("--start", type=TIME, metavar="TIME", help="Start at this time: 2027-01-31T09:00+01:00.")
-@click.option("--end", type=TIME, metavar="TIME", help="End at this time.")
+@click.option("--start", type=LOCAL_TIME, metavar="TIME", help="Start at this time: 2027-01-31T09:00.")
+@click.option("--end", type=LOCAL_TIME, metavar="TIME", help="End at this time.")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="End after N messages.")
 @click.option("--misfire", metavar="skip|once|N", default="once", help="Send this many missed occurrences.")
 @click.option(

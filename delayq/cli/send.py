@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import fields
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import IO, Any
 
@@ -28,7 +28,7 @@ from delayq.cli.options import (
 )
 from delayq.cli.output import print_json, print_line, print_note, print_result
 from delayq.cli.progress import progress_bars
-from delayq.cli.zones import exact_time
+from delayq.cli.zones import due_text
 from delayq.errors import DelayqError
 from delayq.queue.producer import NewMessage
 from delayq.queue.sent import SendStatus, Sent
@@ -123,7 +123,7 @@ def send(
 ) -> Exit:
     """Send PAYLOAD (JSON) to QUEUE, now or with --delay or --at; print its id.
 
-    WHEN is a time (2027-01-31T09:00, in your time zone unless it has one), now, or a time from now: +2h.
+    WHEN is a time (2027-01-31T09:00), now, or a time from now: +2h.
 
     With - as PAYLOAD, or with --file, each line is a message. Exit code 1 if the message to replace is running.
 
@@ -275,9 +275,7 @@ def payload_parser(codec: str) -> Callable[[bytes, str], Any]:
 
 def _due(delay: timedelta | None, at: datetime | None, jitter: timedelta | None) -> str:
     spread = f", or up to {format_duration(jitter.total_seconds())} later" if jitter else ""
-    if at is not None:
-        return exact_time(at, datetime.now(UTC)) + spread
-    return (f"in {format_duration(delay.total_seconds())}" if delay else "now") + spread
+    return due_text(delay, at) + spread
 
 
 def _size(stream: IO[bytes]) -> int | None:

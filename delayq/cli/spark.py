@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from delayq.broker.engine import Feature
+from delayq.bulk.send_options import CommandLineOptions, SendOptions
 from delayq.cli.audit import audit, demo
 from delayq.cli.exit_codes import CommandError, Exit
 from delayq.cli.load import load_options, progress_of
-from delayq.cli.options import json_option, queue_with
+from delayq.cli.options import SERVER_WHEN, json_option, queue_with
 from delayq.cli.output import print_json, print_note, print_rich
 from delayq.cli.progress import spinner
 from delayq.cli.session import Session
@@ -118,9 +120,22 @@ def load(
     from delayq.spark import load as load_table
 
     ledger: DelayQueue[Any] = session.queue(queue)
-    with spinner(f"loading {table}", lambda: progress_of(ledger, run)):
-        info = load_table(read_input(spark, table, schema), queue, run=run, **where(session), **options)
+    try:
+        with spinner(f"loading {table}", lambda: progress_of(ledger, run)):
+            info = load_table(read_input(spark, table, schema), queue, run=run, **where(session), **options)
+    except DelayqError as error:
+        raise type(error)(_in_options(str(error))) from error
     _print(info.told(), info.facts(), as_json=as_json)
+
+
+def _in_options(text: str) -> str:
+    """Return an error of the data source with the options of the command line: `--on-error collect`."""
+    from delayq.spark.datasource.source_options import WriteOptions
+
+    for field in fields(SendOptions):
+        theirs, ours = WriteOptions.spelling(field.name), CommandLineOptions.spelling(field.name)
+        text = re.sub(rf"\b{theirs}\b", ours, text.replace(f"{theirs}=", f"{ours} "))
+    return text
 
 
 @spark.command(short_help="Archive the event log of a queue as Parquet.")
@@ -198,8 +213,10 @@ def archive(
 @click.argument("out", metavar="FOLDER", type=click.Path(path_type=Path))
 @click.option("--html/--no-html", default=True, help="Write a page with plots, FOLDER/report.html.")
 @click.option("--queue", metavar="NAME", help="Title the page with this queue, and tell what waits in it now.")
-@click.option("--from", "start", metavar="WHEN", help="Report on events from then on: a time with a zone, or -1d.")
-@click.option("--until", metavar="WHEN", help="Report on events before then.")
+@click.option(
+    "--from", "start", type=SERVER_WHEN, metavar="WHEN", help="Report on events from then on: a time, or -1d."
+)
+@click.option("--until", type=SERVER_WHEN, metavar="WHEN", help="Report on events before then.")
 @json_option
 @click.pass_obj
 def report(

@@ -1,14 +1,15 @@
-"""The time zone in which commands print times for people, and read times that name none: `--tz`, or the local zone."""
+"""The time zone in which commands print times, and read those without an offset: that of `--tz`, or the local one."""
 
 from __future__ import annotations
 
-from datetime import datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
 import click
 
 from delayq.errors import ConfigurationError
-from delayq.text import relative_time
+from delayq.text import format_duration, relative_time
+from delayq.times import timestamp
 
 
 def read_zone(value: Any, name: str) -> tzinfo:
@@ -27,6 +28,51 @@ def chosen_zone() -> tzinfo | None:
     """Return the zone of `--tz`; None for the local one."""
     context = click.get_current_context(silent=True)
     return context.find_root().params.get("tz") if context else None
+
+
+def read_time(value: Any, name: str, examples: str = "2027-01-31T09:00", *, zone: tzinfo | None = None) -> datetime:
+    """Return a time in ISO 8601: in `zone`, else in that of the command, unless it has an offset.
+
+    Raises `ConfigurationError` for what is no time, and for one that a change of the clock leaves out or repeats.
+    """
+    try:
+        at = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"{name} must look like {examples}, not {value!r:.60}") from error
+    if at.utcoffset() is None:
+        timestamp(at.replace(tzinfo=UTC), name)  # Python cannot convert the years 1 and 9999
+        at = _in_zone(at, name, zone or _zone_of_times())
+    timestamp(at, name)
+    return at
+
+
+def _in_zone(at: datetime, name: str, zone: tzinfo | None) -> datetime:
+    """Return a time on the clock of a zone, None for the local one; raise `ConfigurationError` unless there is one."""
+    first, second = (at.replace(tzinfo=zone, fold=fold).timestamp() for fold in (0, 1))
+    earlier, later = (datetime.fromtimestamp(one, UTC).astimezone(zone) for one in sorted((first, second)))
+    if first == second:
+        return earlier
+    where = "your time zone" if zone is None else str(zone)
+    both = f"{earlier.isoformat()} or {later.isoformat()}"
+    if earlier.replace(tzinfo=None) != at:
+        raise ConfigurationError(
+            f"{name} {at.isoformat()} does not exist in {where}, where clocks go forward then: give {both}"
+        )
+    raise ConfigurationError(f"{name} {at.isoformat()} occurs twice in {where}, where clocks go back then: give {both}")
+
+
+def _zone_of_times() -> tzinfo | None:
+    """Return the zone of a command that has a `--tz` of its own and was given it, else that of all commands."""
+    context = click.get_current_context(silent=True)
+    own = context.params.get("tz") if context else None
+    return read_zone(own, "--tz") if isinstance(own, str) else chosen_zone()
+
+
+def due_text(delay: timedelta | None, at: datetime | None) -> str:
+    """Return a due time as it was understood: "in 2h" of a delay, the time with its offset of a time, or "now"."""
+    if at is not None:
+        return f"{relative_time(at, datetime.now(UTC))}  ({at.astimezone(chosen_zone()).isoformat(' ', 'seconds')})"
+    return f"in {format_duration(delay.total_seconds())}" if delay else "now"
 
 
 def exact_time(at: datetime | None, now: datetime) -> str:

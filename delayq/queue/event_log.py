@@ -70,7 +70,8 @@ class EventKind(StrEnum):
     RESUMED = "resumed"
     """A pause of the queue or of a name was ended by `resume`; the event names no message."""
     AUDIT = "audit"
-    """Somebody has acted on the queue in the dashboard: `holder` is who, `reason` what, and what came of it."""
+    """Somebody has acted in the dashboard: `holder` is who, `reason` what, and what came of it; `id` is set if it was
+    about one."""
     DEAD_IMPORTED = "dead_imported"
     """An import has put it into the dead letter, as it was in another queue."""
     DEAD_PURGED = "dead_purged"

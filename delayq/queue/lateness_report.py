@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
-from delayq.broker.context import QueueContext
 from delayq.broker.history_records import BUCKETS, HOUR, HourCounts, sum_of
 from delayq.broker.replies import CountsReply
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError
 from delayq.lateness import LATENESS_BOUNDS, read_slo
 from delayq.text import format_duration, pluralize
+
+if TYPE_CHECKING:
+    from delayq.broker.context import QueueContext
 
 MAX_READ = 1000
 """Hours that one call reads."""

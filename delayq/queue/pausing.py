@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from delayq.broker.attributes import check_message_name
-from delayq.broker.context import QueueContext
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, short_repr
 from delayq.times import Duration, from_millis, timestamp, to_millis
+
+if TYPE_CHECKING:
+    from delayq.broker.context import QueueContext
 
 MAX_REASON = 200
 """Characters of a reason: it is shown in one line."""

@@ -95,7 +95,8 @@ def history(context: QueueContext, name: str, limit: int) -> Operation[ScheduleH
     for _ in range(MAX_PAGES):
         (entries,) = yield [context.calls.events_back(last, limit=PAGE)]
         for entry in entries:
-            if entry.kind == EventKind.PURGED or needle in entry.columns.get("ids", b""):
+            of_message = entry.kind != EventKind.AUDIT and needle in entry.columns.get("ids", b"")
+            if entry.kind == EventKind.PURGED or of_message:
                 for event in reversed(expand(entry)):
                     if event.id is None:
                         purges.append(event)

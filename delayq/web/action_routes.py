@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import parse_qsl
 
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -145,6 +146,7 @@ async def act(request: Request) -> Response:
     form = await request.form(max_files=0, max_fields=MAX_FIELDS)
     fields = {name: value for name, value in form.items() if isinstance(value, str)}
     token = fields.pop("form_token", None)
+    request.state.page_query = fields.pop("page_query", "")
     return await run_in_threadpool(_checked, request, site, fields, token)
 
 
@@ -177,14 +179,18 @@ def _checked(request: Request, site: Site, fields: Fields, token: str | None) ->
 
 
 def _page_again(request: Request, action: str, fields: Fields, error: Exception) -> Response | None:
-    """Return the page of a form with what was sent and what is wrong; None if the page has no such form any more."""
+    """Return the page of a form, with its filter, what was sent and what is wrong; None if the form is gone from it.
+
+    The queue is that of the form, which has been checked.
+    """
     show = show_limits if action == "pause" and fields.get("name") else _PAGES.get(action)
     if show is None:
         return None
     refused = RefusedForm(action, fields, str(error))
     request.state.refused = refused
     about = {"queue": fields["queue"], "id": fields.get("id"), "grouped": "yes" if fields.get("group") else None}
-    scope = {**request.scope, "method": "GET", "query_string": query(**about)[1:].encode()}
+    shown = {**dict(parse_qsl(request.state.page_query)), **{name: one for name, one in about.items() if one}}
+    scope = {**request.scope, "method": "GET", "query_string": query(**shown)[1:].encode()}
     try:
         page = show(Request(scope))
     except (DelayqError, HTTPException):
@@ -217,8 +223,10 @@ def _as_text(given: dict[str, str]) -> str:
 
 def _record(queue: DelayQueue[Any], viewer: Viewer, action: str, fields: Fields, outcome: str) -> None:
     """Record in the event log of the queue, if it is on, who has done what; a failure takes nothing back."""
-    what = _as_text({name: value for name, value in _told(fields).items() if name != "queue"})
-    call = queue._context.calls.log_action(viewer.name, clean(f"{action} {what}: {outcome}"))  # noqa: SLF001
+    what = _as_text({name: value for name, value in _told(fields).items() if name not in ("queue", "id")})
+    text = clean(f"{action} {what}".strip() + f": {outcome}")
+    id = fields.get("id") or fields.get("entry", "").rpartition(":")[0]
+    call = queue._context.calls.log_action(viewer.name, text, id)  # noqa: SLF001
     try:
         queue._perform(single(call))  # noqa: SLF001 - as above
     except DelayqError as error:

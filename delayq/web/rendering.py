@@ -41,24 +41,21 @@ def duration(time: timedelta | float | None) -> str:
 
 def time_of(at: datetime | None, now: datetime | None = None) -> Markup:
     """Return a time relative to now, which shows the exact one in UTC to the mouse alone; '' for None."""
-    if at is None:
-        return Markup("")
-    utc = at.astimezone(UTC)
-    shown = relative_time(at, now or datetime.now(UTC))
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(utc.isoformat(), _to_the_second(utc), shown)
+    return _time(Markup('<time datetime="{utc}" title="{exact}">{relative}</time>'), at, now)
 
 
 def both_times(at: datetime | None, now: datetime | None = None) -> Markup:
     """Return a time relative to now, and below it the exact one in UTC, for everybody; '' for None."""
+    return _time(Markup('{relative} <time class="exact" datetime="{utc}">{exact}</time>'), at, now)
+
+
+def _time(form: Markup, at: datetime | None, now: datetime | None) -> Markup:
+    """Return a form with a time in it: relative to now, exact to the second, and for programs; '' for None."""
     if at is None:
         return Markup("")
     utc = at.astimezone(UTC)
-    shown = relative_time(at, now or datetime.now(UTC))
-    return Markup('{} <time class="exact" datetime="{}">{}</time>').format(shown, utc.isoformat(), _to_the_second(utc))
-
-
-def _to_the_second(utc: datetime) -> str:
-    return f"{utc:%Y-%m-%d %H:%M:%S} UTC"
+    relative, exact = relative_time(at, now or datetime.now(UTC)), f"{utc:%Y-%m-%d %H:%M:%S} UTC"
+    return form.format(utc=utc.isoformat(), exact=exact, relative=relative)
 
 
 def exact(at: datetime | None) -> str:

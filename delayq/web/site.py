@@ -79,6 +79,7 @@ class Site:
             "may_write": self.may_write(viewer),
             "has_login": self.access.has_login,
             "form_token": self.access.form_token(request.state.session, viewer),
+            "page_query": request.url.query,
             "note": note,
             "refused": refused,
             "live": None,

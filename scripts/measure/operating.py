@@ -1,9 +1,11 @@
-"""What an operator does: a scrape of 1,000 queues, export and import, and looking at a deep queue."""
+"""What an operator does: a scrape of 1,000 queues, export and import, a probe, and looking at a deep queue."""
 
 from __future__ import annotations
 
 import asyncio
 import statistics
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +23,11 @@ from measure.raw import batches
 
 QUEUES = 1000
 TURNS = 5
+PROBES = 11
+"""New processes per round; the reading is their median."""
+PROBE_TIME, PROBE_RATIO = 150, 1.3
+HEALTH = "from delayq.cli import main; main()"
+"""What the command `delayq` does."""
 MESSAGES = 100_000
 PAGES = ("/", f"/queue?queue={QUEUE}", f"/messages?queue={QUEUE}", f"/forecast?queue={QUEUE}", f"/dead?queue={QUEUE}")
 
@@ -35,6 +42,25 @@ def scraping(server: BenchServer) -> Iterator[Reading]:
     took = [1000 * seconds_of(lambda: list(collector.collect())) for _ in range(TURNS)]
     collector.close()
     yield Reading("scrape", statistics.median(took))
+
+
+def probing(server: BenchServer) -> Iterator[Reading]:
+    """Milliseconds of `delayq health`, from the start of its process to its exit, beside one that imports redis-py.
+
+    That takes longest, and how long depends on what else is installed.
+    """
+    _fill(server, 1)
+    health, redis = ["-c", HEALTH, "--url", server.url, "health", QUEUE], ["-c", "import redis"]
+    _run(health), _run(redis)  # compiles the modules, and fills the file cache
+    whole, bare = [], []
+    for _ in range(PROBES if server.scale >= 1 else 3):
+        whole.append(1000 * seconds_of(lambda: _run(health)))
+        bare.append(1000 * seconds_of(lambda: _run(redis)))
+    yield Reading("health", statistics.median(whole), statistics.median(bare))
+
+
+def _run(words: list[str]) -> None:
+    subprocess.run([sys.executable, *words], check=True, capture_output=True)
 
 
 def through_a_file(server: BenchServer) -> Iterator[Reading]:
@@ -136,4 +162,14 @@ def measurements() -> list[Measurement]:
     goal: Goal = at_least(0.5)
     files = [Figure("exported", "`delayq export`", goal), Figure("imported", "`delayq import`", goal)]
     scrape = Figure("scrape", f"scrape of {QUEUES:,} queues", at_most(500, MILLISECONDS), MILLISECONDS)
-    return [Measurement("files", through_a_file, files), Measurement("scraping", scraping, [scrape], once=True)]
+    # Where loading redis-py alone takes longer than that, what delayq adds is what counts.
+    within = Goal(
+        f"≤ {PROBE_TIME}{MILLISECONDS}, or {PROBE_RATIO:g} of `import redis`",
+        lambda figure: figure.median <= PROBE_TIME or (figure.ratio is not None and figure.ratio <= PROBE_RATIO),
+    )
+    probe = Figure("health", "`delayq health`, the whole process", within, MILLISECONDS, "`import redis`", cost=True)
+    return [
+        Measurement("files", through_a_file, files),
+        Measurement("probing", probing, [probe]),
+        Measurement("scraping", scraping, [scrape], once=True),
+    ]

@@ -118,7 +118,7 @@ def test_adds_a_schedule_with_every_option(cli, queue):
         (["--every", "soon"], "must look like"),
         (["--every", "1h", "--misfire", "never"], "misfire must be"),
         (["--every", "1h", "--misfire", "1001"], "misfire must be"),
-        (["--every", "1h", "--start", "2027-01-01T00:00"], "needs a time zone"),
+        (["--every", "1h", "--start", "soon"], "--start must look like 2027-01-31T09:00, not 'soon'"),
         (["--every", "1h", "--start", "2027-01-02T00:00Z", "--end", "2027-01-01T00:00Z"], "end is before start"),
         (["--every", "1h", "--header", "schedule=x"], "remove the header"),
         (["not json", "--every", "1h"], "is not JSON"),

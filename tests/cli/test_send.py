@@ -65,7 +65,7 @@ def test_an_error_shows_a_number_as_it_was_given(cli, value):
 def test_sends_at_a_time_with_a_zone(cli, queue):
     ended = cli("send", "reminders", "1", "--id=a", "--at", "2090-01-31T09:00+01:00")
     assert queue.get("a").due == datetime(2090, 1, 31, 8, tzinfo=UTC)
-    assert "2090-01-31 08:00:00 UTC" in ended.err
+    assert "(2090-01-31 08:00:00+00:00)" in ended.err
 
 
 def test_a_time_without_a_zone_is_in_that_of_the_command(cli, queue):

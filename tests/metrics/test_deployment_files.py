@@ -104,6 +104,13 @@ def test_every_alert_says_what_to_run_first(monkeypatch):
                 assert command == "curl http://{{ $labels.instance }}/readyz"
 
 
+def test_one_alert_at_a_time_tells_of_the_error_budget():
+    (low,) = (rule for rule in rules() if rule["alert"] == "DelayqErrorBudgetLow")
+    (missed,) = (rule for rule in rules() if rule["alert"] == "DelayqObjectiveMissed")
+    metric, bound = missed["expr"].split(" < ")
+    assert low["expr"] == f"{metric} < 0.25 unless max_over_time({metric}[{missed['for']}]) < {bound}"
+
+
 def test_panels_have_titles_and_places_of_their_own():
     places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels()]
     assert len(places) == len(set(places)) == len({panel["title"] for panel in panels()})

@@ -149,7 +149,7 @@ class Fold:
             self.paused_until = 0
 
     def _note(self, event: MessageEvent) -> None:
-        assert event.id is None
+        assert event.holder
 
     def _found(self, event: MessageEvent, *states: str) -> Life:
         assert event.id in self.lives, f"{event.kind} of {event.id}, which does not live"

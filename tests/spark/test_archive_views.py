@@ -54,6 +54,7 @@ def test_life_begins_with_a_send_and_ends_with_an_outcome(spark):
         ("dead_purged", "dead", {"token": 3}),
         ("dead_imported", "dead", {"due": minute(2), "token": 2, "attempt": 4, "reason": "no", "error": "no"}),
         ("dead_imported", "elsewhere", {"due": minute(2), "token": 2, "attempt": 4, "reason": "no", "error": "no"}),
+        ("audit", "replaced", {"holder": "ada", "reason": "cancel: replaced: cancelled."}),
     )
     # What has not ended when all is purged has ended then.
     found = {

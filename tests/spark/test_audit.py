@@ -114,10 +114,10 @@ def test_every_planned_reminder_is_accounted_for(run_audit):
         reminders("acked", "discarded", "waiting", "dead", "withdrawn", "retried", *killed, *imported),
         log_of(
             ("acked", "sent promoted delivered acked"),
-            ("discarded", "sent promoted delivered missed discarded"),
+            ("discarded", "sent promoted audit delivered missed discarded audit"),
             ("waiting", "sent"),
             ("dead", "sent promoted delivered missed rejected"),
-            ("withdrawn", "sent cancelled"),
+            ("withdrawn", "sent cancelled audit"),
             ("retried", "sent promoted delivered nacked retried delivered expired retried delivered acked"),
             *killed.items(),
             *imported.items(),

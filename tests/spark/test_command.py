@@ -14,7 +14,8 @@ from pyspark.sql import functions as F
 
 import delayq.spark
 from delayq.broker.keys import Keys
-from delayq.errors import ConfigurationError
+from delayq.errors import ConfigurationError, PayloadTooLargeError
+from delayq.spark.datasource.source_options import write_options
 from delayq.spark.pipelines.archive_run import ArchiveResult
 
 THINGS = """\
@@ -208,6 +209,21 @@ def test_usage_error_is_reported_before_spark_starts(cli, visits, tmp_path):
         assert (ended.exit_code, text in line) == (code, True), ended.stderr
 
 
+def test_errors_of_the_data_source_name_the_options_of_the_command(cli, monkeypatch):
+    options = write_options({"queue": "visits", "url": "redis://localhost", "maxPayload": "10"})
+
+    def load(*_, **__):
+        wrong = f"at most 10 are allowed (option {options.spelling('max_payload')})"
+        raise PayloadTooLargeError(f"{wrong}: set {options.setting('on_error', 'collect')} to send the valid ones")
+
+    monkeypatch.setattr("delayq.cli.spark.open_spark", lambda: None)
+    monkeypatch.setattr("delayq.cli.spark.read_input", lambda *_: None)
+    monkeypatch.setattr(delayq.spark, "load", load)
+    ended = cli("spark", "load", "@visits.csv", "visits")
+    told = "at most 10 are allowed (option --max-payload): set --on-error collect to send the valid ones"
+    assert (ended.exit_code, ended.stderr) == (2, f"delayq: {told}\n")
+
+
 def test_help_names_every_pipeline(cli):
     shown = cli("spark", "--help").stdout
     for command in ("plan", "load", "archive", "report", "audit", "lapse", "demo"):
@@ -246,7 +262,8 @@ def test_load_takes_the_options_of_the_writer(spark, cli, visits, tmp_path, redi
     assert visits.get("20").retries_left == 9
     with redis.Redis.from_url(redis_url) as client:
         assert b"90000" in client.hget(Keys.of("delayq", "visits").meta, "dedupe")
-    assert cli("spark", "load", "@table", "visits", *options).stderr.count("(option maxPayload)") == 1
+    refused = cli("spark", "load", "@table", "visits", *options).stderr
+    assert [refused.count(text) for text in ("(option --max-payload)", "set --on-error collect to")] == [1, 1]
 
 
 @pytest.mark.spark

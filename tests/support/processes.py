@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cache
+from io import RawIOBase, TextIOBase
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -43,7 +44,20 @@ class Process(subprocess.Popen[Any]):
         super().__init__(
             command, env=(os.environ if env is None else env) | marked, **{"start_new_session": True} | options
         )
+        self._ahead: dict[str, Any] = {}
         _started.append(self)
+
+    def communicate(self, input: Any = None, timeout: float | None = None) -> tuple[Any, Any]:  # noqa: A002 - its name
+        """Do as `Popen`, and return also what was read ahead: with a line, more may have been read from the pipe."""
+        for name in ("stdout", "stderr"):
+            stream = getattr(self, name)
+            if stream is not None and not stream.closed:
+                self._ahead[name] = self._ahead.get(name, stream.read(0)) + _read_ahead(stream)
+        out, err = super().communicate(input, timeout)
+        return self._with_ahead("stdout", out), self._with_ahead("stderr", err)
+
+    def _with_ahead(self, name: str, rest: Any) -> Any:
+        return rest if rest is None else self._ahead.pop(name, rest[:0]) + rest
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -69,6 +83,23 @@ class Process(subprocess.Popen[Any]):
 
 
 _started: list[Process] = []
+
+
+def _read_ahead(stream: Any) -> Any:
+    """Return what can be had from the output of a process without waiting for more, bytes or text."""
+    is_text, nothing = isinstance(stream, TextIOBase), stream.read(0)
+    if not is_text and isinstance(stream, RawIOBase):
+        return nothing  # it has no buffer
+    os.set_blocking(stream.fileno(), False)
+    parts = []
+    try:
+        while part := stream.read(1) if is_text else stream.read1():
+            parts.append(part)
+    except (TypeError, BlockingIOError):
+        pass  # nothing is there: Python 3.14 says so, the others stumble
+    finally:
+        os.set_blocking(stream.fileno(), True)
+    return nothing.join(parts)
 
 
 def run(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import processes
-from tests.support.processes import Process
+from tests.support.processes import PATIENCE, Process
 from tests.support.waiting import wait_until
 
 ROOT = str(Path(__file__).parents[2])
@@ -27,6 +27,24 @@ def is_gone(pid):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:
         return True
+
+
+@pytest.mark.parametrize("text", [True, False], ids=["text", "bytes"])
+@pytest.mark.parametrize("bufsize", [-1, 0], ids=["buffered", "unbuffered"])
+def test_communicate_returns_what_was_read_ahead(text, bufsize):
+    code = (
+        "import sys; print('1\\n2 é\\n3', flush=True); sys.stdin.readline(); print('4'); print('no', file=sys.stderr)"
+    )
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with Process(
+        [sys.executable, "-c", code], **pipes, text=text, bufsize=bufsize, encoding="utf-8" if text else None
+    ) as process:
+        first = process.stdout.readline()
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.communicate(timeout=0)
+        out, err = process.communicate(timeout=PATIENCE)
+    said = [part if text else part.decode() for part in (first, out, err)]
+    assert said == ["1\n", "2 é\n3\n4\n", "no\n"]
 
 
 def test_what_a_test_leaves_behind_is_killed_with_all_that_it_has_started():

@@ -155,6 +155,23 @@ def test_wrong_entry_comes_back_in_its_form_with_what_is_wrong(full, visitor, ac
     assert [form in one for one in opened] == ([] if action == "limit" else [True])
 
 
+def test_refused_form_keeps_the_filter_of_its_page(full, visitor, caplog):
+    caplog.set_level(logging.INFO)
+    group = next(one.group for one in full.dead.groups() if one.reason == "no such customer")
+    page = f"/dead?queue=orders&group={group}"
+    (shown,) = set(re.findall(r'name="page_query" value="([^"]*)"', visitor.get(page).text))
+    assert "Messages of this group" in text_of(visitor.get(page))
+    wrong = {"queue": "orders", "all": "yes", "rate": "fast"}
+    reply = visitor.submit(page, "/do/redrive", **wrong, page_query=unescape(shown))
+    assert (reply.status_code, "Messages of this group" in text_of(reply)) == (400, True)
+    assert re.findall(r'class="id" href="[^"]*">(\w+)<', reply.text) == ["rejected"]
+    assert set(re.findall(r'name="page_query" value="([^"]*)"', reply.text)) == {shown}
+    other = visitor.submit(page, "/do/redrive", **wrong, page_query=f"queue=mails&group={group}")
+    assert "Dead letter · orders" in text_of(other)
+    assert visitor.submit(page, "/do/redrive", **wrong, page_query="group=none").status_code == 400
+    assert "page_query" not in caplog.text
+
+
 def test_mended_form_is_taken(full, visitor):
     page = visitor.submit("/message?queue=orders&id=waits", "/do/reschedule", queue="orders", id="waits", delay="soon")
     (token,) = set(re.findall(r'name="form_token" value="(\w+)"', page.text))
@@ -201,9 +218,15 @@ def test_actions_are_in_the_event_log(full, visit):
     visitor.submit(page, "/do/pause", queue="orders", reason="deploy")
     acted = [event for event in full.events() if event.kind == "audit"]
     assert [(event.id, event.holder, event.reason) for event in acted] == [
-        (None, "local", "kill id=waits: waits: killed."),
+        ("waits", "local", "kill: waits: killed."),
         (None, "local", "pause reason=deploy: Paused orders until it is resumed."),
     ]
+    (dead,) = (message for message in full.dead.list().messages if message.id == "waits")
+    shown = visitor.submit("/dead?queue=orders", "/do/redrive", queue="orders", entry=dead.entry)
+    story = text_of(visitor.get("/message?queue=orders&id=waits"))
+    assert "by local, kill: waits: killed." in story
+    assert f"by local, redrive entry={dead.entry}: Sent 1 message again." in story
+    assert shown.status_code == 200
 
 
 def test_limits_and_pauses_of_names(full, visitor):

@@ -40,8 +40,8 @@ IMPORTED = "dead_imported"
 """The kind of event of a message that an import has put into the dead letter: it had its life in another queue."""
 KILLED = "killed"
 """The reason of a message that was moved to the dead letter by hand while it waited."""
-MISSED = "missed"
-"""The kind of event that only says why the next event of a message happened."""
+NOTES = ("missed", "audit")
+"""The kinds of events that move no message: they say why its next event happened, or who has acted."""
 
 SNAPSHOT = (
     "id STRING, state STRING, due TIMESTAMP, deadline TIMESTAMP, retries_left INT, attempt INT, token BIGINT,"

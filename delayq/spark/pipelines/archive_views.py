@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from delayq.spark.datasource.schemas import IMPORTED, LIFE_STARTS, MISSED, OF_ENTRIES
+from delayq.spark.datasource.schemas import IMPORTED, LIFE_STARTS, NOTES, OF_ENTRIES
 from delayq.spark.pipelines.archive_reader import read_archive
 from delayq.spark.pipelines.message_lives import DEATHS, SETTLED, STEP
 
@@ -47,7 +47,7 @@ def lives(events: DataFrame) -> DataFrame:
     order, place = ("log_offset", "entry_index"), "struct(log_offset, entry_index)"
     starts = f"kind IN {LIFE_STARTS}"
     of_id = Window.partitionBy("id")
-    steps = events.where(f"id IS NOT NULL AND kind NOT IN {(*OF_ENTRIES, IMPORTED, MISSED)}").select(
+    steps = events.where(f"id IS NOT NULL AND kind NOT IN {(*OF_ENTRIES, IMPORTED, *NOTES)}").select(
         *("id", *order, "event_at", "kind", "due", "attempt", "run", "reason", "error"),
         F.expr(f"{STEP} AS step"),
         F.count_if(F.expr(starts)).over(of_id.orderBy(*order)).alias("life"),

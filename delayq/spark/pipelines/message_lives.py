@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from delayq.spark.datasource.schemas import IMPORTED, KILLED, LIFE_STARTS, MISSED, OF_ENTRIES
+from delayq.spark.datasource.schemas import IMPORTED, KILLED, LIFE_STARTS, NOTES, OF_ENTRIES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -108,7 +108,7 @@ def histories(events: DataFrame, purges: Sequence[int], *, is_cut: bool = False)
     others before its first one. One shuffle serves all of it.
     """
     # The hash comes before the id because it is faster to sort by.
-    steps = events.where(f"id IS NOT NULL AND kind != '{MISSED}'").selectExpr(
+    steps = events.where(f"id IS NOT NULL AND kind NOT IN {NOTES}").selectExpr(
         *(
             "xxhash64(id) AS hash",
             "id",

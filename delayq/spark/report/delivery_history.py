@@ -9,7 +9,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.window import Window
 
 from delayq.queue.event_log import EventKind
-from delayq.spark.datasource.schemas import IMPORTED, KILLED, LIFE_STARTS, MISSED, OF_ENTRIES
+from delayq.spark.datasource.schemas import IMPORTED, KILLED, LIFE_STARTS, NOTES, OF_ENTRIES
 from delayq.spark.report.overview import OUTCOMES
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _ENDED = ("delivered", *_SETTLED, "dead", "rejected", "cancelled", f"nacked{_LAS
 """After these no delivery may follow: the message is in flight, or its life has ended."""
 _REJECTED = f"(kind = 'dead' AND reason NOT IN ('{SPENT}', '{KILLED}'))"
 """Whether a death is due to a rejection; others follow a failure that has an event of its own, or are by hand."""
-_UNMOVED = ("promoted", "retried", "rescheduled", *OF_ENTRIES, IMPORTED, MISSED)
+_UNMOVED = ("promoted", "retried", "rescheduled", *OF_ENTRIES, IMPORTED, *NOTES)
 """Events that leave a message where it is, or a waiting one waiting, or that are of no life in this queue."""
 
 

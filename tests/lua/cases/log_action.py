@@ -7,12 +7,14 @@ from tests.support.scripts import Case, World, calls
 
 CASES = [
     Case("to an empty queue", World(), calls.log_action("ada", "pause: Paused orders."), True, World()),
-    Case("to a full one", CROWD, calls.log_action("bob", "kill: a: killed."), True, CROWD),
+    Case("to a full one", CROWD, calls.log_action("bob", "limit: Limited a."), True, CROWD),
+    Case("about a message", CROWD, calls.log_action("bob", "kill: a: killed.", "a"), True, CROWD),
 ]
 CASES += logged(
     CASES,
     {
         "to an empty queue": ["audit 0; holder ada; reasons pause: Paused orders."],
-        "to a full one": ["audit 0; holder bob; reasons kill: a: killed."],
+        "to a full one": ["audit 0; holder bob; reasons limit: Limited a."],
+        "about a message": ["audit 0; holder bob; reasons kill: a: killed.; ids a"],
     },
 )
