@@ -52,7 +52,7 @@ local function take(source, other, count)
         elseif payload then
           if one then start_under(one, id) end
           claim(deadline, id, new_token, payload, due, string.format('%d', attempt + 1),
-            first == '0' and new_token or first, suspect and marked(consumer, '!') or consumer)
+            first == '0' and new_token or first, suspect and marked(consumer, '!') or consumer, limited and from.texts[n])
           token, count, claimed_pairs[#ids], alone = token + 1, count - 1, id .. ' ' .. new_token, suspect or false
         else
           without_payload[#without_payload + 1] = id
@@ -84,7 +84,7 @@ local wakes = (left > 0 or more) and redis.call('LLEN', wake) == 0
 -- The first write needs no memory, even if it changes nothing: a full Redis refuses a script whose first write may.
 redis.call('LTRIM', ready, 0, -1)
 remove_read(meta, in_ready, in_retry, in_ranked)
-lease_all(unack, deliveries, attributes)
+lease_all(unack, deliveries, attributes, limited and not past)
 if limited and not past then settle_limits(limits, gates, throttled, running, deliveries, meta) end
 local trials = trials_of(past)
 local reply = {now, now + lease, left, alone, next_gate(gates) .. trials, retry_counts, unpack(cells, 1, 7 * #ids)}

@@ -47,7 +47,13 @@ end
 
 -- Returns the limit of one of several messages by their attributes (texts); false or nil if it has none.
 local function limit_of_message(limits, gates, running, texts, at)
-  local scope = scope_in(texts[at])
-  if scope and limiting.stored[scope] == nil then read_limits(limits, gates, texts, at) end
-  return scope and limit_of(running, scope, limiting.stored[scope])
+  local text = texts[at] or ''
+  local one = limiting.by_text[text]
+  if one == nil then
+    local scope = scope_in(text)
+    if scope and limiting.stored[scope] == nil then read_limits(limits, gates, texts, at) end
+    one = scope and limit_of(running, scope, limiting.stored[scope]) or false
+    limiting.by_text[text] = one
+  end
+  return one
 end

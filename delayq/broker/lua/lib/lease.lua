@@ -10,11 +10,11 @@ local function look_at_extras(headers, attributes)
   attributed = redis.call('HLEN', attributes) > 0
 end
 
-local function claim(deadline, id, token, payload, due, attempt, first, holder)
+local function claim(deadline, id, token, payload, due, attempt, first, holder, text)
   local n = #ids + 1
   local at = 7 * n
   cells[at - 6], cells[at - 5], cells[at - 4], cells[at - 3], cells[at - 2] = id, token, payload, due, attempt
-  cells[at - 1], cells[at] = headed and read_payload(headed, id), false
+  cells[at - 1], cells[at] = headed and read_payload(headed, id), text or false
   ids[n], tokens[n], dues[n], attempts[n] = id, token, due, attempt
   records[2 * n - 1], records[2 * n] = id, write('leased', due, attempt, first, token, holder)
   deadlines[2 * n - 1], deadlines[2 * n] = deadline, id
@@ -34,10 +34,12 @@ local function claim_again(past, messages, deliveries, deadline)
   return alone
 end
 
--- Leases what was claimed. The attributes of all are read in one command: as delayq writes them, they are short.
-local function lease_all(unack, deliveries, attributes)
+-- Leases what was claimed. The attributes of all are read in one command, unless they are known: as delayq writes them,
+-- they are short.
+local function lease_all(unack, deliveries, attributes, known)
   if #ids == 0 then return end
-  for n, text in ipairs(attributed and redis.call('HMGET', attributes, unpack(ids)) or {}) do cells[7 * n] = text end
+  local texts = attributed and not known and redis.call('HMGET', attributes, unpack(ids)) or {}
+  for n, text in ipairs(texts) do cells[7 * n] = text end
   redis.call('ZADD', unack, unpack(deadlines))
   redis.call('HSET', deliveries, unpack(records))
 end

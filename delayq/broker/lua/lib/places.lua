@@ -13,6 +13,10 @@ end
 -- Gives back the places of ids whose leases have ended, opens the gates of what waits for them, and wakes a consumer if
 -- it has opened one.
 local function free_places(running, gates, wake, ids)
+  if #ids > 0 and redis.call('EXISTS', gates) == 0 then -- nobody waits
+    redis.call('ZREM', running, unpack(ids))
+    return
+  end
   local open, seen = {0, '0'}, {}
   for _, number in ipairs(#ids > 0 and redis.call('ZMSCORE', running, unpack(ids)) or {}) do
     if number and not seen[number] then

@@ -8,8 +8,8 @@ local function look_at_limits(limits, gates, throttled, running, flag, time, tok
   redis.call('ZCARD', gates)
   redis.call('ZCARD', throttled)
   redis.call('ZCARD', running)
-  limiting = {time = time, token = token, stored = {}, gates = {}, known = {}, over = {}, ids = {}, scores = {}, records = {},
-    gone = {}, places = {}, emptied = {}, trials = {}}
+  limiting = {time = time, token = token, stored = {}, by_text = {}, gates = {}, known = {}, over = {}, ids = {}, scores = {},
+    records = {}, gone = {}, places = {}, emptied = {}, trials = {}}
   return true
 end
 
