@@ -233,4 +233,18 @@ CASES += [
             wake=1,
         ),
     ),
+    Case(
+        "several with spans, of which the first has used up the bytes that a call reads",
+        _TWO.but(attributes={"a": "x" * (1 << 20), "b": "name=b"}),
+        calls.nack([Failure("a", T - 9, 10, "", "5"), Failure("b", T - 8, 20, "", "6")]),
+        "11",
+        World(
+            unack={"a": 10, "b": 20},
+            retries={"a": 0, "b": 0},
+            deliveries={"a": "backoff -5 1 T-9 T-9 w", "b": "backoff -5 1 T-8 T-8 w"},
+            attributes={"a": "span=5 " + "x" * (1 << 20), "b": "name=b"},
+            meta={"token": "T-3", "backoffs": 2, "nacked": 2, "schema": 2},
+            wake=1,
+        ),
+    ),
 ]

@@ -47,7 +47,7 @@ end
 
 -- Returns the limit of one of several messages by their attributes (texts); false or nil if it has none.
 local function limit_of_message(limits, gates, running, texts, at)
-  local text = texts[at] or ''
+  local text = texts[at]
   local one = limiting.by_text[text]
   if one == nil then
     local scope = scope_in(text)
