@@ -245,6 +245,15 @@ def test_lists_the_messages_in_a_state(cli, populated, state, titles, cells):
     assert (message["id"], message["state"], message["payload"]) == (cells[0], state, {"of": cells[0]})
 
 
+def test_lists_the_names_of_messages_if_one_has_a_name(cli, populated):
+    populated.send_delay_msg(1, "4h", id="n", name="send_mail")
+    head, unnamed, named = (line.split() for line in cli("list", "reminders").out.splitlines())
+    assert (head[:3], unnamed[:2], named[:3]) == (["id", "name", "due"], ["p", "in"], ["n", "send_mail", "in"])
+    populated.kill("n")
+    head, *rows = (line.split() for line in cli("dead", "list", "reminders").out.splitlines())
+    assert (head[:3], rows[1][:2]) == (["id", "name", "died"], ["n", "send_mail"])
+
+
 def test_lists_pending_messages_by_default(cli, populated):
     assert [message["id"] for message in cli("list", "reminders", "--json").json["messages"]] == ["p"]
 
