@@ -10,6 +10,7 @@ from delayq.cli.queues import unconsumed
 from delayq.cli.session import Session
 from delayq.cli.top_figures import RunningNow, TopFigures, TopRow
 from delayq.errors import DelayqError
+from delayq.queue.counts import throttled_text
 from delayq.queue.lateness_report import percentile_text, slo_text
 from delayq.states import State
 from delayq.text import clean, format_duration, pluralize
@@ -194,6 +195,7 @@ class TopScreen:
         lines = [(False, f"lateness {', '.join(late)}")] if late else []
         lines += [(False, slo_text(stats.slo))] if stats.slo else []
         lines += [(True, pause_text(stats.counts.paused, stats.at))] if stats.counts.paused else []
+        lines += [(True, throttled_text(stats.counts))] if stats.counts.throttled else []
         lines += [(True, unconsumed(stats))] if stats.nobody_consumes else []
         return [(is_warning, f"{self.selected}: {line}") for is_warning, line in lines]
 

@@ -122,5 +122,10 @@ def waiting_text(stats: Stats) -> str:
     return f"{pluralize(stats.counts.overdue, 'message')}, the first for {format_duration(stats.lag.total_seconds())}"
 
 
+def throttled_text(counts: Counts) -> str:
+    """Return how many due messages are held back, and by what: "45 throttled, by a limit or a paused name"."""
+    return f"{counts.throttled:,} throttled, by a limit or a paused name"
+
+
 def _time(at: int) -> datetime | None:
     return None if at < 0 else from_millis(at)

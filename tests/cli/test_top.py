@@ -124,6 +124,13 @@ def test_says_what_is_wrong_with_the_selected_queue(screen, queues, redis_client
     screen.read()
     assert "mails: paused until it is resumed: deploy" in look(screen)
     assert look(screen)[1].split()[-2:] == ["paused", "0"]
+    mails.resume()
+    mails.pause(name="letter")
+    mails.send_delay_msg(1, name="letter")
+    with mails.lease() as held:
+        assert held is None
+    screen.read()
+    assert "mails: 1 throttled, by a limit or a paused name" in look(screen)
     press(screen, "j")
     screen.read()
     assert any(line.startswith("orders: ") and "WRONGTYPE" in line for line in look(screen))

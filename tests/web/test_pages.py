@@ -55,6 +55,17 @@ def test_queue(full, visit):
     assert "Delivered 4 Done 1 Failed attempts 3" in text
 
 
+def test_what_limits_and_paused_names_hold_back_is_told(queue, visit):
+    queue.pause(name="mail", reason="no relay")
+    queue.send_delay_msg(1, name="mail")
+    with queue.lease() as held:
+        assert held is None
+    assert "orders 0 0 + 1 throttled 0" in text_of(visit().get("/"))
+    text = text_of(visit().get("/queue?queue=orders"))
+    assert "mail is paused until it is resumed: no relay" in text
+    assert "Due, but held back 1, by limits or paused names" in text
+
+
 def test_a_message_that_no_worker_takes_says_why_it_comes_back(queue, visit):
     queue.send_delay_msg(1, id="m", name="letter.sent")
     queue.on("invoice.sent")(print)
