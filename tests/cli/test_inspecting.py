@@ -327,6 +327,12 @@ def test_shows_a_message_in_full(cli, populated):
     assert payload == '{\n  "of": "p"\n}\n'
 
 
+def test_shows_the_message_of_an_entry_of_the_dead_letter(cli, populated):
+    (group,) = cli("dead", "groups", "reminders", "--json").json["groups"]
+    assert cli("show", "reminders", group["sample"], "--json").json["entry"] == group["sample"]
+    assert cli("show", "reminders", "d:1").code == cli("show", "reminders", "p:1").code == 3
+
+
 def test_shows_why_a_message_died(cli, populated):
     out = cli("show", "reminders", "d").out
     assert re.search(r"^reason +no such user$", out, re.MULTILINE)

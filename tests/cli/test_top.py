@@ -98,6 +98,7 @@ def test_shows_each_queue_with_its_figures(screen, queues, session):
     assert cells[:2] == ["mails", "12k"]
     assert figures.rates.sent == pytest.approx(12_345 / (figures.stats.at - before).total_seconds())
     assert look(screen)[-1].startswith("q quit")
+    assert any(line.startswith("runs for message of mails,") for line in look(screen))
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (60, 12), (200, 60)])
