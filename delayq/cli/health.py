@@ -89,8 +89,10 @@ def _problems(
 def _summary(stats: Stats) -> str:
     state = "paused" if stats.counts.paused else "well"
     counts = stats.counts
-    throttled = f"{counts.throttled:,} throttled, " if counts.throttled else ""
-    return f"{state}, {pluralize(stats.workers, 'worker')}, {counts.overdue:,} overdue, {throttled}{counts.dead:,} dead"
+    figures = [pluralize(stats.workers, "worker"), f"{counts.overdue:,} overdue"]
+    figures += [f"the first for {_duration(stats.lag)}"] if stats.lag >= timedelta(seconds=1) else []
+    figures += [f"{counts.throttled:,} throttled"] if counts.throttled else []
+    return ", ".join([state, *figures, f"{counts.dead:,} dead"])
 
 
 def _duration(value: timedelta) -> str:

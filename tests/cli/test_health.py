@@ -59,7 +59,8 @@ def test_problems_in_one_line(cli, beat):
         ended.out,
     )
     beat()
-    assert cli("health", "reminders").out == "reminders: well, 1 worker, 1 overdue, 1 dead\n"
+    well = cli("health", "reminders").out
+    assert re.fullmatch(r"reminders: well, 1 worker, 1 overdue, the first for 5m( \ds)?, 1 dead\n", well)
     found = cli("health", "reminders", *strict, "--json")
     assert found.code == 4
     assert found.json | {"problems": [], "lag": 0} == {
@@ -82,7 +83,8 @@ def test_limits_are_kept_up_to_their_value(cli, beat):
 def test_a_paused_queue_may_lag(cli, queue):
     queue.pause("1h")
     ended = cli("health", "reminders", "--max-lag", "1s")
-    assert (ended.code, ended.out) == (0, "reminders: paused, 0 workers, 1 overdue, 1 dead\n")
+    assert ended.code == 0
+    assert re.fullmatch(r"reminders: paused, 0 workers, 1 overdue, the first for 5m( \ds)?, 1 dead\n", ended.out)
     assert cli("health", "reminders", "--min-workers", "1").code == 4
 
 
