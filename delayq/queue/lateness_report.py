@@ -134,7 +134,7 @@ def slo_text(report: SloReport) -> str:
         return f"{report.objective}: workers have counted no start in 30 days"
     of = f"{_percent(report.kept)} of {pluralize(report.counted, 'message')} in 30 days"
     if report.missed:
-        return f"{report.objective}: {of}; missed, {-report.budget_left + 1:.3g} times the error budget is spent"
+        return f"{report.objective}: missed, {of}; {-report.budget_left + 1:.3g} times the error budget is spent"
     return f"{report.objective}: {of}; {100 * report.budget_left:.3g}% of the error budget left"
 
 

@@ -91,7 +91,7 @@ def counts(**late):
             5,
             0.95,
             -4.0,
-            "99% within 1s: 95% of 100 messages in 30 days; missed, 5 times the error budget is spent",
+            "99% within 1s: missed, 95% of 100 messages in 30 days; 5 times the error budget is spent",
         ),
     ],
 )

@@ -212,7 +212,7 @@ def test_redis_that_does_not_answer_is_503(visit):
 def test_search(full, visit, monkeypatch):
     visitor = visit()
     asked = text_of(visitor.get("/search?queue=orders"))
-    assert "Encrypted payloads are not searched." in asked
+    assert "Encrypted payloads are not searched, nor what the queue redacts." in asked
     assert "Found" not in asked
     found = visitor.get("/search?queue=orders&text=not+paid")
     assert "Found 2 in" in text_of(found)
