@@ -99,6 +99,8 @@ def _tables(queue: str, found: Stats | StateCounts) -> RenderableType:
     if found.counts.overdue:
         oldest = found.oldest_due and f"oldest due {exact_time(found.oldest_due, found.at)}"
         rows.append(["overdue", found.counts.overdue, oldest or ""])
+        if found.limited and not found.counts.throttled:
+            rows.append(["", "", f"the queue has limits: delayq limits list {queue}"])
     if found.counts.successors:
         rows.append(["waiting successors", found.counts.successors, ""])
     rows.append(["workers", found.workers, ""])

@@ -73,6 +73,8 @@ class Stats:
     """How late messages have started in this hour and the last, as consumers count it: `lateness.percentile(0.99)`."""
     slo: SloReport | None = None
     """How the objective `lateness_slo` was kept over 30 days; None if the queue has none."""
+    limited: bool = False
+    """Whether the queue or a name has a limit, or a name is paused: what is due may wait for that, see `limits`."""
 
     @property
     def lag(self) -> timedelta:
@@ -108,6 +110,7 @@ def stats_of(counted: CountsReply, lateness: LatenessCounts | None = None, slo: 
         totals={name: number for name, number in numbers.items() if name not in META_SETTINGS},
         lateness=lateness or LatenessCounts(),
         slo=slo,
+        limited="limited" in counted.meta,
     )
 
 

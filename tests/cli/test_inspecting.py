@@ -153,6 +153,13 @@ def test_stats_prints_the_counts_of_a_queue(cli, populated):
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", found["at"])
 
 
+def test_stats_of_what_is_overdue_names_the_limits_of_the_queue(cli, populated):
+    hint = "the queue has limits: delayq limits list reminders"
+    assert hint not in cli("stats", "reminders").out
+    populated.limits.set(rate_limit="1/h")
+    assert hint in cli("stats", "reminders").out
+
+
 def test_says_that_messages_are_due_and_nobody_consumes(cli, redis_url, queue):
     past = datetime.now(UTC) - timedelta(minutes=15)
     queue.send_many(NewMessage(n, at=past) for n in range(3))
