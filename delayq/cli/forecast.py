@@ -12,6 +12,7 @@ from delayq.broker.engine import Feature
 from delayq.cli.exit_codes import Exit
 from delayq.cli.options import RATE, UNTIL, json_option, queue_with
 from delayq.cli.output import UNLIMITED, console, json_fields, print_details, print_json, print_note, print_rich, table
+from delayq.cli.pause import pause_json, pause_text
 from delayq.cli.session import Session
 from delayq.cli.zones import chosen_zone, exact_time, zoned_iso
 from delayq.queue.forecast import Forecast, ForecastBucket
@@ -59,7 +60,8 @@ def forecast(
 
     JSON: {"queue", "at", "until", "unit", "buckets": [{"start", "end", "pending", "retries", "scheduled", "total"}, …],
     "overdue", "throttled", "retrying", "later", "names": {…}, "sampled", "sampled_of", "scheduled_until", "rate_limit",
-    "clear_at", "left", "peak", "peak_at", "peak_until"}, and with --above "above" and "spikes", like buckets.
+    "clear_at", "left", "peak", "peak_at", "peak_until", "paused": as in stats}, and with --above "above" and "spikes",
+    like buckets.
     """
     if above is not None and buckets is None:
         buckets = _unit_of(above)
@@ -92,6 +94,7 @@ def _print(found: Forecast) -> None:
         "retrying": f"{found.retrying:,}" if found.retrying else "",
         "later": f"{found.later:,} due after {_label(found.until, found.unit)}" if found.later else "",
         "rate limit": _rate_text(found),
+        "queue": pause_text(found.paused, found.at) if found.paused else "",
     }
     print_details(details)
     fires = [bucket for bucket in found.buckets if bucket.total]
@@ -155,7 +158,7 @@ def _peak_text(found: Forecast) -> str:
 
 
 def _json(queue: str, found: Forecast, above: str | None, spikes: Sequence[ForecastBucket] | None) -> dict[str, Any]:
-    fields = {"queue": queue, **json_fields(found), "until": iso(found.until)}
+    fields = {"queue": queue, **json_fields(found), "until": iso(found.until), "paused": pause_json(found.paused)}
     fields["buckets"] = [_bucket(bucket) for bucket in found.buckets]
     return fields | ({} if spikes is None else {"above": above, "spikes": [_bucket(bucket) for bucket in spikes]})
 

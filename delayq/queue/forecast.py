@@ -19,6 +19,7 @@ from delayq.broker.transport.operation import Operation
 from delayq.queue.counts import counts_of
 from delayq.queue.forecast_periods import MILLIS, Unit, check_unit, check_until, edges_of, local_times
 from delayq.queue.limits import limit_of
+from delayq.queue.pausing import Pause
 from delayq.rates import parse_rate
 from delayq.schedules.local_times import check_zone
 from delayq.schedules.occurrence_counts import OccurrenceCounts, count_occurrences
@@ -91,6 +92,8 @@ class Forecast:
     """When that is: now, if it never gets more than what waits now."""
     peak_until: datetime | None
     """When nothing waits any more after that; None if that is not before the end."""
+    paused: Pause | None
+    """The pause of the queue, in which nothing starts; None if it is not paused."""
 
     @property
     def until(self) -> datetime:
@@ -137,6 +140,7 @@ def forecast(
         sampled_of=named.total,
         scheduled_until=None if more is None else from_millis(more),
         **_backlog(counted, replies[0].limit, parts),
+        paused=counts.paused,
     )
 
 
