@@ -62,9 +62,10 @@ def events(
     opened = session.existing_queue(queue)
     if follow:
         configure_logging("warning", as_json=False)  # that Redis does not answer, and answers again
-    is_empty = True
+    is_empty = log_is_empty = True
     try:
         for event in opened.events(_offset(after), follow=follow):
+            log_is_empty = False
             if any(wanted and getattr(event, name) not in wanted for name, wanted in only.items()):
                 continue
             is_empty = False
@@ -74,7 +75,9 @@ def events(
                 print_line(_line(event))
     except KeyboardInterrupt:
         return  # the way to end --follow
-    if is_empty and not as_json:
+    if is_empty and not log_is_empty and not as_json:
+        print_note(f"no such event in the log of {queue}")
+    elif is_empty and not as_json:
         print_note(f"no events in {queue}; if its log is off, turn it on: delayq events {queue} --on")
 
 

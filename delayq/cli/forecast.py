@@ -12,6 +12,7 @@ from delayq.broker.engine import Feature
 from delayq.cli.exit_codes import Exit
 from delayq.cli.options import RATE, UNTIL, json_option, queue_with
 from delayq.cli.output import UNLIMITED, console, json_fields, print_details, print_json, print_note, print_rich, table
+from delayq.cli.pause import pause_json, pause_text
 from delayq.cli.session import Session
 from delayq.cli.zones import chosen_zone, exact_time, zoned_iso
 from delayq.queue.forecast import Forecast, ForecastBucket
@@ -54,11 +55,13 @@ def forecast(
     """Count what fires in QUEUE in each minute, hour or day: messages, retries, and occurrences of schedules.
 
     What is overdue is in no bucket. Names do not count retries, and are estimated from a sample of 500 messages. If
-    the queue has a rate limit, says when its backlog will be gone.
+    the queue has a rate limit, says when its backlog will be gone, and how many will wait at most, by the minute in the
+    first 8 h. What limits of names and workers allow is not considered.
 
     JSON: {"queue", "at", "until", "unit", "buckets": [{"start", "end", "pending", "retries", "scheduled", "total"}, …],
     "overdue", "throttled", "retrying", "later", "names": {…}, "sampled", "sampled_of", "scheduled_until", "rate_limit",
-    "clear_at", "left"}, and with --above "above" and "spikes", like buckets.
+    "clear_at", "left", "peak", "peak_at", "peak_until", "paused": as in stats}, and with --above "above" and "spikes",
+    like buckets.
     """
     if above is not None and buckets is None:
         buckets = _unit_of(above)
@@ -91,6 +94,7 @@ def _print(found: Forecast) -> None:
         "retrying": f"{found.retrying:,}" if found.retrying else "",
         "later": f"{found.later:,} due after {_label(found.until, found.unit)}" if found.later else "",
         "rate limit": _rate_text(found),
+        "queue": pause_text(found.paused, found.at) if found.paused else "",
     }
     print_details(details)
     fires = [bucket for bucket in found.buckets if bucket.total]
@@ -139,13 +143,22 @@ def _rate_text(found: Forecast) -> str:
     if found.clear_at is None:
         end = _label(found.until, found.unit)
         return f"{found.rate_limit}: {pluralize(found.left or 0, 'message')} will wait at the end, {end}"
+    peak = _peak_text(found)
     if found.clear_at <= found.at:
-        return f"{found.rate_limit}: nothing waits"
-    return f"{found.rate_limit}: nothing waits any more {exact_time(found.clear_at, found.at)}"
+        return f"{found.rate_limit}: nothing waits{f' now; {peak}' if peak else ''}"
+    return f"{found.rate_limit}: nothing waits any more {exact_time(found.clear_at, found.at)}{peak and f'; {peak}'}"
+
+
+def _peak_text(found: Forecast) -> str:
+    """Return how many will wait later; '' if that is no more than now."""
+    if not found.peak or found.peak_at is None or found.peak_at <= found.at:
+        return ""
+    gone = "" if found.peak_until is None else f", none {exact_time(found.peak_until, found.at)}"
+    return f"{pluralize(found.peak, 'message')} will wait {exact_time(found.peak_at, found.at)}{gone}"
 
 
 def _json(queue: str, found: Forecast, above: str | None, spikes: Sequence[ForecastBucket] | None) -> dict[str, Any]:
-    fields = {"queue": queue, **json_fields(found), "until": iso(found.until)}
+    fields = {"queue": queue, **json_fields(found), "until": iso(found.until), "paused": pause_json(found.paused)}
     fields["buckets"] = [_bucket(bucket) for bucket in found.buckets]
     return fields | ({} if spikes is None else {"above": above, "spikes": [_bucket(bucket) for bucket in spikes]})
 

@@ -41,8 +41,10 @@ def health(
 
     Exit code 4 if the queue is not well, 69 if Redis does not answer.
 
-    JSON: {"queue", "healthy", "problems", "lag", "overdue", "dead", "workers", "paused"}; lag is in seconds, problems
-    a list of texts.
+    lag and overdue are about what a consumer could start: not what is throttled, by a limit or a paused name.
+
+    JSON: {"queue", "healthy", "problems", "lag", "overdue", "throttled", "dead", "workers", "paused"}; lag is in
+    seconds, problems a list of texts.
     """
     stats = _read(session, queue)
     problems = list(_problems(stats, max_lag=max_lag, max_dead=max_dead, min_workers=min_workers))
@@ -52,6 +54,7 @@ def health(
         "problems": problems,
         "lag": stats.lag.total_seconds(),
         "overdue": stats.counts.overdue,
+        "throttled": stats.counts.throttled,
         "dead": stats.counts.dead,
         "workers": stats.workers,
         "paused": stats.counts.paused is not None,
@@ -85,9 +88,11 @@ def _problems(
 
 def _summary(stats: Stats) -> str:
     state = "paused" if stats.counts.paused else "well"
-    return (
-        f"{state}, {pluralize(stats.workers, 'worker')}, {stats.counts.overdue:,} overdue, {stats.counts.dead:,} dead"
-    )
+    counts = stats.counts
+    figures = [pluralize(stats.workers, "worker"), f"{counts.overdue:,} overdue"]
+    figures += [f"the first for {_duration(stats.lag)}"] if stats.lag >= timedelta(seconds=1) else []
+    figures += [f"{counts.throttled:,} throttled"] if counts.throttled else []
+    return ", ".join([state, *figures, f"{counts.dead:,} dead"])
 
 
 def _duration(value: timedelta) -> str:

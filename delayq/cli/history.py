@@ -33,7 +33,8 @@ _FORMATS = {"hour": "%Y-%m-%d %H:%M %Z", "day": "%Y-%m-%d %a"}
 def history(session: Session, queue: str, *, days: int, buckets: Literal["hour", "day"] | None, as_json: bool) -> None:
     """Show what the consumers of QUEUE have done in each hour or day, and how late messages started.
 
-    done is acked or discarded, failed nacked or rejected, time the average of a callback. 99 % of the messages were at
+    done is acked or discarded, failed nacked or rejected, released given back or snoozed, if any was, time the average
+    of a callback. 99 % of the messages were at
     most as late as p99 says, from the due time to their first start.
 
     JSON: {"queue", "at", "unit", "buckets": [{"start", "end", "delivered", "acked", "discarded", "nacked", "rejected",
@@ -52,7 +53,9 @@ def history(session: Session, queue: str, *, days: int, buckets: Literal["hour",
 
 def _table(found: QueueHistory) -> Any:
     width = console().width
-    room = MAX_BAR if width >= UNLIMITED else min(MAX_BAR, width - OTHER_COLUMNS)
+    released = ["released"] if found.total.released else []
+    other = OTHER_COLUMNS + sum(len(title) + 2 for title in released)
+    room = MAX_BAR if width >= UNLIMITED else min(MAX_BAR, width - other)
     few = len(found.buckets) <= MAX_ROWS
     shown = [bucket for bucket in found.buckets if few or bucket.delivered or bucket.callbacks]
     highest = max(1, *(bucket.delivered for bucket in shown))
@@ -60,14 +63,15 @@ def _table(found: QueueHistory) -> Any:
         [
             _label(found, bucket),
             *(bucket.delivered, bucket.acked + bucket.discarded, bucket.nacked + bucket.rejected),
+            *([bucket.released] if released else []),
             "" if bucket.mean_time is None else _duration(bucket.mean_time),
             *(percentile_text(bucket.lateness, share) for share in (0.5, 0.99)),
             *(["█" * round(bucket.delivered * room / highest) or "▏" * (bucket.delivered > 0)] if room > 0 else []),
         ]
         for bucket in shown
     ]
-    titles = [found.unit, "delivered", "done", "failed", "time", "p50 late", "p99 late", *([""] if room > 0 else [])]
-    return table(titles, rows)
+    titles = ["delivered", "done", "failed", *released, "time", "p50 late", "p99 late", *([""] if room > 0 else [])]
+    return table([found.unit, *titles], rows)
 
 
 def _label(found: QueueHistory, bucket: HistoryBucket) -> str:

@@ -14,7 +14,7 @@ from delayq.cli.output import print_json, print_note, print_result, print_rich, 
 from delayq.cli.pause import label, pause_json, pause_text
 from delayq.cli.session import Session
 from delayq.cli.suggestions import SuggestingGroup
-from delayq.cli.zones import exact_time
+from delayq.cli.zones import until_text
 from delayq.queue.limits import Limit
 from delayq.text import clean, iso
 
@@ -114,12 +114,10 @@ def _closed(limit: Limit) -> str:
         return pause_text(limit.paused)
     now = datetime.now(UTC)
     if limit.held_until is not None:
-        return f"closed until {exact_time(limit.held_until, now)}"
+        return f"closed {until_text(limit.held_until, now)}"
     if limit.tripped_until is not None:
-        return (
-            f"tripped until {exact_time(limit.tripped_until, now)}" if limit.tripped_until > now else "tries the next"
-        )
-    return "" if limit.spread_until is None else f"spread until {exact_time(limit.spread_until, now)}"
+        return f"tripped {until_text(limit.tripped_until, now)}" if limit.tripped_until > now else "tries the next"
+    return "" if limit.spread_until is None else f"spread {until_text(limit.spread_until, now)}"
 
 
 def _row(limit: Limit) -> list[str]:

@@ -21,6 +21,7 @@ MAX_REASON = 30
 """Characters of a reason in a table, which also shows the error."""
 _CELLS: dict[str, Callable[[Any, datetime], str | int]] = {
     "id": lambda message, _: message.id,
+    "name": lambda message, _: clean(message.name),
     "entry": lambda message, _: message.entry or "",
     "due": lambda message, now: relative_time(message.due, now),
     "lease ends": lambda message, now: relative_time(message.deadline, now) or "expired",
@@ -132,10 +133,13 @@ def _payload_text(value: Any) -> str:
 
 
 class _TablePrinter:
-    """Prints a table under one heading; without a terminal as plain rows, which takes a tenth of the time."""
+    """Prints a table under one heading; without a terminal as plain rows, which takes a tenth of the time.
+
+    It has a column for names if a message of the first page has one.
+    """
 
     def __init__(self, titles: Sequence[str], now: datetime) -> None:
-        self._titles = titles
+        self._titles = list(titles)
         self._now = now
         self._is_first = True
         self._widths = [0] * len(titles)
@@ -145,6 +149,9 @@ class _TablePrinter:
         """Print one page."""
         if not page.messages:
             return
+        if self._is_first and any(getattr(message, "name", "") for message in page.messages):  # items have none
+            self._titles.insert(1, "name")
+            self._widths.append(0)
         cells = [_CELLS[title] for title in self._titles]
         rows = [[cell(message, self._now) for cell in cells] for message in page.messages]
         if self._is_plain:

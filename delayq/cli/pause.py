@@ -11,7 +11,7 @@ from delayq.broker.engine import Feature
 from delayq.cli.options import DURATION, UNTIL, json_option, queue_with
 from delayq.cli.output import print_result
 from delayq.cli.session import Session
-from delayq.cli.zones import exact_time
+from delayq.cli.zones import until_text
 from delayq.queue.pausing import Pause
 from delayq.text import clean, iso
 
@@ -62,7 +62,7 @@ def label(queue: str, name: str | None) -> str:
 
 def pause_text(pause: Pause, now: datetime | None = None) -> str:
     """Return until when a queue is paused, and why."""
-    end = "until it is resumed" if pause.until is None else f"until {exact_time(pause.until, now or datetime.now(UTC))}"
+    end = "until it is resumed" if pause.until is None else until_text(pause.until, now or datetime.now(UTC))
     return f"paused {end}{f': {clean(pause.reason)}' if pause.reason else ''}"
 
 

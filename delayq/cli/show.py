@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 def show_(session: Session, /, queue: str, id: str, *, engine: str, reveal: bool, as_json: bool, **groups: Any) -> None:
     """Show the message ID of QUEUE, alive or dead.
 
+    ID may also be an entry of the dead letter (id:token), the last of its id. What has happened to a message is in the
+    event log, if that is on: `delayq events QUEUE --id ID`.
+
     For a stream, ID may be an entry from `delayq list`, which is found at once. An id is searched among the first
     10,000 entries and the last 10,000 dead ones.
 
@@ -44,7 +47,7 @@ def show_(session: Session, /, queue: str, id: str, *, engine: str, reveal: bool
     """
     commands = ENGINES[engine].commands(session, **groups)
     opened = commands.open_to_read(queue, reveal=reveal)
-    found = opened.get(id)
+    found = opened.get(id) or _last_death(opened, id)
     if found is None:
         raise CommandError(f"no {commands.message} {id!r} in {queue}{commands.search_note(opened)}", Exit.NOT_FOUND)
     if as_json:
@@ -60,6 +63,13 @@ def show_(session: Session, /, queue: str, id: str, *, engine: str, reveal: bool
     print_details(_details(found, session.now) | {"payload": f"{encoding}, {pluralize(found.size, 'byte')}"})
     click.echo()
     click.echo(clean(payload_text(payload, encoding), lines=True))
+
+
+def _last_death(opened: Any, entry: str) -> MessageInfo | None:
+    """Return the message of an entry, such as `dead groups` and notices name; None unless its id died there last."""
+    id, _, token = entry.rpartition(":")
+    found = opened.get(id) if id and token.isdecimal() else None
+    return found if found is not None and getattr(found, "entry", None) == entry else None
 
 
 def _details(message: MessageInfo | ItemInfo, now: datetime) -> dict[str, str]:

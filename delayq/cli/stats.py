@@ -60,7 +60,7 @@ def _print(queue: str, found: Stats | StateCounts, *, as_json: bool) -> None:
     if as_json:
         print_json(_fields(queue, found))
     else:
-        print_rich(_tables(found))
+        print_rich(_tables(queue, found))
 
 
 def _watch(queue: str, read: Callable[[], Stats | StateCounts], interval: float, *, as_json: bool) -> None:
@@ -76,13 +76,13 @@ def _watch(queue: str, read: Callable[[], Stats | StateCounts], interval: float,
                 time.sleep(interval)
         with Live(console=printer, auto_refresh=False) as live:
             while True:
-                live.update(_tables(read()), refresh=True)
+                live.update(_tables(queue, read()), refresh=True)
                 time.sleep(interval)
     except KeyboardInterrupt:
         return  # the way to end it
 
 
-def _tables(found: Stats | StateCounts) -> RenderableType:
+def _tables(queue: str, found: Stats | StateCounts) -> RenderableType:
     from rich.console import Group
 
     if not isinstance(found, Stats):
@@ -91,6 +91,7 @@ def _tables(found: Stats | StateCounts) -> RenderableType:
     deadline = found.next_deadline
     details = {
         State.PENDING: found.next_due and f"next due {exact_time(found.next_due, found.at)}",
+        State.THROTTLED: f"due, but over a limit or paused by name: delayq limits list {queue}",
         State.ACTIVE: deadline and f"next lease or backoff ends {relative_time(deadline, found.at)}",
     }
     states = [state for state in State if state in MAIN_STATES or getattr(found.counts, state)]
@@ -98,6 +99,8 @@ def _tables(found: Stats | StateCounts) -> RenderableType:
     if found.counts.overdue:
         oldest = found.oldest_due and f"oldest due {exact_time(found.oldest_due, found.at)}"
         rows.append(["overdue", found.counts.overdue, oldest or ""])
+        if found.limited and not found.counts.throttled:
+            rows.append(["", "", f"the queue has limits: delayq limits list {queue}"])
     if found.counts.successors:
         rows.append(["waiting successors", found.counts.successors, ""])
     rows.append(["workers", found.workers, ""])

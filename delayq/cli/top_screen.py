@@ -10,6 +10,7 @@ from delayq.cli.queues import unconsumed
 from delayq.cli.session import Session
 from delayq.cli.top_figures import RunningNow, TopFigures, TopRow
 from delayq.errors import DelayqError
+from delayq.queue.counts import throttled_text
 from delayq.queue.lateness_report import percentile_text, slo_text
 from delayq.states import State
 from delayq.text import clean, format_duration, pluralize
@@ -24,7 +25,7 @@ _COLUMNS = ("pending", "due", "active", "retry", "dead", "in/s", "out/s", "fail/
 _PACES = _COLUMNS[5:8]
 _WIDE = 76
 """Characters of a line from which on it shows all columns."""
-_MESSAGE = "message, as workers tell every 10 s"
+_MESSAGE = "message of {}, as workers tell every 10 s"
 _HELP = {
     "queues": "q quit  ↑↓ select  tab what runs  p pause  r retry now  d redrive dead",
     "running": "q quit  ↑↓ select  tab queues  c cancel",
@@ -160,7 +161,7 @@ class TopScreen:
         picked = self._picked_of(running)
         first = max(0, [one.id for one in running].index(picked) - left + 1) if running else 0
         shown = running[first : first + left]
-        yield _running_table(shown, picked if self._in_running else "")
+        yield _running_table(self.selected, shown, picked if self._in_running else "")
         yield from [Text()] * (left - len(shown))
         style = "bold" if self._question else "dim"
         yield Text(self._last_line, no_wrap=True, overflow="ellipsis", style=style, end="")
@@ -194,6 +195,7 @@ class TopScreen:
         lines = [(False, f"lateness {', '.join(late)}")] if late else []
         lines += [(False, slo_text(stats.slo))] if stats.slo else []
         lines += [(True, pause_text(stats.counts.paused, stats.at))] if stats.counts.paused else []
+        lines += [(True, throttled_text(stats.counts))] if stats.counts.throttled else []
         lines += [(True, unconsumed(stats))] if stats.nobody_consumes else []
         return [(is_warning, f"{self.selected}: {line}") for is_warning, line in lines]
 
@@ -221,8 +223,9 @@ def _moved(names: Sequence[str], selected: str, step: int) -> str:
     return names[max(0, min(at, len(names) - 1))] if names else ""
 
 
-def _running_table(running: Sequence[RunningNow], picked: str) -> Table:
-    grid = _grid("runs for", _MESSAGE, "worker", widest=_MESSAGE)
+def _running_table(queue: str, running: Sequence[RunningNow], picked: str) -> Table:
+    title = _MESSAGE.format(clean(queue)) if queue else ""
+    grid = _grid("runs for", title, "worker", widest=title)
     for one in running:
         lasts = format_duration(max(0.0, one.lasts.total_seconds()))
         grid.add_row(lasts, clean(one.id), clean(one.worker), style="reverse" if one.id == picked else "")

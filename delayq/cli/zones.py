@@ -82,6 +82,11 @@ def exact_time(at: datetime | None, now: datetime) -> str:
     return f"{relative_time(at, now)}  ({at.astimezone(chosen_zone()):%Y-%m-%d %H:%M:%S %Z})"
 
 
+def until_text(at: datetime, now: datetime) -> str:
+    """Return until when something lasts, in the zone of the command, followed by the time relative to now."""
+    return f"until {at.astimezone(chosen_zone()):%Y-%m-%d %H:%M:%S %Z} ({relative_time(at, now)})"
+
+
 def zoned_iso(at: datetime) -> str:
     """Return a time in ISO 8601 with milliseconds, in the zone of the command."""
     return at.astimezone(chosen_zone()).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from delayq.errors import DelayqError
-from delayq.text import pluralize
+from delayq.text import iso, pluralize
 from delayq.times import from_millis
 
 MAX_TOPICS = 200
@@ -186,8 +186,8 @@ class Notice:
             "group": group,
             "count": pending.count,
             "text": pending.text,
-            "first": from_millis(pending.first).isoformat() if pending.first else None,
-            "last": from_millis(pending.last).isoformat() if pending.last else None,
+            "first": iso(from_millis(pending.first)) if pending.first else None,
+            "last": iso(from_millis(pending.last)) if pending.last else None,
             "sample": pending.sample,
         }
         return cls(pending.id, pending.tries[sink], from_millis(pending.at), payload)

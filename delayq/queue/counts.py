@@ -73,6 +73,8 @@ class Stats:
     """How late messages have started in this hour and the last, as consumers count it: `lateness.percentile(0.99)`."""
     slo: SloReport | None = None
     """How the objective `lateness_slo` was kept over 30 days; None if the queue has none."""
+    limited: bool = False
+    """Whether the queue or a name has a limit, or a name is paused: what is due may wait for that, see `limits`."""
 
     @property
     def lag(self) -> timedelta:
@@ -108,6 +110,7 @@ def stats_of(counted: CountsReply, lateness: LatenessCounts | None = None, slo: 
         totals={name: number for name, number in numbers.items() if name not in META_SETTINGS},
         lateness=lateness or LatenessCounts(),
         slo=slo,
+        limited="limited" in counted.meta,
     )
 
 
@@ -120,6 +123,11 @@ def counts_of(counted: CountsReply) -> Counts:
 def waiting_text(stats: Stats) -> str:
     """Return how many messages wait for a consumer, and how long: "4,075 messages, the first for 17m"."""
     return f"{pluralize(stats.counts.overdue, 'message')}, the first for {format_duration(stats.lag.total_seconds())}"
+
+
+def throttled_text(counts: Counts) -> str:
+    """Return how many due messages are held back, and by what: "45 throttled, by a limit or a paused name"."""
+    return f"{counts.throttled:,} throttled, by a limit or a paused name"
 
 
 def _time(at: int) -> datetime | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
 from itertools import pairwise
@@ -18,11 +19,14 @@ from delayq.broker.transport.operation import Operation
 from delayq.queue.counts import counts_of
 from delayq.queue.forecast_periods import MILLIS, Unit, check_unit, check_until, edges_of, local_times
 from delayq.queue.limits import limit_of
+from delayq.queue.pausing import Pause
 from delayq.rates import parse_rate
 from delayq.schedules.local_times import check_zone
 from delayq.schedules.occurrence_counts import OccurrenceCounts, count_occurrences
 from delayq.times import Duration, from_millis, timestamp
 
+BY_MINUTES = 8 * MILLIS["hour"]
+"""How far ahead (ms) minutes are counted where a rate limit is judged: one call more."""
 SAMPLE = 500
 """Messages of which the names are read, at most: shares are exact to about 4 %."""
 
@@ -81,6 +85,15 @@ class Forecast:
     or if that is not before the end."""
     left: int | None
     """How many would wait at the end, at this rate; None if there is none."""
+    peak: int | None
+    """The most that will wait at a time, at this rate; None if there is none. By the minute in the first 8 h; within a
+    later hour or day, messages are taken to fire evenly."""
+    peak_at: datetime | None
+    """When that is: now, if it never gets more than what waits now."""
+    peak_until: datetime | None
+    """When nothing waits any more after that; None if that is not before the end."""
+    paused: Pause | None
+    """The pause of the queue, in which nothing starts; None if it is not paused."""
 
     @property
     def until(self) -> datetime:
@@ -101,17 +114,18 @@ def forecast(
     zone = tz if tz is None or isinstance(tz, tzinfo) else check_zone(tz)
     (counted,) = yield [context.calls.counts()]
     unit, edges = edges_of(counted.now, end, unit, zone)
-    starts = [counted.now + 1, *edges[1:-1]]  # what is due now is overdue
+    periods = _with_minutes(counted.now, edges, zone) if unit != "minute" and "limited" in counted.meta else edges
+    starts = [counted.now + 1, *periods[1:-1]]  # what is due now is overdue
     calls = [
-        context.calls.forecast(starts[at], edges[at + 1 : at + 1 + MAX_PERIODS])
+        context.calls.forecast(starts[at], periods[at + 1 : at + 1 + MAX_PERIODS])
         for at in range(0, len(starts), MAX_PERIODS)
     ]
     *replies, named = yield [*calls, context.calls.sample_names(edges[-1], size=SAMPLE)]
-    occurrences = yield from count_occurrences(context, counted.now, edges)
+    occurrences = yield from count_occurrences(context, counted.now, periods)
     due = [count for reply in replies for count in reply.due]
-    rows = zip(due, _retries(replies, counted.held), occurrences.periods, strict=True)
-    times = local_times(edges, zone)
-    made = tuple(ForecastBucket(*span, *row) for span, row in zip(pairwise(times), rows, strict=True))
+    rows = list(zip(due, _retries(replies, counted.held), occurrences.periods, strict=True))
+    parts = _buckets(periods, rows, zone)
+    made = parts if periods is edges else _buckets(edges, _added_up(rows, periods, edges), zone)
     counts, more = counts_of(counted), occurrences.complete_until
     return Forecast(
         at=from_millis(counted.now),
@@ -125,8 +139,26 @@ def forecast(
         sampled=named.sampled,
         sampled_of=named.total,
         scheduled_until=None if more is None else from_millis(more),
-        **_backlog(counted, replies[0].limit, made),
+        **_backlog(counted, replies[0].limit, parts),
+        paused=counts.paused,
     )
+
+
+def _with_minutes(now: int, edges: list[int], zone: tzinfo | None) -> list[int]:
+    """Return the edges of hours or days with those of the next minutes: in these, a rate limit is judged."""
+    _, minutes = edges_of(now, BY_MINUTES, "minute", zone)
+    return sorted({*edges, *(edge for edge in minutes[1:] if edge < edges[-1])})
+
+
+def _added_up(rows: list[tuple[int, int, int]], periods: list[int], edges: list[int]) -> list[tuple[int, ...]]:
+    """Return the counts between edges, of which the periods are parts."""
+    places = pairwise(bisect_left(periods, edge) for edge in edges)
+    return [tuple(map(sum, zip(*rows[first:last], strict=True))) for first, last in places]
+
+
+def _buckets(edges: list[int], rows: Sequence[tuple[int, ...]], zone: tzinfo | None) -> tuple[ForecastBucket, ...]:
+    spans = pairwise(local_times(edges, zone))
+    return tuple(ForecastBucket(*span, *row) for span, row in zip(spans, rows, strict=True))
 
 
 def _retries(replies: list[ForecastReply], held: int) -> list[int]:
@@ -152,13 +184,13 @@ def _names(named: NamesReply, occurrences: OccurrenceCounts) -> dict[str, int]:
 
 
 def _backlog(counted: CountsReply, stored: str, buckets: tuple[ForecastBucket, ...]) -> dict[str, Any]:
-    """Return the rate limit of the queue, when all that is due has started at this rate, and what is left at the end.
+    """Return the rate limit of the queue, when all that is due has started at this rate, what is left and the peak.
 
     Within a bucket, messages are taken to fire evenly.
     """
     limit = limit_of(StoredLimit(QUEUE, stored, "", 0, 0), counted.now) if stored else None
     if limit is None or limit.rate_limit is None:
-        return {"rate_limit": None, "clear_at": None, "left": None}
+        return dict.fromkeys(("rate_limit", "clear_at", "left", "peak", "peak_at", "peak_until"))
     pause = counts_of(counted).paused
     opens: float = counted.now if limit.held_until is None else timestamp(limit.held_until)
     if pause is not None:
@@ -166,16 +198,24 @@ def _backlog(counted: CountsReply, stored: str, buckets: tuple[ForecastBucket, .
     rate = 1000 / float(stored.split(" ")[1])  # starts a millisecond
     waiting: float = counted.overdue + counted.throttled
     clear_at = None if waiting else counted.now
+    peak, peak_at, peak_until = waiting, counted.now, clear_at
     for bucket in buckets:
         start, end = max(counted.now, timestamp(bucket.start)), timestamp(bucket.end)
         begins = min(max(start, opens), end)
         fires = bucket.total / (end - start)
         found = waiting + fires * (begins - start)
-        if clear_at is None and rate > fires and begins + found / (rate - fires) < end:
-            clear_at = math.ceil(begins + found / (rate - fires))
+        if (clear_at is None or peak_until is None) and rate > fires and begins + found / (rate - fires) < end:
+            gone = math.ceil(begins + found / (rate - fires))
+            clear_at, peak_until = clear_at or gone, peak_until or gone
         waiting = max(0.0, waiting + bucket.total - rate * (end - begins))
+        held_back = waiting if clear_at is None else waiting - (limit.burst or 0)  # after a time without any
+        if held_back > peak:
+            peak, peak_at, peak_until = held_back, end, None
     return {
         "rate_limit": limit.rate_limit,
         "clear_at": None if clear_at is None else from_millis(clear_at),
         "left": round(waiting),
+        "peak": round(peak),
+        "peak_at": from_millis(peak_at),
+        "peak_until": None if peak_until is None else from_millis(peak_until),
     }

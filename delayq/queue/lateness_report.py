@@ -131,10 +131,10 @@ def slo_report(objective: str, counts: LatenessCounts) -> SloReport | None:
 def slo_text(report: SloReport) -> str:
     """Return the objective and how it was kept: "99% within 1s: 99.95% in 30 days, 95% of the error budget left"."""
     if report.kept is None:
-        return f"{report.objective}: no message has started in 30 days"
+        return f"{report.objective}: workers have counted no start in 30 days"
     of = f"{_percent(report.kept)} of {pluralize(report.counted, 'message')} in 30 days"
     if report.missed:
-        return f"{report.objective}: {of}; missed, {-report.budget_left + 1:.3g} times the error budget is spent"
+        return f"{report.objective}: missed, {of}; {-report.budget_left + 1:.3g} times the error budget is spent"
     return f"{report.objective}: {of}; {100 * report.budget_left:.3g}% of the error budget left"
 
 

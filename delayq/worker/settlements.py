@@ -13,6 +13,7 @@ from delayq.broker.requests import Failure, Rejection, Release
 from delayq.broker.results import Completed, Ending, completed
 from delayq.broker.scripts import MAX_MOVED, MAX_SETTLED
 from delayq.options import Settings, nack_wait
+from delayq.text import pluralize
 from delayq.worker.disposition import DONE, Completion, Disposition
 from delayq.worker.error_texts import truncate
 from delayq.worker.holding import scope_held
@@ -197,8 +198,9 @@ class PendingSettlements:
                         self.add([late_success])
         if "0" in reply:
             late = [delivery.claimed.id for delivery, status in zip(settled, reply, strict=True) if status == "0"]
-            text = "%d messages were settled elsewhere before this %s: %s"
-            log.warning(text, len(late), disposition.name.lower(), ", ".join(late[:5]), extra={"ids": late})
+            text = "%s settled elsewhere before this %s: %s"
+            what = pluralize(len(late), "message")
+            log.warning(text, what, disposition.name.lower(), ", ".join(late[:5]), extra={"ids": late})
 
     def _tally(self, tally: Tally, disposition: Disposition, settled: Sequence[InFlightDelivery], reply: str) -> None:
         if disposition is not _COMPLETE:

@@ -122,6 +122,7 @@ def test_forecast_of_an_empty_queue(timed):
     assert (forecast.overdue, forecast.throttled, forecast.retrying, forecast.later) == (0, 0, 0, 0)
     assert (forecast.names, forecast.sampled, forecast.sampled_of) == ({}, 0, 0)
     assert (forecast.rate_limit, forecast.clear_at, forecast.left, forecast.scheduled_until) == (None, None, None, None)
+    assert (forecast.peak, forecast.peak_at, forecast.peak_until) == (None, None, None)
 
 
 @pytest.mark.parametrize(
@@ -272,6 +273,23 @@ def test_rate_limit_says_when_the_backlog_is_gone(timed):
     timed.limits.set(rate_limit="1/m")
     forecast = timed.forecast("2h")
     assert (forecast.clear_at, forecast.left) == (None, 129)
+
+
+@pytest.mark.parametrize("unit", ["minute", "hour", "day"])
+def test_a_spike_that_a_rate_limit_will_hold_back_is_found_in_buckets_of_any_length(timed, unit):
+    timed.limits.set(rate_limit="1/m")
+    timed.send_many(NewMessage(n, delay="150m") for n in range(90))
+    forecast = timed.forecast("1d", unit)
+    assert (forecast.clear_at, forecast.left) == (START, 0)
+    assert (forecast.peak, forecast.peak_at) == (88, START + 151 * MINUTE)
+    assert forecast.peak_until == START + 240 * MINUTE
+    assert [bucket.total for bucket in forecast.buckets if bucket.total] == [90]
+    timed.purge()
+    timed.send_delay_msg(1, "10m")
+    assert timed.forecast("1d", unit).peak == 0
+    timed.send_many(range(100))
+    forecast = timed.forecast("2h", unit)
+    assert (forecast.peak, forecast.peak_at, forecast.peak_until) == (100, START, forecast.clear_at)
 
 
 def test_nothing_starts_in_a_pause(timed):

@@ -172,7 +172,7 @@ def test_an_examination_finds_an_objective_that_was_missed(open_queue, client):
     client.hset(KEYS.history, hour, write_counts(HourCounts(lateness=(90, *[0] * 12, 10))))
     (missed,) = [one for one in queue.examine().findings if one.kind == "lateness objective"]
     assert (missed.count, missed.mended, queue.repair().healthy) == (10, 0, False)
-    assert missed.text == "99% within 1s: 90% of 100 messages in 30 days; missed, 10 times the error budget is spent"
+    assert missed.text == "99% within 1s: missed, 90% of 100 messages in 30 days; 10 times the error budget is spent"
 
 
 def test_a_wrong_objective_is_an_error_and_stores_nothing(open_queue, client):

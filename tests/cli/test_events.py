@@ -43,6 +43,13 @@ def test_log_is_turned_on_with_a_length(cli, queue):
         assert (ended.code, ended.line) == (2, "--max-len goes with --on. See 'delayq events --help'.")
 
 
+def test_says_whether_the_log_or_only_the_choice_is_empty(cli, queue):
+    cli("events", "reminders", "--on")
+    assert cli("events", "reminders").err.startswith("no events in reminders; if its log is off")
+    queue.send_delay_msg(1, id="a")
+    assert cli("events", "reminders", "--id", "b").err == "no such event in the log of reminders\n"
+
+
 def test_prints_one_line_per_event(cli, queue):
     cli("events", "reminders", "--on")
     queue.send_delay_msg(1, id="a", retries=1)

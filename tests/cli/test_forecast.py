@@ -71,7 +71,8 @@ def test_json_has_all_buckets(cli, filled):
     found = cli("forecast", "reminders", "--until", "30m", "--json").json
     assert set(found) == {
         "queue", "at", "until", "unit", "buckets", "overdue", "throttled", "retrying", "later", "names", "sampled",
-        "sampled_of", "scheduled_until", "rate_limit", "clear_at", "left",
+        "sampled_of", "scheduled_until", "rate_limit", "clear_at", "left", "peak", "peak_at",
+        "peak_until", "paused",
     }  # fmt: skip
     assert (found["queue"], found["unit"], len(found["buckets"])) == ("reminders", "minute", 31)
     start = filled.replace(second=0)
@@ -123,6 +124,26 @@ def test_says_when_the_backlog_is_gone(cli, queue):
     assert re.search(r"^rate limit +10/s: (29|30),\d{3} messages will wait at the end, ", out, re.MULTILINE)
     queue.purge()
     assert "10/s: nothing waits\n" in cli("forecast", "reminders").out
+
+
+def test_says_that_the_queue_is_paused(cli, queue):
+    queue.pause(reason="deploy")
+    queue.send_delay_msg(1, "1h")
+    assert re.search(r"^queue +paused until it is resumed: deploy$", cli("forecast", "reminders").out, re.MULTILINE)
+    assert cli("forecast", "reminders", "--json").json["paused"] == {"until": None, "reason": "deploy"}
+    queue.resume()
+    assert "paused" not in cli("forecast", "reminders").out
+
+
+def test_says_how_many_will_wait_for_a_rate_limit(cli, queue):
+    queue.limits.set(rate_limit="10/s")
+    queue.send_many(NewMessage(n, delay="2h") for n in range(3_600))
+    (line,) = [line for line in cli("forecast", "reminders").out.splitlines() if line.startswith("rate limit")]
+    assert re.fullmatch(
+        r"rate limit +10/s: nothing waits now; 2,998 messages will wait in 2h( 1m)?  \(.* UTC\), "
+        r"none in 2h \dm  \(.* UTC\)",
+        line,
+    )
 
 
 def test_empty_queue_has_no_bars(cli, queue):

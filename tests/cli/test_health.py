@@ -59,12 +59,13 @@ def test_problems_in_one_line(cli, beat):
         ended.out,
     )
     beat()
-    assert cli("health", "reminders").out == "reminders: well, 1 worker, 1 overdue, 1 dead\n"
+    well = cli("health", "reminders").out
+    assert re.fullmatch(r"reminders: well, 1 worker, 1 overdue, the first for 5m( \ds)?, 1 dead\n", well)
     found = cli("health", "reminders", *strict, "--json")
     assert found.code == 4
     assert found.json | {"problems": [], "lag": 0} == {
-        "queue": "reminders", "healthy": False, "problems": [], "lag": 0, "overdue": 1, "dead": 1, "workers": 1,
-        "paused": False,
+        "queue": "reminders", "healthy": False, "problems": [], "lag": 0, "overdue": 1, "throttled": 0, "dead": 1,
+        "workers": 1, "paused": False,
     }  # fmt: skip
     assert found.json["lag"] >= 300
     assert found.json["problems"][0] == "1 worker, should be at least 2"
@@ -82,8 +83,20 @@ def test_limits_are_kept_up_to_their_value(cli, beat):
 def test_a_paused_queue_may_lag(cli, queue):
     queue.pause("1h")
     ended = cli("health", "reminders", "--max-lag", "1s")
-    assert (ended.code, ended.out) == (0, "reminders: paused, 0 workers, 1 overdue, 1 dead\n")
+    assert ended.code == 0
+    assert re.fullmatch(r"reminders: paused, 0 workers, 1 overdue, the first for 5m( \ds)?, 1 dead\n", ended.out)
     assert cli("health", "reminders", "--min-workers", "1").code == 4
+
+
+def test_says_what_limits_and_paused_names_hold_back(cli, queue):
+    queue.pause(name="ship")
+    queue.send_many(NewMessage(n, name="ship") for n in range(3))
+    with queue.lease() as held:  # what claims meets the pause
+        assert held is None
+    ended = cli("health", "reminders", "--max-lag", "1s")
+    assert (ended.code, ended.out) == (0, "reminders: well, 0 workers, 0 overdue, 3 throttled, 0 dead\n")
+    hint = "due, but over a limit or paused by name: delayq limits list reminders"
+    assert re.search(rf"^throttled +3 +{hint}$", cli("stats", "reminders").out, re.MULTILINE)
 
 
 def test_wrong_use_is_one_line(cli, queue):

@@ -27,12 +27,18 @@ def done(redis_client, queue):
 def test_a_row_for_each_day_with_a_bar(cli, done):
     done({0: COUNTS, 24 * 3: COUNTS._replace(delivered=100, busy=0, callbacks=0)})
     lines = cli("history", "reminders", "--days", "7").out.splitlines()
-    assert re.split(r"  +", lines[0].strip()) == ["day", "delivered", "done", "failed", "time", "p50 late", "p99 late"]
+    titles = ["day", "delivered", "done", "failed", "released", "time", "p50 late", "p99 late"]
+    assert re.split(r"  +", lines[0].strip()) == titles
     assert len(lines) == 8
-    today = r"\d{4}-\d\d-\d\d \w{3} +200 +160 +35 +50ms +≤ 10ms +≤ 10s +█{30}"
+    today = r"\d{4}-\d\d-\d\d \w{3} +200 +160 +35 +5 +50ms +≤ 10ms +≤ 10s +█{30}"
     assert re.fullmatch(today, lines[-1]), lines[-1]
-    assert re.fullmatch(r"\S+ \w{3} +100 +160 +35 +≤ 10ms +≤ 10s +█{15}", lines[-4]), lines[-4]
-    assert re.fullmatch(r"\S+ \w{3} +0 +0 +0", lines[-2]), lines[-2]
+    assert re.fullmatch(r"\S+ \w{3} +100 +160 +35 +5 +≤ 10ms +≤ 10s +█{15}", lines[-4]), lines[-4]
+    assert re.fullmatch(r"\S+ \w{3} +0 +0 +0 +0", lines[-2]), lines[-2]
+
+
+def test_no_column_for_what_was_released_if_nothing_was(cli, done):
+    done({0: COUNTS._replace(released=0)})
+    assert "released" not in cli("history", "reminders").out
 
 
 def test_hours_up_to_two_days(cli, done):
@@ -101,7 +107,10 @@ def test_stats_and_doctor_report_lateness_and_the_objective(cli, done, redis_cli
     assert text in cli("doctor", "reminders").out
     redis_client.hset("delayq:{reminders}:meta", "lateness_slo", "99% within 1s")
     spent = cli("doctor", "reminders")
-    assert (spent.code, "missed, 5 times the error budget is spent" in spent.out) == (4, True)
+    assert (spent.code, "missed, 95% of 200 messages in 30 days; 5 times the error budget is spent" in spent.out) == (
+        4,
+        True,
+    )
 
 
 def test_stats_without_an_objective(cli, queue):

@@ -153,6 +153,13 @@ def test_stats_prints_the_counts_of_a_queue(cli, populated):
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", found["at"])
 
 
+def test_stats_of_what_is_overdue_names_the_limits_of_the_queue(cli, populated):
+    hint = "the queue has limits: delayq limits list reminders"
+    assert hint not in cli("stats", "reminders").out
+    populated.limits.set(rate_limit="1/h")
+    assert hint in cli("stats", "reminders").out
+
+
 def test_says_that_messages_are_due_and_nobody_consumes(cli, redis_url, queue):
     past = datetime.now(UTC) - timedelta(minutes=15)
     queue.send_many(NewMessage(n, at=past) for n in range(3))
@@ -245,6 +252,15 @@ def test_lists_the_messages_in_a_state(cli, populated, state, titles, cells):
     assert (message["id"], message["state"], message["payload"]) == (cells[0], state, {"of": cells[0]})
 
 
+def test_lists_the_names_of_messages_if_one_has_a_name(cli, populated):
+    populated.send_delay_msg(1, "4h", id="n", name="send_mail")
+    head, unnamed, named = (line.split() for line in cli("list", "reminders").out.splitlines())
+    assert (head[:3], unnamed[:2], named[:3]) == (["id", "name", "due"], ["p", "in"], ["n", "send_mail", "in"])
+    populated.kill("n")
+    head, *rows = (line.split() for line in cli("dead", "list", "reminders").out.splitlines())
+    assert (head[:3], rows[1][:2]) == (["id", "name", "died"], ["n", "send_mail"])
+
+
 def test_lists_pending_messages_by_default(cli, populated):
     assert [message["id"] for message in cli("list", "reminders", "--json").json["messages"]] == ["p"]
 
@@ -316,6 +332,12 @@ def test_shows_a_message_in_full(cli, populated):
     assert lines["header trace"] == "t-1"
     assert lines["payload"] == "json, 10 bytes"
     assert payload == '{\n  "of": "p"\n}\n'
+
+
+def test_shows_the_message_of_an_entry_of_the_dead_letter(cli, populated):
+    (group,) = cli("dead", "groups", "reminders", "--json").json["groups"]
+    assert cli("show", "reminders", group["sample"], "--json").json["entry"] == group["sample"]
+    assert cli("show", "reminders", "d:1").code == cli("show", "reminders", "p:1").code == 3
 
 
 def test_shows_why_a_message_died(cli, populated):

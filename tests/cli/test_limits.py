@@ -61,7 +61,7 @@ def test_pauses_and_resumes_a_name(cli, queue):
     resumed = cli("resume", "reminders", "--name", "mail", "--spread", "2s", "--json").json
     assert resumed == {"queue": "reminders", "name": "mail", "resumed": True}
     assert queue.limits.list()[0].spread_until is not None
-    assert "spread until in " in " ".join(cli("limits", "list", "reminders").out.split())
+    assert "spread until 20" in " ".join(cli("limits", "list", "reminders").out.split())
     assert cli("resume", "reminders", "--name", "mail").out == "reminders mail  resumed\n"
     assert cli("resume", "reminders", "--name", "mail").out == "reminders mail  was not paused\n"
 
@@ -72,7 +72,7 @@ def test_shows_which_breaker_has_tripped(cli, queue, redis_client):
     texts = {"name:mail": f"1 0 1 0 0/{now + 90_000}/60000/2 - 0 0 0 ", "name:sms": f"2 0 1 0 0/{now}/60000/2 - 0 0 0 "}
     redis_client.hset("delayq:{reminders}:limits", mapping=texts | {"name:web": f"3 0 1 0 0/{now}/9/0 - 0 0 0 "})
     listed = cli("limits", "list", "reminders").out
-    assert re.search(r"mail .* tripped until in 1m", listed)
+    assert re.search(r"mail .* tripped until .* \(in (1m|59s)", listed)
     assert re.search(r"sms .* tries the next", listed)
     assert re.search(r"web .* 0 *0 *$", listed, re.MULTILINE)
     times = {one["name"]: one["tripped_until"] for one in cli("limits", "list", "reminders", "--json").json["limits"]}

@@ -98,6 +98,7 @@ def test_shows_each_queue_with_its_figures(screen, queues, session):
     assert cells[:2] == ["mails", "12k"]
     assert figures.rates.sent == pytest.approx(12_345 / (figures.stats.at - before).total_seconds())
     assert look(screen)[-1].startswith("q quit")
+    assert any(line.startswith("runs for message of mails,") for line in look(screen))
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (60, 12), (200, 60)])
@@ -124,6 +125,13 @@ def test_says_what_is_wrong_with_the_selected_queue(screen, queues, redis_client
     screen.read()
     assert "mails: paused until it is resumed: deploy" in look(screen)
     assert look(screen)[1].split()[-2:] == ["paused", "0"]
+    mails.resume()
+    mails.pause(name="letter")
+    mails.send_delay_msg(1, name="letter")
+    with mails.lease() as held:
+        assert held is None
+    screen.read()
+    assert "mails: 1 throttled, by a limit or a paused name" in look(screen)
     press(screen, "j")
     screen.read()
     assert any(line.startswith("orders: ") and "WRONGTYPE" in line for line in look(screen))

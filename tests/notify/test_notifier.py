@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -116,7 +117,8 @@ def test_a_notice_has_what_leads_to_the_message_and_no_payload(queue, bench, red
     assert (payload["queue"], payload["kind"], payload["count"]) == ("jobs", "dead", 1)
     assert payload["group"] == queue.dead.groups()[0].group
     assert payload["sample"] == queue.dead.groups()[0].sample
-    assert payload["first"] == payload["last"] is not None
+    assert payload["first"] == payload["last"]
+    assert re.fullmatch(r"[-\d]+T[:\d]+\.\d{3}Z", payload["first"])
     assert notice.attempt == 1
     assert SECRET not in repr(notice)
     assert SECRET.encode() not in redis_client.hget(KEYS.notifiers, "ops")

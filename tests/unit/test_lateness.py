@@ -64,7 +64,7 @@ def counts(**late):
 @pytest.mark.parametrize(
     ("lateness", "late", "kept", "left", "text"),
     [
-        (counts(), 0, None, 1.0, "99% within 1s: no message has started in 30 days"),
+        (counts(), 0, None, 1.0, "99% within 1s: workers have counted no start in 30 days"),
         (
             counts(_0=9000, _6=1000),
             0,
@@ -91,7 +91,7 @@ def counts(**late):
             5,
             0.95,
             -4.0,
-            "99% within 1s: 95% of 100 messages in 30 days; missed, 5 times the error budget is spent",
+            "99% within 1s: missed, 95% of 100 messages in 30 days; 5 times the error budget is spent",
         ),
     ],
 )

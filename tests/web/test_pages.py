@@ -55,6 +55,19 @@ def test_queue(full, visit):
     assert "Delivered 4 Done 1 Failed attempts 3" in text
 
 
+def test_what_limits_and_paused_names_hold_back_is_told(queue, visit):
+    queue.pause(name="mail", reason="no relay")
+    queue.send_delay_msg(1, name="mail")
+    with queue.lease() as held:
+        assert held is None
+    page = visit().get("/")
+    assert "orders 0 0 + 1 throttled 0" in text_of(page)
+    assert '<td class="number" data-label="Due">' in page.text  # a zero is not shown on a narrow screen
+    text = text_of(visit().get("/queue?queue=orders"))
+    assert "mail is paused until it is resumed: no relay" in text
+    assert "Due, but held back 1, by limits or paused names" in text
+
+
 def test_a_message_that_no_worker_takes_says_why_it_comes_back(queue, visit):
     queue.send_delay_msg(1, id="m", name="letter.sent")
     queue.on("invoice.sent")(print)
@@ -199,7 +212,7 @@ def test_redis_that_does_not_answer_is_503(visit):
 def test_search(full, visit, monkeypatch):
     visitor = visit()
     asked = text_of(visitor.get("/search?queue=orders"))
-    assert "Encrypted payloads are not searched." in asked
+    assert "Encrypted payloads are not searched, nor what the queue redacts." in asked
     assert "Found" not in asked
     found = visitor.get("/search?queue=orders&text=not+paid")
     assert "Found 2 in" in text_of(found)
@@ -248,7 +261,10 @@ def test_forecast(queue, visit):
     assert "7 0 1 8" in text
     assert "mail 7" in text
     assert "Nothing fires" not in text
-    assert visit().get("/forecast?queue=orders&until=1h").status_code == 200
+    queue.limits.set(rate_limit="1/m")
+    assert "nothing waits now Will wait at most 5 messages in 1h" in text_of(visit().get("/forecast?queue=orders"))
+    queue.pause()
+    assert "The queue is paused until it is resumed" in text_of(visit().get("/forecast?queue=orders&until=1h"))
     assert visit().get("/forecast?queue=orders&until=1000y").status_code == 400
 
 
@@ -275,6 +291,8 @@ def test_limits(queue, visit):
     assert "mail 200/s" in text
     assert "sms" in text
     assert "paused no credit" in text
+    until = queue.pause("2h", name="sms", reason="no credit").until
+    assert f"paused until {until:%Y-%m-%d %H:%M:%S}" in text_of(visit().get("/limits?queue=orders"))
 
 
 def test_what_a_queue_redacts_is_hidden_unless_the_dashboard_reveals_it(redis_url, visit):
