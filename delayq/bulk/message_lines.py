@@ -34,6 +34,10 @@ from delayq.times import timestamp
 ENDED = (State.DEAD, State.GARBAGE)
 """The states of messages that no consumer will start any more."""
 MAX_SNOOZES = 1 << 53
+MANY_LEVELS = 500
+"""Payloads with more brackets may be nested so deeply that they are read only where the stack is not deep."""
+MARGIN = 100
+"""Frames by which the stack may be deeper when a line is read than when it is written."""
 _Time = Annotated[datetime, msgspec.Meta(tz=True)]
 _Encoding = Literal["json", "text", "base64", "redacted"]
 _encode = msgspec.json.Encoder().encode
@@ -220,8 +224,9 @@ def _attributes(line: MessageLine, context: QueueContext) -> bytes:
 def _readable(stored: bytes) -> tuple[Any, _Encoding]:
     if isinstance(stored, RedactedPayload):
         return msgspec.json.decode(stored), "redacted"
+    is_deep = len(stored) > MANY_LEVELS and stored.count(b"[") + stored.count(b"{") > MANY_LEVELS
     try:
-        value = msgspec.json.decode(stored)
+        value = _decode_below(stored, MARGIN) if is_deep else msgspec.json.decode(stored)
         if _encode(value) == stored:
             return value, "json"
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -230,6 +235,11 @@ def _readable(stored: bytes) -> tuple[Any, _Encoding]:
         return stored.decode(), "text"
     except UnicodeDecodeError:
         return base64.b64encode(stored).decode(), "base64"
+
+
+def _decode_below(stored: bytes, frames: int) -> Any:
+    """Return a decoded payload; raise `RecursionError` if so many frames more on the stack were too many."""
+    return _decode_below(stored, frames - 1) if frames else msgspec.json.decode(stored)
 
 
 def _seconds(milliseconds: str | int) -> float | None:

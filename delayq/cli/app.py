@@ -193,7 +193,8 @@ def _usage_text(error: click.UsageError) -> str:
     return f"{text} See '{error.ctx.command_path} --help'."
 
 
-atexit.register(gc.freeze)  # else the interpreter searches all modules for garbage as it ends: 30 ms after any command
+# Else the interpreter searches all modules for garbage as it ends: 30 ms after any command. Not if it runs other code.
+atexit.register(gc.freeze)
 
 
 @click.group(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import importlib
 import sys
 import traceback
@@ -119,6 +121,7 @@ def _others(one: _Found, found: Sequence[_Found]) -> str:
 
 
 def _import(name: str) -> Any:
+    atexit.unregister(gc.freeze)  # files that the program leaves open are flushed when they are collected
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)

@@ -43,6 +43,8 @@ class Done(NamedTuple):
     page: str
     about: str = ""
     """The parameter of the page beside the queue, with its value in the form: the id of a message."""
+    entry: str = ""
+    """The entry of the dead letter that it was about, if any."""
 
 
 def _pause(queue: DelayQueue[Any], fields: Fields) -> Done:
@@ -82,7 +84,7 @@ def _redrive(queue: DelayQueue[Any], fields: Fields) -> Done:
     else:
         done = queue.dead.redrive(all=fields.get("all") == "yes", **rate)
     kept = f" {done.exists:,} stay, as messages with their ids are there." if done.exists else ""
-    return Done(f"Sent {pluralize(done.redriven, 'message')} again.{kept}", "/dead")
+    return Done(f"Sent {pluralize(done.redriven, 'message')} again.{kept}", "/dead", entry=fields.get("entry", ""))
 
 
 def _limit(queue: DelayQueue[Any], fields: Fields) -> Done:
@@ -173,7 +175,7 @@ def _checked(request: Request, site: Site, fields: Fields, token: str | None) ->
         return again
     site.live.forget()
     _log(request, viewer, action, fields, done.note)
-    _record(queue, viewer, action, fields, done.note)
+    _record(queue, viewer, action, fields, done)
     about = {done.about: fields[done.about]} if done.about else {}
     return site.done(request, f"{done.page}{query(queue=queue.name, **about)}", done.note)
 
@@ -221,11 +223,11 @@ def _as_text(given: dict[str, str]) -> str:
     return " ".join(f"{name}={value}" for name, value in given.items())
 
 
-def _record(queue: DelayQueue[Any], viewer: Viewer, action: str, fields: Fields, outcome: str) -> None:
+def _record(queue: DelayQueue[Any], viewer: Viewer, action: str, fields: Fields, done: Done) -> None:
     """Record in the event log of the queue, if it is on, who has done what; a failure takes nothing back."""
-    what = _as_text({name: value for name, value in _told(fields).items() if name not in ("queue", "id")})
-    text = clean(f"{action} {what}".strip() + f": {outcome}")
-    id = fields.get("id") or fields.get("entry", "").rpartition(":")[0]
+    what = _as_text({name: value for name, value in _told(fields).items() if name not in ("queue", done.about)})
+    text = clean(f"{action} {what}".strip() + f": {done.note}")
+    id = fields[done.about] if done.about else done.entry.rpartition(":")[0]
     call = queue._context.calls.log_action(viewer.name, text, id)  # noqa: SLF001
     try:
         queue._perform(single(call))  # noqa: SLF001 - as above

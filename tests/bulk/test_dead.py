@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
@@ -136,6 +137,25 @@ def test_every_death_of_an_id_is_kept_in_the_order_of_its_times(other, move):
     assert not _defects(other)
     assert other.dead.redrive("a").redriven == 1
     assert [one.died.second for one in other.dead.list().messages] == [1, 2]
+
+
+def test_message_that_dies_while_it_is_exported_is_dead_once(other, move):
+    spent = re.sub(rb',"died".*', b"}", (DEAD % (b"a", 1)).replace(b'"dead"', b'"garbage"'))
+    assert move(spent + DEAD % (b"a", 1)).dead == 1
+    assert (move(DEAD % (b"a", 1)).dead, move(spent).dead, other.counts().dead) == (0, 0, 1)
+
+
+@pytest.mark.parametrize("window", [0, "1d"])
+def test_last_death_of_an_id_takes_no_other_out_of_the_dead_letter(other, move, window):
+    recent = (datetime.now(UTC) - timedelta(hours=1)).isoformat()[:17].encode()
+    deaths = [(DEAD % (b"a", second)).replace(b"2026-01-31T10:00:", recent) for second in (1, 2)]
+    spent = re.sub(rb',"died".*', b"}", deaths[0].replace(b'"dead"', b'"garbage"')).replace(b"T09", b"T08")
+    for lines in (spent, *reversed(deaths)):
+        assert move(lines, dedupe_window=window).dead == 1
+    assert [one.died.second for one in other.dead.list().messages][:2] == [1, 2]
+    for lines in (spent, *deaths):
+        assert move(lines, dedupe_window=window).exists == 1
+    assert not _defects(other)
 
 
 def test_dead_letter_keeps_its_own_limit(redis_url, move, other):

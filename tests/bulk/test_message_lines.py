@@ -91,6 +91,18 @@ def test_random_messages_have_their_lines_and_come_back(context, seed):
     assert [stored for stored, _ in kept] == [wanted for _, wanted in kept]
 
 
+@pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}")], ids=["lists", "objects"])
+def test_nested_payloads_come_back_also_where_the_stack_is_deeper(context, opening, closing):
+    payloads = [opening * levels + b"1" + closing * levels for levels in (400, *range(800, 1010, 5))]
+    lines = lines_of(StoredTable.of([PLAIN._replace(payload=one) for one in payloads])).splitlines()
+
+    def read(frames):
+        return read(frames - 1) if frames else outgoing_of([decode_line(line) for line in lines], context).payloads
+
+    assert read(50) == payloads
+    assert {json.loads(lines[0])["encoding"], json.loads(lines[-1])["encoding"]} == {"json", "text"}
+
+
 def test_no_messages_have_no_lines(context):
     assert lines_of(StoredTable.of([])) == b""
     assert outgoing_of([], context).ids == []

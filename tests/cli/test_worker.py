@@ -30,6 +30,8 @@ silent = DelayQueue("jobs")
 strict = DelayQueue("jobs", strict=True, callback=print)
 something = {"else": 1}
 
+held = open("held", "w")  # which is flushed when the interpreter ends
+
 def note(text):
     with open("done", "a") as done:
         done.write(f"{text}\\n")
@@ -42,6 +44,8 @@ def work(message):
         raise ValueError("evil \\x1b[31mred")
     if payload.get("stop"):
         queue.stop_consume()
+    if payload.get("hold"):
+        held.write(payload["hold"])
     if payload.get("say"):
         print(payload["say"], flush=True)
     while payload.get("wait") and not Path("go").exists():
@@ -113,9 +117,10 @@ def test_batch_callback_gets_batches(start: Start, jobs, app, target):
     assert (jobs.counts().living, jobs.counts().dead) == (0, 1)
 
 
-def test_only_callbacks_print_to_stdout(start: Start, jobs, app):
-    jobs.send_delay_msg({"n": 1, "say": "hello"})
+def test_only_callbacks_print_to_stdout_and_what_they_have_buffered_is_written(start: Start, jobs, app, tmp_path):
+    jobs.send_delay_msg({"n": 1, "say": "hello", "hold": "buffered"})
     assert start("worker", "app:queue", "--burst").ended().out == "hello\n"
+    assert (tmp_path / "held").read_text() == "buffered"
 
 
 @BOTH

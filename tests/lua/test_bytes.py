@@ -8,7 +8,7 @@ import pytest
 
 from delayq import DelayQueue, NewMessage, Schedule
 from delayq.broker.replies import ClaimReply
-from delayq.broker.requests import Receipt, Rejection, ScheduleFire, SchedulePut
+from delayq.broker.requests import ImportedDeath, Receipt, Rejection, ScheduleFire, SchedulePut
 from delayq.broker.results import Completed
 from tests.lua.cases.pending_to_unack import claim as claim_due
 from tests.lua.cases.ready_to_unack import claim
@@ -178,6 +178,12 @@ def test_collection_moves_what_fits_and_says_what_is_left(executor, named):
     call = calls.collect_garbage(100, dead_max=9, dead_ttl=9000, slot_ttl=9000, ids=named)
     assert [deliver(executor, call, sequence=n) for n in range(3)] == [(2, 0, 2), (2, 0, 0), (0, 0, 0)]
     assert observe(executor).messages == {}
+
+
+def test_import_of_what_was_about_to_die_compares_what_fits(executor):
+    plant(executor, DEAD)
+    lines = [ImportedDeath(id, "", NOW - 500, 1, 1, "no", "", b"", b"", b"") for id in FOUR]
+    assert deliver(executor, calls.dead_import(lines)) == "0011"
 
 
 def test_redrive_moves_what_fits(executor):

@@ -216,10 +216,12 @@ def test_actions_are_in_the_event_log(full, visit):
     visitor.submit(page, "/do/kill", queue="orders", id="waits")
     visitor.submit(page, "/do/reschedule", queue="orders", id="failed", delay="soon")
     visitor.submit(page, "/do/pause", queue="orders", reason="deploy")
+    visitor.submit(page, "/do/pause", queue="orders", id="waits failed", entry="waits:1", end="yes")
     acted = [event for event in full.events() if event.kind == "audit"]
     assert [(event.id, event.holder, event.reason) for event in acted] == [
         ("waits", "local", "kill: waits: killed."),
         (None, "local", "pause reason=deploy: Paused orders until it is resumed."),
+        (None, "local", "pause id=waits failed entry=waits:1 end=yes: Resumed orders."),
     ]
     (dead,) = (message for message in full.dead.list().messages if message.id == "waits")
     shown = visitor.submit("/dead?queue=orders", "/do/redrive", queue="orders", entry=dead.entry)

@@ -2,11 +2,11 @@
 -- live, deaths that are there, and ids that were settled after that death.
 -- KEYS: messages hash, dead zset, dead_messages hash, dead_ids hash, completed zset, done zset, events stream, runs hash,
 --   meta hash, replies hash
--- ARGV: slot, sequence, now (ms or ''), run ('' for none), then per message: id, died (ms, '' for now), due (ms, '' for
---   when it died), retries (that it was sent with), attempts, reason, error, headers, attributes, payload
+-- ARGV: slot, sequence, now (ms or ''), run ('' for none), then per message: id, died (ms, '' for now: it was about to
+--   die), due (ms, '' for when it died), retries (that it was sent with), attempts, reason, error, headers, attributes, payload
 -- Returns: a status for each message: 1 new, 0 exists, 5 settled since
 -- Re-run: returns the same reply.
--- Uses: clock, once, attributed, dead, done, log, run
+-- Uses: bytes, clock, once, attributed, dead, known_deaths, done, log, run
 local messages, dead, dead_messages, dead_ids, completed, done, events, runs, meta, replies = unpack(KEYS)
 local slot, sequence, override, run = unpack(ARGV, 1, 4)
 local past = answered(replies, slot, sequence)
@@ -16,49 +16,42 @@ local now = math.floor(clock(override) / 1000)
 for _, hash in ipairs({dead_messages, runs}) do redis.call('HLEN', hash) end
 local logged, window = switched(meta, done)
 local span = tonumber(string.match(window or '0', '^%d+'))
-local known, statuses, deaths, holds, attributed, unique = {}, {}, {}, {}, false, false
+local statuses, deaths, holds, attributed, unique = {}, {}, {}, false, false
 
--- Returns the entries of an id: their tokens, and which tokens and times of death are among them.
-local function entries_of(id)
-  if not known[id] then
-    local found = {tokens = {}, taken = {}, times = {}}
-    for token in string.gmatch(redis.call('HGET', dead_ids, id) or '', '%d+') do
-      found.tokens[#found.tokens + 1], found.taken[token] = token, true
-      local died = redis.call('ZSCORE', dead, id .. ':' .. token)
-      if died then found.times[tonumber(died)] = true end
-    end
-    known[id] = found
+-- Returns whether an id was settled after a death that holds it until `ends`: not by a death that was imported.
+local function is_settled_since(id, died, ends, text, found)
+  if not found.held then
+    local score = tonumber(redis.call('ZSCORE', done, id))
+    found.held, found.has_end = score and held_until(score, span) or 0, score and score % 1 > 0
+    found.by_death = found.imported[score]
   end
-  return known[id]
-end
-
--- Returns whether an id was settled after a death that holds it until `ends`.
-local function is_settled_since(id, died, ends, text)
-  local score = redis.call('ZSCORE', done, id)
-  if score and held_until(tonumber(score), span) > math.max(now, ends) then return true end
+  local by_death = found.by_death or found.has_end and found.last > died
+  if not by_death and found.held > math.max(now, ends) then return true end
   local kept = redis.call('ZSCORE', completed, id)
   return kept and kept - (string.match(text, 'retention=(%d+)') or 0) > died
 end
 
 for i = 5, #ARGV, 10 do
   local id, died, text, status = ARGV[i], tonumber(ARGV[i + 1]) or now, ARGV[i + 8], '1'
-  local entries, ends = entries_of(id), died + span
+  local entries, ends = entries_of(dead, dead_ids, id), died + span
   for held in string.gmatch(text, 'unique_%a+=(%d+)') do ends = math.max(ends, died + held) end
-  local is_there = entries.times[died] or ARGV[i + 1] == '' and #entries.tokens > 0
+  local has_time = ARGV[i + 1] ~= ''
+  local is_there = has_time and entries.times[died] or has_life(dead_messages, id, has_time, ARGV[i + 4], ARGV[i + 2])
   if is_there or redis.call('HEXISTS', messages, id) == 1 then
     status = '0'
-  elseif is_settled_since(id, died, ends, text) then
+  elseif is_settled_since(id, died, ends, text, entries) then
     status = '5'
   else
     -- The time of the death is its token: it is earlier than every one that is drawn from now on.
     local number = math.min(died, now - 1) * 1000
-    while entries.taken[string.format('%.0f', number)] do number = number + 1 end
-    local token = string.format('%.0f', number)
-    entries.tokens[#entries.tokens + 1], entries.taken[token], entries.times[died] = token, true, true
-    deaths[#deaths + 1] = {id = id, died = died, token = token, due = tonumber(ARGV[i + 2]) or died,
+    while entries.died[string.format('%.0f', number)] do number = number + 1 end
+    local token, due = string.format('%.0f', number), tonumber(ARGV[i + 2]) or died
+    add_known_entry(entries, token, died, string.format('%d 0 %.0f ', ARGV[i + 4], due))
+    deaths[#deaths + 1] = {id = id, died = died, token = token, due = due,
       attempts = ARGV[i + 4], left = ARGV[i + 3] - ARGV[i + 4] + 1, reason = ARGV[i + 5], error = ARGV[i + 6],
       headers = ARGV[i + 7], attributes = text, payload = ARGV[i + 9]}
-    if ends > math.max(now, died) then
+    if ends > math.max(now, died, entries.held) then
+      entries.held, entries.by_death = ends, true
       holds[#holds + 1], holds[#holds + 2] = string.format(ends > died + span and '%.0f.5' or '%.0f',
         ends > died + span and ends or died), id
     end
@@ -72,7 +65,7 @@ end
 -- Adds before it removes, as a send: a full Redis must refuse its first write.
 local ids, tokens, attempts, dues, reasons, errors = {}, {}, {}, {}, {}, {}
 for n, death in ipairs(deaths) do
-  local all = known[death.id].tokens
+  local all = entries_of(dead, dead_ids, death.id).tokens
   add_dead_entry(dead, dead_messages, dead_ids, death.died, death.id, death)
   if #all > 1 then
     table.sort(all, function(one, other) return tonumber(one) < tonumber(other) end)

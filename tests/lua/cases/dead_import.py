@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from delayq.broker.requests import ImportedDeath, ScriptCall
-from tests.lua.cases.redrive import dead
 from tests.lua.cases.states import CROWD, DEAD, LEASED, LEFTOVERS, STATES, holding, logged, remembering, with_meta
 from tests.support.scripts import NOW, Case, Dead, Kept, World, calls
 
@@ -70,6 +69,46 @@ _RETAINED = World(completed={"a": 59_950}, results={"a": _KEPT}, meta={"schema":
 """`a` was done 50 ms ago, and its result is kept for a minute."""
 
 
+_EMPTY = World()
+_ABOUT_TO_DIE = World(
+    dead={"a:T-1000": 0},
+    dead_messages={"a:T-1000": Dead(2, 1, -500, 0, "no such user", "oops", "ha", "A")},
+    dead_ids={"a": "T-1000"},
+)
+"""`a` was about to die when it was exported, so that it is dead since it was imported."""
+
+
+def _second_life(**changes: Any) -> tuple[ScriptCall[str], str, World]:
+    """A message of another life than that in `_AT_A`, which comes into the dead letter now."""
+    one = line(**changes)
+    kept = Dead(one.attempts, 1, one.due - NOW, 0, "no such user", "oops", "ha", "A")
+    after = _AT_A.dead_messages | {"a:T-1000": kept}
+    return (
+        put(one),
+        "1",
+        _imported(
+            World(dead=_AT_A.dead | {"a:T-1000": 0}, dead_messages=after, dead_ids={"a": "T-100000 T-1000"}),
+        ),
+    )
+
+
+def _first_life(world: World = _EMPTY, **changes: Any) -> tuple[ScriptCall[str], str, World]:
+    """A death of another life than that in `_ABOUT_TO_DIE`, which comes before it."""
+    one = line(**changes)
+    kept = Dead(one.attempts, 1, one.due - NOW, -100, "no such user", "oops", "ha", "A")
+    after = _ABOUT_TO_DIE.dead_messages | {"a:T-100000": kept}
+    return (
+        put(one),
+        "1",
+        _imported(
+            world
+            + World(
+                dead=_ABOUT_TO_DIE.dead | {"a:T-100000": -100}, dead_messages=after, dead_ids={"a": "T-100000 T-1000"}
+            ),
+        ),
+    )
+
+
 def _kept_until(end: int) -> World:
     return _RETAINED.but(completed={"a": end})
 
@@ -102,13 +141,13 @@ CASES = [
     ),
     Case(
         "the time of its death is the token of another entry",
-        there(("a", -100)).but(dead={"a:T-100000": -99}),
+        there(("a", -100), attempts=1).but(dead={"a:T-100000": -99}),
         put(line()),
         "1",
         _imported(
             World(
                 dead={"a:T-100000": -99, "a:T-99999": -100},
-                dead_messages=_AT_A.dead_messages | there(("a", -100), number=1).dead_messages,
+                dead_messages=there(("a", -100), attempts=1).dead_messages | there(("a", -100), number=1).dead_messages,
                 dead_ids={"a": "T-100000 T-99999"},
             )
         ),
@@ -126,7 +165,42 @@ CASES = [
             )
         ),
     ),
-    Case("about to die, and there is a death", dead([("a", -9)]), put(line(died=None)), "0", dead([("a", -9)])),
+    Case("about to die, and its death is there", _AT_A, put(line(died=None)), "0", _AT_A),
+    Case(
+        "about to die, due at an unknown time, and its death is there",
+        _AT_A,
+        put(line(died=None, due=None)),
+        "0",
+        _AT_A,
+    ),
+    Case("about to die, twice", _ABOUT_TO_DIE, put(line(died=None)), "0", _ABOUT_TO_DIE),
+    Case("about to die, and a death of another life is there", _AT_A, *_second_life(died=None, attempts=3)),
+    Case("about to die, and a death of a life that was due before is there", _AT_A, *_second_life(died=None, due=-400)),
+    Case(
+        "about to die, and a life that was there has just died",
+        there(("a", 0)),
+        put(line(died=None, attempts=3)),
+        "1",
+        _imported(
+            there(("a", 0)).but(dead_ids={"a": "T-1000 T+0"})
+            + World(
+                dead={"a:T-1000": 0},
+                dead_messages={"a:T-1000": Dead(3, 1, -500, 0, "no such user", "oops", "ha", "A")},
+            )
+        ),
+    ),
+    Case("about to die, and dead, in one call", World(), put(line(died=None), line()), "10", _imported(_ABOUT_TO_DIE)),
+    Case("dead, and about to die, in one call", World(), put(line(), line(died=None)), "10", _imported(_AT_A)),
+    Case("dead, and there since it was about to die", _ABOUT_TO_DIE, put(line()), "0", _ABOUT_TO_DIE),
+    Case("dead of one life, and of another that was about to die", _ABOUT_TO_DIE, *_first_life(attempts=1)),
+    Case("dead of one life, and of another that was about to die, due then", _ABOUT_TO_DIE, *_first_life(due=-600)),
+    Case(
+        "dead twice, with equal lives",
+        there(("a", -50)),
+        put(line()),
+        "1",
+        _imported(there(("a", -100), ("a", -50))),
+    ),
     Case(
         "died by a clock that is ahead",
         World(),
@@ -225,6 +299,53 @@ CASES = [
         put(line(), line(died=-50)),
         "11",
         _imported(there(("a", -100), ("a", -50)) + remembering(1000, a=-50), 2),
+    ),
+    Case(
+        "two deaths in the dedupe window, the later first",
+        remembering(1000),
+        put(line(died=-50), line()),
+        "11",
+        _imported(there(("a", -100), ("a", -50)) + remembering(1000, a=-50), 2),
+    ),
+    Case(
+        "settled since by a later death that was imported",
+        remembering(1000, a=-50) + there(("a", -50)),
+        put(line()),
+        "1",
+        _imported(there(("a", -100), ("a", -50)) + remembering(1000, a=-50)),
+    ),
+    Case(
+        "redriven since, and dead again",
+        remembering(1000, a=-50) + there(("a", -50), number=7),
+        put(line()),
+        "5",
+        remembering(1000, a=-50) + there(("a", -50), number=7),
+    ),
+    Case(
+        "settled since by a later death that was imported as about to die",
+        remembering(1000, a=0) + _ABOUT_TO_DIE,
+        *_first_life(remembering(1000, a=0), attempts=1),
+    ),
+    Case(
+        "settled since, after a later death",
+        remembering(1000, a=-41) + there(("a", -50)),
+        put(line()),
+        "5",
+        remembering(1000, a=-41) + there(("a", -50)),
+    ),
+    Case(
+        "held since, perhaps by a later death",
+        holding(a=5000.5) + there(("a", -50)),
+        put(line()),
+        "1",
+        _imported(holding(a=5000.5) + there(("a", -100), ("a", -50))),
+    ),
+    Case(
+        "held since, not by a death before",
+        holding(a=5000.5) + there(("a", -150)),
+        put(line()),
+        "5",
+        holding(a=5000.5) + there(("a", -150)),
     ),
     Case("settled since", remembering(1000, a=-99), put(line()), "5", remembering(1000, a=-99)),
     Case(
