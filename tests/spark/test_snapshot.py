@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
 from delayq import ConfigurationError, DelayQueue, NewMessage, ServerError, UnavailableError
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys
-from delayq.broker.requests import Receipt
+from delayq.broker.requests import Failure, Receipt
 from delayq.broker.transport.executor import open_executor
 from delayq.options import read_settings
 from delayq.spark.datasource import snapshot_batches, snapshot_reader
@@ -94,15 +94,15 @@ def in_every_state(queue, executor):
     dead = make_active("dead")
     executor.call(CALLS.reject([(dead.id, dead.token, "no such address", "")]))
     garbage = make_active("garbage", retries=0)
-    executor.call(CALLS.nack([(garbage.id, garbage.token, 0, "boom")]))
+    executor.call(CALLS.nack([Failure(garbage.id, garbage.token, 0, "boom")]))
     executor.call(CALLS.limit("held", paused="0"))
     queue.send_delay_msg("p" * 8, 0, id="throttled", name="held")
     executor.call(CALLS.pending_to_ready())
     assert executor.call(CALLS.ready_to_unack(1, **lease)).messages == []
     retry = make_active("retry")
-    executor.call(CALLS.nack([(retry.id, retry.token, 0, "boom")]))
+    executor.call(CALLS.nack([Failure(retry.id, retry.token, 0, "boom")]))
     backoff = make_active("backoff")
-    executor.call(CALLS.nack([(backoff.id, backoff.token, 3_600_000, "boom")]))
+    executor.call(CALLS.nack([Failure(backoff.id, backoff.token, 3_600_000, "boom")]))
     active = make_active("active")
     executor.call(in_(1).unack_to_retry())
     queue.send_delay_msg("p" * 8, 0, id="ready")
@@ -377,7 +377,7 @@ class Life:
 
     def fail(self):
         for one in self.one_held():
-            self.call(CALLS.nack([(one.id, one.token, 3_600_000, "boom")]))
+            self.call(CALLS.nack([Failure(one.id, one.token, 3_600_000, "boom")]))
 
     def settle(self):
         for one in self.one_held():

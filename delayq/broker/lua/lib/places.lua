@@ -13,7 +13,7 @@ end
 -- Gives back the places of ids whose leases have ended, opens the gates of what waits for them, and wakes a consumer if
 -- it has opened one.
 local function free_places(running, gates, wake, ids)
-  if #ids > 0 and redis.call('EXISTS', gates) == 0 then -- nobody waits
+  if #ids > 0 and redis.call('ZCARD', gates) == 0 then -- nobody waits
     redis.call('ZREM', running, unpack(ids))
     return
   end
