@@ -14,8 +14,7 @@ local function line_source(limits, gates, throttled, running, deliveries, attrib
   local source = source_of(throttled, 'throttled', count)
   if count > 0 then
     source.found = redis.call('ZRANGEBYSCORE', throttled, low, high, 'LIMIT', 0, count)
-    source.records = redis.call('HMGET', deliveries, unpack(source.found))
-    source.texts = redis.call('HMGET', attributes, unpack(source.found))
+    read_records(source, deliveries, attributes)
   end
   source.length, source.limit = #source.found, one
   return source

@@ -6,6 +6,12 @@ local function source_of(key, state, length)
   return {key = key, state = state, length = length, scanned = 0, stale = 0, first = 0, found = {}, records = {}}
 end
 
+-- Reads the records of what was found, and under limits the attributes.
+local function read_records(source, deliveries, attributes)
+  source.records = redis.call('HMGET', deliveries, unpack(source.found))
+  if limiting then source.texts = redis.call('HMGET', attributes, unpack(source.found)) end
+end
+
 -- Reads the ranks of ranked only if they count: beside another source, or where a limit may hold back messages.
 local function read_ahead(source, deliveries, attributes, count, beside)
   local last = source.scanned + math.min(count, scan_limit, 100) - 1
@@ -19,8 +25,7 @@ local function read_ahead(source, deliveries, attributes, count, beside)
   else
     source.found = redis.call('LRANGE', source.key, source.first, last)
   end
-  source.records = redis.call('HMGET', deliveries, unpack(source.found))
-  if limiting then source.texts = redis.call('HMGET', attributes, unpack(source.found)) end
+  read_records(source, deliveries, attributes)
   scan_limit = scan_limit - #source.found
 end
 
