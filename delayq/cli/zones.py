@@ -79,12 +79,16 @@ def exact_time(at: datetime | None, now: datetime) -> str:
     """Return a time relative to now, followed by the date and time in the zone of the command."""
     if at is None:
         return ""
-    return f"{relative_time(at, now)}  ({at.astimezone(chosen_zone()):%Y-%m-%d %H:%M:%S %Z})"
+    return f"{relative_time(at, now)}  ({_to_the_second(at)})"
 
 
 def until_text(at: datetime, now: datetime) -> str:
     """Return until when something lasts, in the zone of the command, followed by the time relative to now."""
-    return f"until {at.astimezone(chosen_zone()):%Y-%m-%d %H:%M:%S %Z} ({relative_time(at, now)})"
+    return f"until {_to_the_second(at)} ({relative_time(at, now)})"
+
+
+def _to_the_second(at: datetime) -> str:
+    return f"{at.astimezone(chosen_zone()):%Y-%m-%d %H:%M:%S %Z}"
 
 
 def zoned_iso(at: datetime) -> str:

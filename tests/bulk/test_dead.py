@@ -21,12 +21,6 @@ DEAD = (
 
 
 @pytest.fixture
-def queue(redis_url):
-    with DelayQueue("q", url=redis_url, codec="bytes") as made:
-        yield made
-
-
-@pytest.fixture
 def other(redis_url):
     with DelayQueue("other", url=redis_url, codec="bytes", events=True) as made:
         made.open()
