@@ -6,7 +6,7 @@
 --   if none was recorded), which becomes the first attribute
 -- Returns: a status per failure: 1 will be retried, 2 no retries left or asked to stop, 0 not leased under this token
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, once, record, started, signal, places, log
+-- Uses: bytes, clock, once, attributed, record, started, signal, places, log
 local unack, running, gates, garbage, retries, deliveries, attributes, errors, events, meta, replies,
   wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
@@ -73,7 +73,7 @@ if placed then free_places(running, gates, wake, over) end
 if #causes > 0 then redis.call('HSET', errors, unpack(causes)) end
 if #spans > 0 then
   redis.call('HSET', attributes, unpack(spans))
-  redis.call('HSET', meta, 'schema', '2')
+  note_attributes(meta)
 end
 local reply = remember(replies, slot, sequence, now, table.concat(statuses))
 log(events, meta, logged, 'nacked', math.floor(time), 'ids', nacked, 'tokens', tokens, 'retries', left_after,

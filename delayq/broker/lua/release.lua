@@ -8,7 +8,7 @@
 --   unstarted (1 if no callback was started for it)
 -- Returns: a status per release: 1 released, 2 asked to stop, 0 not leased under this token
 -- Re-run: returns the same reply.
--- Uses: clock, once, record, started, rank, signal, places, limit, give_back, log
+-- Uses: clock, once, attributed, record, started, rank, signal, places, limit, give_back, log
 local ready, ranked, unack, running, limits, gates, garbage, deliveries, attributes, events, meta, replies,
   wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
@@ -81,7 +81,7 @@ if #released > 0 then
   redis.call('HINCRBY', meta, 'released', #released)
   if #changed > 0 then
     redis.call('HSET', attributes, unpack(changed))
-    redis.call('HSET', meta, 'schema', '2')
+    note_attributes(meta)
   end
 end
 if placed then

@@ -3,7 +3,7 @@
 -- ARGV: slot, sequence, now (ms or ''), id, token, progress (base64)
 -- Returns: status: 1 stored, 0 not leased under this token
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, once, record
+-- Uses: bytes, clock, once, attributed, record
 local deliveries, attributes, meta, replies = unpack(KEYS)
 local slot, sequence, override, id, token, progress = unpack(ARGV, 1, 6)
 local past = answered(replies, slot, sequence)
@@ -18,6 +18,6 @@ local others = string.match(' ' .. kept, '^ (.*) progress=%S*$') or string.match
 begin(replies, slot)
 if leased then
   redis.call('HSET', attributes, id, (others ~= '' and others .. ' ' or '') .. 'progress=' .. progress)
-  redis.call('HSET', meta, 'schema', '2')
+  note_attributes(meta)
 end
 return remember(replies, slot, sequence, now, leased and '1' or '0')
