@@ -1,9 +1,12 @@
 """Webhooks whose URL is made from the payload: where they may go, judged by the address that is connected to."""
 
+import ipaddress
 import json
 import socket
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from delayq import ConfigurationError, Reject, Retry
 from delayq.delivery import Webhook
@@ -68,10 +71,64 @@ def webhook():
         ("fd00:ec2::254", False),
         ("fec0::1", False),
         ("ff02::1", False),
+        ("::ffff:0:93.184.215.14", True),
+        ("::ffff:0:127.0.0.1", False),
+        ("::ffff:0:10.0.0.1", False),
+        ("2002:5db8:d70e::1", True),
+        ("2002:a00:1::1", False),
+        ("64:ff9b:1::5db8:d70e", False),
+        ("192.88.99.1", False),
+        ("2001:0:5db8:d70e::1", False),
+        ("2001:db8::1", False),
+        ("2001:10::1", False),
+        ("100::1", False),
+        ("100:0:0:1::1", False),
+        ("3fff::1", False),
+        ("3fff:fff:ffff::1", False),
+        ("4000::1", False),
+        ("5f00::1", False),
     ],
 )
 def test_public_addresses(address, public):
     assert is_public(address) is public
+
+
+SPECIAL = [
+    ipaddress.ip_network(network)
+    for network in (
+        *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
+        *("192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24"),
+        *("203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4", "168.63.129.16/32"),
+    )
+]
+"""The networks that IANA's registry of special IPv4 addresses does not call globally reachable, and multicast."""
+FORMS = [(0xFFFF << 32, 0), (0xFFFF << 48, 0), (0x64FF9B << 96, 0), (0x2002 << 112, 80)]
+"""How an IPv6 address stands for an IPv4 address: what is before it, and how many bits are behind."""
+
+
+@given(st.integers(0, (1 << 32) - 1), st.integers(0, (1 << 80) - 1), st.sampled_from([*FORMS, None]))
+@example(0x7F000001, 0, FORMS[1])
+def test_address_is_judged_by_the_ipv4_address_it_stands_for(number, rest, form):
+    plain = ipaddress.IPv4Address(number)
+    public = not any(plain in network for network in SPECIAL)
+    assert is_public(str(plain)) is public
+    if form:
+        before, after = form
+        assert is_public(str(ipaddress.IPv6Address(before | number << after | rest & ((1 << after) - 1)))) is public
+
+
+@given(st.sampled_from(SPECIAL), st.integers(0), st.sampled_from(FORMS))
+def test_no_form_of_a_special_address_is_public(network, number, form):
+    inside = int(network.network_address) + number % network.num_addresses
+    assert not is_public(str(ipaddress.IPv4Address(inside)))
+    assert not is_public(str(ipaddress.IPv6Address(form[0] | inside << form[1])))
+
+
+@given(st.integers(0, (1 << 128) - 1))
+def test_only_global_unicast_addresses_and_forms_of_ipv4_are_public(number):
+    address = ipaddress.IPv6Address(number)
+    stands_for_ipv4 = any(number >> (after + 32) == before >> (after + 32) for before, after in FORMS)
+    assert number >> 125 == 1 or stands_for_ipv4 or not is_public(str(address))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]", "0.0.0.0"])
