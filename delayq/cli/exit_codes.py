@@ -68,4 +68,4 @@ def to_command_error(error: Exception) -> CommandError:
 
 def redact(text: str) -> str:
     """Return a text with user and password removed from its URLs."""
-    return re.sub(r"(?<=://)[^\s@]*@", "***@", text)
+    return re.sub(r"(?<=://)[^\s]*@", "***@", text)  # up to the last @: a password may have one

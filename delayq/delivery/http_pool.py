@@ -16,6 +16,7 @@ import httpcore
 import httpx
 
 from delayq.delivery.public_address import is_public
+from delayq.errors import ConfigurationError
 from delayq.times import monotonic
 
 MAX_IDLE_CONNECTIONS = 100
@@ -61,10 +62,16 @@ def open_pool(url: httpx.URL, deadline: Deadline, *, only_public: bool = False) 
     """Return the connections to a receiver.
 
     With `only_public`, connecting to any other address raises `PrivateAddressError`. The addresses that are judged are
-    those connected to. No proxy is used then: it would look up the host itself.
+    those connected to. No proxy is used then: it would look up the host itself. Raises `ConfigurationError` for trusted
+    certificates or a proxy of the environment that cannot be used.
     """
+    try:
+        ssl_context = httpx.create_ssl_context()
+    except (OSError, ValueError) as error:
+        text = f"trusted certificates cannot be read ({error}): check SSL_CERT_FILE and SSL_CERT_DIR"
+        raise ConfigurationError(text) from error
     options: dict[str, Any] = {
-        "ssl_context": httpx.create_ssl_context(),
+        "ssl_context": ssl_context,
         "max_connections": None,
         "max_keepalive_connections": MAX_IDLE_CONNECTIONS,
         "keepalive_expiry": IDLE_SECONDS,
@@ -74,9 +81,14 @@ def open_pool(url: httpx.URL, deadline: Deadline, *, only_public: bool = False) 
     proxy = proxies.get(url.scheme) or proxies.get("all")
     if only_public or not proxy or proxy_bypass(url.host):
         return httpcore.ConnectionPool(**options)
-    through = httpx.Proxy(proxy if "://" in proxy else f"http://{proxy}")
-    kind = httpcore.SOCKSProxy if through.url.scheme.startswith("socks5") else httpcore.HTTPProxy
-    return kind(proxy_url=core_url(through.url), proxy_auth=through.raw_auth, **options)
+    try:
+        through = httpx.Proxy(proxy if "://" in proxy else f"http://{proxy}")
+        kind = httpcore.SOCKSProxy if through.url.scheme.startswith("socks5") else httpcore.HTTPProxy
+        return kind(proxy_url=core_url(through.url), proxy_auth=through.raw_auth, **options)
+    except RuntimeError as error:
+        raise ConfigurationError("a SOCKS proxy needs another package: pip install 'httpx[socks]'") from error
+    except (httpx.InvalidURL, ValueError):  # not shown: it may have a password
+        raise ConfigurationError("the proxy of the environment is no valid URL: check HTTPS_PROXY") from None
 
 
 def core_url(url: httpx.URL) -> httpcore.URL:

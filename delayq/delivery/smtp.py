@@ -70,7 +70,8 @@ class Smtp(Adapter):
         if tls not in PORTS:
             raise ConfigurationError(f"tls must be 'starttls', 'ssl' or 'off', not {short_repr(tls)}")
         if not isinstance(host, str) or not re.fullmatch(r"[^\s\x00-\x1f/@]+", host):
-            raise ConfigurationError(f"host must be the name of a mail server, not {short_repr(host)}")
+            # The value is not shown: it may be a URL with a password.
+            raise ConfigurationError("host must be the name of a mail server alone, such as mail.example.com")
         self._host, self._tls = host, tls
         self._port = PORTS[tls] if port is None else check_int(port, "port", 1, 65_535)
         self._user = os.environ.get("DELAYQ_SMTP_USER", "") if user is None else user

@@ -67,6 +67,9 @@ def checked_url(url: str) -> httpx.URL:
         read = httpx.URL("")
     if read.scheme not in ("http", "https") or not read.host:
         raise ConfigurationError("url must be http:// or https:// with a host")  # not shown: it may be secret
+    if read.userinfo and "@" in f"{read.raw_path.decode()}{read.fragment}":
+        # A password with a / ends there, and the rest of it would be a path. Without a login, an @ is one of the path.
+        raise ConfigurationError("url has a login and a second @: percent-encode reserved characters of both")
     return read
 
 

@@ -36,9 +36,9 @@ def open_server(url: str | None, *, timeout: Duration = 5) -> Iterator[DemoServe
     `timeout` is how long to wait for a reply.
     """
     if url and not url.startswith("memory://"):
-        parts = urlsplit(url)
+        version, parts = _version(url, timeout), urlsplit(url)  # in this order: connecting checks the URL
         where = f"{parts.hostname}:{parts.port or 6379}" if parts.hostname else parts.path
-        yield DemoServer(url, f"redis {_version(url, timeout)} at {where}")
+        yield DemoServer(url, f"redis {version} at {where}")
     elif not url and find_program():
         with RedisServer() as own:
             yield DemoServer(own.url, f"a temporary redis-server {_version(own.url, timeout)}")

@@ -24,6 +24,7 @@ import delayq
 from delayq import (
     AsyncDelayQueue,
     AsyncWorker,
+    ConfigurationError,
     DeclaredLimit,
     DelayqError,
     DelayQueue,
@@ -31,9 +32,11 @@ from delayq import (
     NewMessage,
     RunningMessage,
     Schedule,
+    UnavailableError,
     Worker,
 )
 from delayq.cli import main
+from delayq.delivery import Smtp, Webhook
 from delayq.queue.lateness_report import slo_report
 from tests.support.faulty_proxy import FaultyProxy
 from tests.support.redis_server import RedisServer, empty
@@ -271,6 +274,7 @@ def test_no_error_of_a_send_shows_the_secret(face, case, url):
     assert CANARY not in told(caught.value)
 
 
+SCHEMES = ["redis", "rediss", "redis+sentinel", "rediss+cluster"]
 URLS = [
     f"redis://:{CANARY}@localhost:port/0",
     f"redis://:{CANARY}@localhost:99999/0",
@@ -287,6 +291,12 @@ URLS = [
     f":{CANARY}@localhost",
     f"unix://:{CANARY}@/nowhere?db=x",
     f"redis://:{CANARY}@localhost:6379/0?ssl_certfile={CANARY}",
+    # A password that is not percent-encoded ends at the first /, ? or #; its end is no host, path or option.
+    *(f"{scheme}://:begin@{CANARY}{cut}x@127.0.0.1:1/0" for scheme in SCHEMES for cut in "/?#"),
+    *(f"{scheme}://begin:1{cut}{CANARY}@127.0.0.1:1/0" for scheme in SCHEMES for cut in "/?#"),
+    f"unix://:begin/{CANARY}@/nowhere",
+    f"unix://:begin@{CANARY}?x@/nowhere",
+    f"unix://:begin@#{CANARY}@/nowhere",
 ]
 
 
@@ -295,7 +305,7 @@ URLS = [
 def test_no_error_of_a_url_shows_the_secret(face, url):
     with pytest.raises(DelayqError) as caught:
         opened(face, url=url, deadline="100ms")
-    assert CANARY not in told(caught.value)
+    assert CANARY not in told(caught.value).lower()  # the name of a host is in lower case
 
 
 def opened(face: Any, **options: Any) -> None:
@@ -305,6 +315,45 @@ def opened(face: Any, **options: Any) -> None:
     opening = queue.open()
     if opening is not None:
         asyncio.run(opening)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("cut", "/?#")
+def test_url_that_ends_in_its_password_is_refused_with_advice(scheme, cut):
+    with pytest.raises(ConfigurationError, match="percent-encode"):
+        DelayQueue("reminders", url=f"{scheme}://:begin@middle{cut}end@localhost:6379/0").open()
+
+
+def test_socket_may_have_an_at_sign_in_its_path(tmp_path):
+    for login in ("", ":p%40ss@"):
+        with pytest.raises(UnavailableError):
+            DelayQueue("reminders", url=f"unix://{login}{tmp_path}/a{'' if login else '@'}b", deadline="50ms").open()
+
+
+DELIVERIES: dict[str, Callable[[], object]] = {
+    "webhook": lambda: Webhook(f"https://user:begin@{CANARY}/x@localhost/"),
+    "webhook with a fragment": lambda: Webhook(f"https://user:begin@{CANARY}#x@localhost/"),
+    "webhook of no scheme": lambda: Webhook(f"user:{CANARY}@localhost"),
+    "mail server": lambda: Smtp(f"smtp://user:{CANARY}@localhost", sender="a@example.org", to="{e}", subject="x"),
+    "mail server with a login": lambda: Smtp(f"u:{CANARY}@host", sender="a@example.org", to="{e}", subject="x"),
+}
+PROXIES = [f"foo://user:{CANARY}@localhost:1", f"http://user:{CANARY}@localhost:port", f"http://user:x@h:{CANARY}"]
+
+
+@pytest.mark.parametrize("made", DELIVERIES)
+def test_no_error_of_a_receiver_shows_the_secret(made):
+    with pytest.raises(ConfigurationError) as caught:
+        DELIVERIES[made]()
+    assert CANARY not in told(caught.value)
+
+
+@pytest.mark.parametrize("proxy", PROXIES, ids=range(len(PROXIES)))
+def test_no_error_of_a_proxy_shows_the_secret(proxy, monkeypatch):
+    monkeypatch.setenv("https_proxy", proxy)
+    monkeypatch.setenv("no_proxy", "")
+    with pytest.raises(ConfigurationError, match="proxy") as caught:
+        Webhook("https://example.com/")
+    assert CANARY not in told(caught.value)
 
 
 def test_no_error_of_a_client_shows_the_secret():
@@ -512,6 +561,7 @@ def test_no_command_prints_the_secret(verb, url, guarded, caplog):
         f"redis://:{CANARY}@localhost:port/0",
         f"http://:{CANARY}@localhost",
         f"redis://:x@localhost:6379/0?{CANARY}=1",
+        f"redis://:begin@{CANARY}/x@localhost:6379/0",
     ]
     showing = verb in SHOWING
     lines = [["q", "m"], ["q"], ["broken"]] if showing else ARGUMENTS.get(verb, [["--help"]])

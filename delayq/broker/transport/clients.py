@@ -162,6 +162,7 @@ def _connected(kind: ModuleType, url: str, settings: Settings) -> Any:
         limits["ssl_check_hostname"] = True  # not the default before redis-py 6
     make = {"sentinel": _behind_sentinels, "cluster": _in_cluster}.get(scheme[2], _single)
     try:
+        _check_whole(url)
         client, pool, addresses = make(kind, url, limits)
         pool.connection_class(**pool.connection_kwargs)  # refuses options that redis-py does not know
     except ConfigurationError:
@@ -174,6 +175,18 @@ def _connected(kind: ModuleType, url: str, settings: Settings) -> Any:
     else:
         _warn_of_open_password(addresses)
     return _check_bytes(client, pool.connection_kwargs)
+
+
+def _check_whole(url: str) -> None:
+    """Raise `ConfigurationError` if a URL is cut within a password: its end would count as host, path or options.
+
+    The path of a Unix socket may have an `@`, if there is no user or password before it.
+    """
+    parts = urlsplit(url)
+    path = parts.path if parts.netloc or parts.scheme != "unix" else ""
+    if "@" in f"{path}{parts.query}{parts.fragment}":
+        advice = "percent-encode reserved characters of its password, such as / as %2F"
+        raise ConfigurationError(f"url has an @ after a /, ? or #: {advice}")
 
 
 def _check_files(connection_kwargs: dict[str, Any]) -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from delayq.broker.transport.clients import find_client
 from delayq.errors import ConfigurationError
+from delayq.options import read_settings
 from delayq.testing.redis_server import RedisServer, find_program
 from delayq.testing.torture.libc_shim import NoShimError, Shim, build
 from delayq.testing.torture.round_plan import EXCLUSIVE, FAULT_KINDS, Aof
@@ -55,6 +57,7 @@ def detect_capabilities(url: str | None, folder: Path) -> Capabilities:
         if scheme == "memory":
             raise ConfigurationError("memory:// exists in one process only; torture runs several: use a real Redis")
         missing, left_out = "server faults are left out: this Redis was not started by us", list(EXCLUSIVE)
+        find_client({"url": url}, read_settings({}), awaits=False)  # refuses a malformed URL
         if scheme != "redis":
             missing = f"the proxy does not support {scheme}://: left out: {', '.join(_NETWORK)}"
             left_out += _NETWORK
