@@ -20,6 +20,8 @@ from delayq.outcomes import Reject
 from delayq.times import from_millis
 from delayq.worker.message import Message
 
+POLICY = SMTP.clone(cte_type="7bit")
+"""How emails are written: bodies in ASCII, which every server passes on, and no `>` before lines with "From "."""
 MAX_SUBJECT = 200
 """Characters of a subject; longer ones are cut."""
 
@@ -59,7 +61,7 @@ class EmailTemplate:
             id, due = part.id, from_millis(part.due)
             values = fields(message, id=id, due=time_text(due), attempt=part.attempts + message.attempt)
         to = [self._recipient(template.fill(values)) for template in self._to]
-        email = EmailMessage(policy=SMTP)
+        email = EmailMessage(policy=POLICY)
         email["From"] = self.sender
         email["To"] = to
         email["Subject"] = _line(self._subject.fill(values), "subject")[:MAX_SUBJECT]
@@ -70,7 +72,8 @@ class EmailTemplate:
         email.set_content(self._body.fill(values))
         addresses = list(dict.fromkeys(one.addr_spec for one in to))
         if part is not None:
-            addresses = [one for one in addresses if one in part.to]
+            left = {with_ascii_domain(one) for one in part.to}
+            addresses = [one for one in addresses if one in left]
             if not addresses:
                 raise Reject("none of the recipients that were left over is one of this worker's")
         return email, addresses
@@ -101,7 +104,32 @@ def _address(text: str) -> Address | None:
     if defects or len(header.addresses) != 1 or header.groups[0].display_name is not None:
         return None
     (found,) = header.addresses
-    return found if found.username and found.domain and not _CONTROLS.search(str(found)) else None
+    if not (found.username and found.domain) or _CONTROLS.search(str(found)):
+        return None
+    return Address(found.display_name, found.username, with_ascii_domain(found.domain))
+
+
+def with_ascii_domain(address: str) -> str:
+    """Return an address, or a domain, with the domain as every mail server takes it: its A-label (RFC 5890).
+
+    What has none stays as it is, for servers that take non-ASCII addresses.
+    """
+    user, at, domain = address.rpartition("@")
+    if domain.isascii():
+        return address
+    try:
+        import idna  # comes with httpx
+    except ImportError:
+        # The codec knows the older rules alone, by which names with one of these letters are other names.
+        if any(letter in domain for letter in "ßς\u200c\u200d"):
+            return address
+        encode = lambda name: name.encode("idna")  # noqa: E731
+    else:
+        encode = lambda name: idna.encode(name, uts46=True)  # noqa: E731
+    try:
+        return f"{user}{at}{encode(domain).decode()}"
+    except UnicodeError:
+        return address
 
 
 def _name(id: str, due: datetime) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Literal, NoReturn
 
 from delayq.checks import check_int
 from delayq.delivery.adapter import Adapter, log
-from delayq.delivery.email_message import EmailTemplate
+from delayq.delivery.email_message import POLICY, EmailTemplate
 from delayq.delivery.recipients import split, was_split
 from delayq.delivery.smtp_connection import LimitedSMTP, LimitedSMTPS
 from delayq.delivery.smtp_replies import PERMANENT, advice_on_error, advice_on_reply, as_text
@@ -116,8 +116,15 @@ class Smtp(Adapter):
 
     def _send(self, connection: smtplib.SMTP, email: EmailMessage, to: list[str]) -> Mapping[str, tuple[int, bytes]]:
         """Send the email; returns the replies for refused addresses, if others were accepted."""
+        sender = self._template.sender.addr_spec
+        is_ascii = "".join([sender, *to]).isascii()
         try:
-            return connection.send_message(email, self._template.sender.addr_spec, to)
+            connection.ehlo_or_helo_if_needed()
+            if not is_ascii and not connection.has_extn("smtputf8"):
+                raise Reject(f"{self._host} does not accept non-ASCII addresses")
+            # Not `send_message`: by the policy it writes with, a line that begins with "From " gets a `>`.
+            text = email.as_bytes(policy=POLICY.clone(utf8=not is_ascii))
+            return connection.sendmail(sender, to, text, [] if is_ascii else ["SMTPUTF8", "BODY=8BITMIME"])
         except smtplib.SMTPRecipientsRefused as error:
             for code, text in error.recipients.values():
                 self._check_options(code, text, error)
@@ -125,8 +132,6 @@ class Smtp(Adapter):
         except smtplib.SMTPResponseException as error:
             self._check_options(error.smtp_code, error.smtp_error, error)
             self._raise_refusal({"": (error.smtp_code, error.smtp_error)})
-        except smtplib.SMTPNotSupportedError as error:
-            raise Reject(f"{self._host} does not accept non-ASCII addresses") from error
         except OSError as error:  # includes the errors of smtplib
             raise self._broken(error) from error
 

@@ -3,11 +3,13 @@
 import email
 import email.policy
 
+import msgspec
 import pytest
 
 from delayq import DelayQueue, Reject, Retry
 from delayq.delivery import Smtp
-from delayq.delivery.recipients import HEADER
+from delayq.delivery.email_message import EmailTemplate
+from delayq.delivery.recipients import HEADER, Part
 from delayq.errors import ServerError
 from delayq.streams import StreamQueue
 from tests.support.deliveries import delivered
@@ -160,3 +162,11 @@ def test_header_that_fits_no_recipient_rejects(box, mailer, header, error):
     with pytest.raises(Reject, match=error):
         mailer()(delivered({}, headers={HEADER: header}))
     assert not box.letters
+
+
+def test_recipients_that_were_left_over_are_found_by_either_form_of_their_domain():
+    part = Part("m1", 0, 1, 1, ["anna@exämple.com", "bob@xn--exmple-cua.com"])
+    headers = {HEADER: msgspec.json.encode(part).decode()}
+    template = EmailTemplate("a@example.org", ["anna@exämple.com", "bob@exämple.com", "c@exämple.com"], "x", "x")
+    _, to = template.build(delivered({}, headers=headers))
+    assert to == ["anna@xn--exmple-cua.com", "bob@xn--exmple-cua.com"]

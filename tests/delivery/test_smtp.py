@@ -5,6 +5,7 @@ import email.policy
 import re
 import socket
 import ssl
+import sys
 import threading
 from datetime import timedelta
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from delayq import ConfigurationError, Reject, Retry, StopWorker
 from delayq.delivery import Smtp
-from delayq.delivery.email_message import EmailTemplate
+from delayq.delivery.email_message import POLICY, EmailTemplate, with_ascii_domain
 from delayq.testing.redis_server import free_port
 from tests.support.deliveries import DUE, delivered
 from tests.support.receivers import mail_server
@@ -93,8 +94,34 @@ def test_several_recipients_get_one_email(box, mailer):
     assert box.letters[0].rcpt_tos == ["anna@example.com", "boss@example.com"]
 
 
-@pytest.mark.parametrize("address", ["änna@example.com", "anna@exämple.com"])
-def test_non_ascii_address_needs_server_support(box, mailer, address):
+@pytest.mark.parametrize("server", [{}, {"utf8": False}], ids=["utf8", "ascii"])
+@pytest.mark.parametrize(
+    ("address", "sent"),
+    [
+        ("anna@exämple.com", "anna@xn--exmple-cua.com"),
+        ("Änna <anna@EXÄMPLE.com>", "anna@xn--exmple-cua.com"),
+        ("anna@straße.example", "anna@xn--strae-oqa.example"),  # not strasse.example, as older rules have it
+        ("anna@例え.テスト", "anna@xn--r8jz45g.xn--zckzah"),
+    ],
+)
+def test_domain_that_is_not_ascii_is_sent_as_its_a_label(server, address, sent):
+    with mail_server(**server) as box:
+        mail = Smtp("127.0.0.1", box.port, sender="bot@bücher.example", to="{email}", subject="x", tls="off")
+        mail(delivered(EVENT | {"email": address}))
+        mail.close()
+    assert (box.letters[0].mail_from, box.letters[0].rcpt_tos) == ("bot@xn--bcher-kva.example", [sent])
+    assert read(box)["To"].addresses[0].addr_spec == sent
+    assert read(box)["Message-ID"].endswith("@xn--bcher-kva.example>")
+
+
+@pytest.mark.parametrize(("name", "label"), [("bücher.example", "xn--bcher-kva.example"), ("straße.example", None)])
+def test_a_labels_are_right_without_the_package_for_them(monkeypatch, name, label):
+    monkeypatch.setitem(sys.modules, "idna", None)
+    assert with_ascii_domain(f"a@{name}") == f"a@{label or name}"  # the codec would make it strasse.example
+
+
+@pytest.mark.parametrize("address", ["änna@example.com", "anna@☎.example"])
+def test_address_without_an_ascii_form_needs_server_support(box, mailer, address):
     mailer()(delivered(EVENT | {"email": address}))
     assert box.letters[0].rcpt_tos == [address]
     with mail_server(utf8=False) as other:
@@ -129,6 +156,47 @@ def test_long_subject_is_cut_and_long_line_is_delivered(box, mailer):
     mailer(body="{text}")(delivered(EVENT | {"summary": "ä" * 5000, "text": "ü" * 5000}))
     assert read(box)["Subject"] == "ä" * 200
     assert text(box) == "ü" * 5000 + "\n"
+
+
+LINES = st.lists(
+    st.sampled_from(
+        ["From ", ">From ", ".", "..", "From: x", "=20", "--", " ", "\t", "ü", "☎", "\x85", "\u2028", "x" * 990]
+    )
+    | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n"), max_size=5),
+    max_size=6,
+).map("".join)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(LINES, max_size=5), st.booleans())
+def test_text_arrives_as_it_is(lines, utf8):
+    body = "\n".join([*lines, ""])
+    template = EmailTemplate("bot@example.org", "änna@example.com" if utf8 else "anna@example.com", "x", "{text}")
+    letter, _ = template.build(delivered({"text": body}))
+    sent = letter.as_bytes(policy=POLICY.clone(utf8=utf8))
+    text = sent.partition(b"\r\n\r\n")[2]
+    assert text.isascii()
+    assert max(map(len, text.split(b"\r\n"))) <= 998
+    assert not re.search(rb"[^\r]\n|\r[^\n]", text)
+    got = email.message_from_bytes(sent, policy=email.policy.default).get_content()
+    assert got.replace("\r\n", "\n") == body or not body
+
+
+def test_lines_that_mail_programs_take_for_more_arrive_as_they_are(box, mailer):
+    body = "From here on\n>From there\n.\n..\nFröhlich\n"
+    for user in ("anna", "änna"):
+        mailer(body="{text}")(delivered(EVENT | {"text": body, "email": f"{user}@example.com"}))
+    letters = [email.message_from_bytes(one.content, policy=email.policy.default) for one in box.letters]
+    assert [one.get_content().replace("\r\n", "\n") for one in letters] == [body, body]
+
+
+def test_display_name_arrives_as_it_is(box, mailer):
+    names = ["Doe, Jane", "Ä, (y) <z@q>", "a@b", "J. R. Ewing", "日本語" * 3, "Zahnärzte; & Söhne"]
+    for name in names:
+        quoted = f'"{name}" <anna@example.com>'
+        mailer(to="{email}")(delivered(EVENT | {"email": quoted}))
+    letters = [email.message_from_bytes(one.content, policy=email.policy.default) for one in box.letters]
+    assert [one["To"].addresses[0].display_name for one in letters] == names
 
 
 # Replies of the server
