@@ -17,6 +17,7 @@ import click
 from delayq.broker.engine import Feature
 from delayq.cli.deliver import SINK_GROUPS, check_options, deliver_options, make_adapter, open_queue
 from delayq.cli.exit_codes import Exit, to_command_error
+from delayq.cli.first_process import leave_first_process
 from delayq.cli.logs import configure_logging, log_options
 from delayq.cli.option_groups import GroupedCommand
 from delayq.cli.options import DURATION, PATTERN, SIZE, engine_option, group_option
@@ -118,6 +119,7 @@ def worker(
     """
     session: Session = ctx.obj
     check_options(ctx, words)
+    leave_first_process()
     if options["deliver"] and (options["strict"] or options["limit"] or options["queues"]):
         text = "--queues, --strict and --limit are for several queues of modules, and --deliver serves one"
         raise click.UsageError(text)
