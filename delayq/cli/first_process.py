@@ -27,7 +27,7 @@ def leave_first_process() -> None:
 
 def go_on_in_child() -> None:
     """Fork, and return in the child alone."""
-    passed_on = signal.valid_signals() - _NOT_PASSED_ON - _OF_FAULTS
+    passed_on = {*map(int, signal.valid_signals() - _NOT_PASSED_ON - _OF_FAULTS)}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, passed_on | {signal.SIGCHLD})
     child = os.fork()
     with suppress(OSError):  # both do it, so that it is done before either goes on

@@ -236,6 +236,7 @@ def _delivering(
 ) -> tuple[Sequence[AnyQueue], Callable[[], None]]:
     """Return a queue with an adapter as callback, and the function that closes the adapter."""
     deliver = make_adapter(options, words)
+    deliver.closes_queue = True
     queue = open_queue(session, options)
     queue.callback(deliver)
     return [queue], deliver.close

@@ -17,16 +17,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from delayq.delivery.adapter import Adapter
+from delayq.delivery.adapter import Adapter, TroubleHereError
 from delayq.delivery.envelope import as_json, due_text
 from delayq.delivery.program_pipes import ProgramPipes
+from delayq.delivery.trouble import is_shortage
 from delayq.errors import ConfigurationError, short_repr
-from delayq.outcomes import Reject, Retry
+from delayq.outcomes import Reject, Retry, StopWorker
 from delayq.times import Duration, monotonic, to_millis
 from delayq.worker.message import Message
 
 EX_TEMPFAIL = 75
 EX_PERMANENT = 100
+REPLACED_WITHIN = 30.0
+"""Seconds for which a program may be missing or not executable: while it is replaced by a newer version."""
 
 log = logging.getLogger("delayq.deliver")
 
@@ -38,8 +41,10 @@ class Command(Adapter):
 
     Its environment is the worker's without secrets (see `pass_env`), plus DELAYQ_ID, DELAYQ_ATTEMPT and DELAYQ_DUE.
     Exit code 0 acknowledges the message, 75 retries it after `retry_after`, 100 moves it to the dead letter, and any
-    other code retries it. What the program prints goes to the worker's output, at most 64 KiB of each stream. It never
-    runs in a shell. When it has ended, what it left running in its process group is killed.
+    other code retries it. If the program cannot be started, nothing is charged: callbacks wait until it can, and if it
+    is missing or not executable for 30 s, the consumer stops by `StopWorker`. What the program prints goes to the
+    worker's output, at most 64 KiB of each stream. It never runs in a shell. When it has ended, what it left running in
+    its process group is killed.
     """
 
     def __init__(
@@ -116,7 +121,7 @@ class Command(Adapter):
         # Under a lock, so that `close` sees every process that was started.
         with self._starting:
             if self._closed:
-                raise Retry(f"{self._name} was not started: the worker is stopping")
+                raise StopWorker(f"{self._name} was not started: the worker is stopping")
             try:
                 process = subprocess.Popen(  # noqa: S603 - the program chosen by the operator of the worker
                     self._argv,
@@ -128,7 +133,11 @@ class Command(Adapter):
                     start_new_session=True,
                 )
             except OSError as error:
-                raise Retry(f"{self._name} cannot be started: {error.strerror}") from error
+                patience = None if is_shortage(error) else REPLACED_WITHIN
+                raise TroubleHereError(
+                    f"{self._name} cannot be started: {error.strerror}", patience=patience
+                ) from error
+            self._works_here()
             self._running.add(process)
             return process
 

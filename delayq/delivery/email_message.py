@@ -118,18 +118,20 @@ def with_ascii_domain(address: str) -> str:
     if domain.isascii():
         return address
     try:
-        import idna  # comes with httpx
-    except ImportError:
-        # The codec knows the older rules alone, by which names with one of these letters are other names.
-        if any(letter in domain for letter in "ßς\u200c\u200d"):
-            return address
-        encode = lambda name: name.encode("idna")  # noqa: E731
-    else:
-        encode = lambda name: idna.encode(name, uts46=True)  # noqa: E731
-    try:
-        return f"{user}{at}{encode(domain).decode()}"
+        return f"{user}{at}{_a_label(domain)}"
     except UnicodeError:
         return address
+
+
+def _a_label(domain: str) -> str:
+    try:
+        import idna  # comes with httpx
+    except ImportError:
+        # The codec knows the older rules alone, by which a name with one of these letters is another name.
+        if any(letter in domain for letter in "ßς\u200c\u200d"):
+            raise UnicodeError("not by the older rules") from None
+        return domain.encode("idna").decode()
+    return idna.encode(domain, uts46=True).decode()
 
 
 def _name(id: str, due: datetime) -> str:

@@ -16,6 +16,7 @@ import httpcore
 import httpx
 
 from delayq.delivery.public_address import is_public
+from delayq.delivery.trouble import os_error, worst_of
 from delayq.errors import ConfigurationError
 from delayq.times import monotonic
 
@@ -113,7 +114,7 @@ class _Backend(httpcore.NetworkBackend):
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
         del timeout
-        error: Exception = httpcore.ConnectError(f"no address for {host}")
+        errors: dict[OSError, Exception] = {}
         addresses = _addresses(host, port)
         if self._only_public and not all(map(is_public, addresses)):
             raise PrivateAddressError(host)
@@ -122,10 +123,10 @@ class _Backend(httpcore.NetworkBackend):
             try:
                 stream = self._plain.connect_tcp(address, port, left, local_address, socket_options)
             except httpcore.ConnectError as failed:
-                error = failed
+                errors[os_error(failed) or OSError(str(failed))] = failed
             else:
                 return _Stream(stream, self._deadline)
-        raise error
+        raise errors[worst_of([*errors])] if errors else httpcore.ConnectError(f"no address for {host}")
 
 
 class _Stream(httpcore.NetworkStream):

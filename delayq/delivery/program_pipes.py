@@ -28,7 +28,7 @@ class ProgramPipes:
         self._process = process
         self._data = memoryview(data)
         self._room = dict.fromkeys(_OUTPUTS.values(), MAX_OUTPUT_BYTES)
-        self._selector = selectors.DefaultSelector()
+        self._selector = selectors.PollSelector()  # it opens no file: the program runs, so nothing may fail any more
         self.dropped = False
         """Whether the program printed more than was copied."""
         assert process.stdin and process.stdout and process.stderr  # noqa: PT018, S101 - all three are pipes

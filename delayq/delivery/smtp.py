@@ -14,13 +14,14 @@ from email.message import EmailMessage
 from typing import Any, Literal, NoReturn
 
 from delayq.checks import check_int
-from delayq.delivery.adapter import Adapter, log
+from delayq.delivery.adapter import Adapter, ReceiverClosedError, TroubleHereError, log, own_wait
 from delayq.delivery.email_message import POLICY, EmailTemplate
 from delayq.delivery.recipients import split, was_split
 from delayq.delivery.smtp_connection import LimitedSMTP, LimitedSMTPS
-from delayq.delivery.smtp_replies import PERMANENT, advice_on_error, advice_on_reply, as_text
+from delayq.delivery.smtp_replies import CLOSING, PERMANENT, advice_on_error, advice_on_reply, as_text, is_closed
+from delayq.delivery.trouble import is_failed_look_up, is_shortage
 from delayq.errors import ConfigurationError, short_repr
-from delayq.outcomes import Reject, Retry, StopWorker
+from delayq.outcomes import Reject, Retry, Snooze, StopWorker
 from delayq.times import Duration, monotonic, to_millis
 from delayq.worker.message import Message
 
@@ -33,6 +34,13 @@ _OK = 250
 _ADDRESS = re.compile(r"\S+@\S+")
 
 
+_Connection = LimitedSMTP | LimitedSMTPS
+
+
+class _ConnectionEndedError(ReceiverClosedError):
+    """The server ends this connection."""
+
+
 class Smtp(Adapter):
     """Sends each message as an email; `to`, `subject` and `body` are templates such as "{email}".
 
@@ -42,7 +50,8 @@ class Smtp(Adapter):
 
     If the server replies 4xx to an email, it is retried after `retry_after`. On 5xx, or if the payload gives no valid
     email, the message moves to the dead letter. If the server is unreachable, the message is retried after the queue's
-    `nack_delay`. What no message can overcome stops the consumer by `StopWorker`, and no message is charged: an unknown
+    `nack_delay`. A 4xx that is about the server, as 421 is, closes it: nothing is sent for a time, and no message is
+    charged. What no message can overcome stops the consumer by `StopWorker`, and no message is charged: an unknown
     host, no encryption, a refused login, a refused sender. If the server accepts an email for some of several addresses
     only, a new message is stored for those it deferred, and one for those it refused; nobody else gets it again.
     """
@@ -85,7 +94,8 @@ class Smtp(Adapter):
         self._timeout = to_millis(timeout, "timeout", min=1) / 1000
         self._retry_after = to_millis(retry_after, "retry_after") / 1000
         self._template = EmailTemplate(sender, to, subject, body)
-        self._idle: deque[LimitedSMTP | LimitedSMTPS] = deque()
+        self._idle: deque[_Connection] = deque()
+        self._in_use: set[_Connection] = set()
 
     def __repr__(self) -> str:
         """Show host and port, but not the password."""
@@ -96,15 +106,24 @@ class Smtp(Adapter):
         email, to = self._template.build(message)
         if len(to) > 1 and was_split(message):
             return
-        connection = self._connection(monotonic() + self._timeout)
-        try:
-            refused = self._send(connection, email, to)
-        except BaseException:
-            connection.close()
-            raise
-        self._idle.append(connection)
+        with self._asking(message):
+            refused = self._deliver(message, email, to)
         if refused:
             self._leave_over(message, refused)
+
+    def _deliver(self, message: Message[Any], email: EmailMessage, to: list[str]) -> Mapping[str, tuple[int, bytes]]:
+        """Send the email; returns the replies for refused addresses, if others were accepted."""
+        until = monotonic() + self._timeout
+        if (connection := self._idle_connection(until)) is not None:
+            with suppress(_ConnectionEndedError):  # as servers do after some emails: it takes more over a new one
+                return self._send(connection, email, to)
+        try:
+            connection = self._new_connection(until)
+        except ReceiverClosedError as error:
+            if self._in_use:  # too many connections, but it takes emails over the others
+                raise Snooze(own_wait(message, 1), str(error)) from error
+            raise
+        return self._send(connection, email, to)
 
     def close(self) -> None:
         """Close the idle connections with QUIT."""
@@ -114,8 +133,22 @@ class Smtp(Adapter):
                 connection.until = monotonic() + self._timeout
                 connection.quit()
 
-    def _send(self, connection: smtplib.SMTP, email: EmailMessage, to: list[str]) -> Mapping[str, tuple[int, bytes]]:
-        """Send the email; returns the replies for refused addresses, if others were accepted."""
+    def _send(self, connection: _Connection, email: EmailMessage, to: list[str]) -> Mapping[str, tuple[int, bytes]]:
+        """Send the email over a connection, which is closed if that fails and else idle again."""
+        self._in_use.add(connection)
+        try:
+            refused = self._send_over(connection, email, to)
+        except BaseException:
+            connection.close()
+            raise
+        finally:
+            self._in_use.discard(connection)
+        self._idle.append(connection)
+        return refused
+
+    def _send_over(
+        self, connection: _Connection, email: EmailMessage, to: list[str]
+    ) -> Mapping[str, tuple[int, bytes]]:
         sender = self._template.sender.addr_spec
         is_ascii = "".join([sender, *to]).isascii()
         try:
@@ -126,11 +159,11 @@ class Smtp(Adapter):
             text = email.as_bytes(policy=POLICY.clone(utf8=not is_ascii))
             return connection.sendmail(sender, to, text, [] if is_ascii else ["SMTPUTF8", "BODY=8BITMIME"])
         except smtplib.SMTPRecipientsRefused as error:
-            for code, text in error.recipients.values():
-                self._check_options(code, text, error)
+            for code, reply in error.recipients.values():
+                self._check_reply(code, reply, error)
             self._raise_refusal(error.recipients)
         except smtplib.SMTPResponseException as error:
-            self._check_options(error.smtp_code, error.smtp_error, error)
+            self._check_reply(error.smtp_code, error.smtp_error, error)
             self._raise_refusal({"": (error.smtp_code, error.smtp_error)})
         except OSError as error:  # includes the errors of smtplib
             raise self._broken(error) from error
@@ -154,21 +187,27 @@ class Smtp(Adapter):
             raise Retry(reason, delay=self._retry_after)
         raise Reject(reason)
 
-    def _check_options(self, code: int, text: bytes | str, error: Exception) -> None:
-        """Raise `StopWorker` if a reply means that the server refuses all emails sent with these options."""
+    def _check_reply(self, code: int, text: bytes | str, error: Exception) -> None:
+        """Raise what becomes of a reply that is not about one email: the worker stops, or the server is closed."""
+        reason = self._replied(code, text)
         if (advice := advice_on_reply(code, as_text(text), to=type(error))) is not None:
-            raise StopWorker(f"{self._replied(code, text)}: {advice}") from error
+            raise StopWorker(f"{reason}: {advice}") from error
+        if code == CLOSING:
+            raise _ConnectionEndedError(reason) from error
+        if is_closed(code, as_text(text), to=type(error)):
+            raise ReceiverClosedError(reason, delay=self._retry_after) from error
 
     def _replied(self, code: int, text: bytes | str) -> str:
         """Return a server's reply: its first line without addresses, which may come from the payload."""
         line, *_ = [*as_text(text).splitlines(), ""]
         return f"{self._host} replied {code} {_ADDRESS.sub('…', line)[:MAX_REPLY]}".strip()
 
-    def _broken(self, error: OSError) -> Retry:
-        return Retry(f"{self._host}: {error.strerror or str(error) or type(error).__name__}")
+    def _broken(self, error: OSError) -> Retry | TroubleHereError:
+        reason = f"{self._host}: {error.strerror or str(error) or type(error).__name__}"
+        return TroubleHereError(reason) if is_shortage(error) or is_failed_look_up(error) else Retry(reason)
 
-    def _connection(self, until: float) -> LimitedSMTP | LimitedSMTPS:
-        """Return a working connection: the most recently used one, or a new one."""
+    def _idle_connection(self, until: float) -> _Connection | None:
+        """Return the most recently used connection that works; None if there is none."""
         with suppress(IndexError):
             while True:
                 connection = self._idle.pop()
@@ -177,20 +216,25 @@ class Smtp(Adapter):
                     if connection.noop()[0] == _OK:
                         return connection
                 connection.close()
+        return None
+
+    def _new_connection(self, until: float) -> _Connection:
         try:
-            return self._connect(until)
+            connection = self._connect(until)
         except smtplib.SMTPResponseException as error:
             # The failure is about the connection, not about the message.
-            self._check_options(error.smtp_code, error.smtp_error, error)
-            raise Retry(self._replied(error.smtp_code, error.smtp_error)) from error
+            self._check_reply(error.smtp_code, error.smtp_error, error)
+            raise ReceiverClosedError(self._replied(error.smtp_code, error.smtp_error)) from error
         except OSError as error:
-            if (advice := advice_on_error(error, self._tls)) is not None:
+            if (advice := advice_on_error(error, self._tls)) is not None and not is_shortage(error):
                 raise StopWorker(f"{self._host}: {advice}") from error
             raise self._broken(error) from error
+        self._works_here()
+        return connection
 
-    def _connect(self, until: float) -> LimitedSMTP | LimitedSMTPS:
+    def _connect(self, until: float) -> _Connection:
         context = None if self._tls == "off" else ssl.create_default_context()
-        connection: LimitedSMTP | LimitedSMTPS
+        connection: _Connection
         if self._tls == "ssl":
             connection = LimitedSMTPS(self._host, self._port, until=until, context=context)
         else:

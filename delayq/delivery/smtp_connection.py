@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import smtplib
 import socket
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from delayq.delivery.trouble import worst_of
 from delayq.times import monotonic
 
 if TYPE_CHECKING:
@@ -50,7 +52,10 @@ class _Limited(Base):
         over = threading.Event()
         timer = threading.Timer(left, _shut, [sock, over])
         timer.daemon = True
-        timer.start()
+        try:
+            timer.start()
+        except RuntimeError as error:  # no thread can be started
+            raise OSError(errno.EAGAIN, "no thread can be started") from error
         try:
             reply = super().getreply()
         except OSError as error:
@@ -67,9 +72,23 @@ class _Limited(Base):
 class LimitedSMTP(_Limited, smtplib.SMTP):
     """A connection that is plain at first."""
 
+    def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
+        return _connected(host, port, timeout)
+
 
 class LimitedSMTPS(_Limited, smtplib.SMTP_SSL):
     """A connection that is encrypted from the first byte."""
+
+    def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
+        return self.context.wrap_socket(_connected(host, port, timeout), server_hostname=host)
+
+
+def _connected(host: str, port: int, timeout: float) -> socket.socket:
+    """Connect to one of a host's addresses; raises the error that counts if there is none."""
+    try:
+        return socket.create_connection((host, port), timeout, all_errors=True)
+    except ExceptionGroup as group:
+        raise worst_of([error for error in group.exceptions if isinstance(error, OSError)]) from None
 
 
 def _shut(sock: socket.socket, over: threading.Event) -> None:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from delayq import __version__
 from delayq.checks import check_bool
-from delayq.delivery.adapter import Adapter
+from delayq.delivery.adapter import Adapter, ReceiverClosedError, TroubleHereError
 from delayq.delivery.chat_format import ChatFormat
 from delayq.delivery.envelope import envelope
 from delayq.delivery.signature import ID, SIGNATURE, TIMESTAMP, read_keys, sign
+from delayq.delivery.trouble import advice_on_connection, is_failed_look_up, is_shortage, os_error
 from delayq.errors import ConfigurationError, short_repr
 from delayq.outcomes import Reject, Retry, StopWorker
 from delayq.times import Duration, to_millis
@@ -30,11 +31,12 @@ MAX_BODY_BYTES = 1 << 16
 """Bytes of a response body to read, so that its connection can be reused; beyond that it is closed."""
 
 _LATER = {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}
-"""The statuses for which Retry-After is respected."""
+"""The statuses of a host that takes nothing for now."""
 _TEMPORARY = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY}
 """4xx statuses that are not about the message, so they are retried."""
 _WRONG_URL = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.GONE}
 """Statuses with which a chat refuses every text: its token, its channel or its topic is wrong."""
+_PROXY_LOGIN = "check the login of the proxy"
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?")
 _RESERVED = {"content-type", "content-length", "host", "transfer-encoding", ID, TIMESTAMP, SIGNATURE}
@@ -44,15 +46,18 @@ class Webhook(Adapter):
     """Posts each message as JSON: {id, attempt, due, payload, headers}, or `payload_base64` if it is not JSON.
 
     With a secret, requests are signed by the Standard Webhooks specification; `verify` checks them. `webhook-id` is the
-    message's id, the same for all attempts. 2xx acknowledges the message. 429 and 503 retry it after their Retry-After.
-    Other 5xx, 408, 425, 3xx (redirects are not followed), timeouts and connection errors retry it after the queue's
-    `nack_delay`. Any other 4xx moves it to the dead letter. The response body is ignored.
+    message's id, the same for all attempts. 2xx acknowledges the message. 429 and 503 close the host for their
+    Retry-After, or for the queue's `nack_delay`: no message is charged, and none is posted there meanwhile. Other 5xx,
+    408, 425, 3xx (redirects are not followed), timeouts and connection errors retry the message after `nack_delay`. Any
+    other 4xx moves it to the dead letter. The response body is ignored.
 
     The URL may be a template such as "https://example.com/{user.id}", whose values are percent-encoded, or "{url}". If
     the payload decides on the host, a message whose host has an address that is not public moves to the dead letter.
 
-    For a service, "slack", "mattermost" or "ntfy", `text` is posted as it expects it. If it refuses your URL with
-    401, 403, 404 or 410, the consumer stops by `StopWorker`: all messages would be refused.
+    For a service, "slack", "mattermost" or "ntfy", `text` is posted as it expects it.
+
+    What no message can overcome stops the consumer by `StopWorker`, and no message is charged: if your host is unknown
+    or its certificate is not trusted, if a proxy refuses its login, or a service your URL (401, 403, 404, 410).
     """
 
     def __init__(
@@ -102,17 +107,23 @@ class Webhook(Adapter):
         """Post the message and act on the status."""
         target, url_headers = self._url.of(message)
         body, headers = self._content(message)
-        status, response_headers = self._post(target, body, {**url_headers, **self._headers, **headers})
-        if 200 <= status < 300:  # noqa: PLR2004 - HTTP success
-            return
+        receiver = target.host.decode() if self._url.chooses_host else ""
+        with self._asking(message, receiver):
+            status, response_headers = self._post(target, body, {**url_headers, **self._headers, **headers})
+            if not 200 <= status < 300:  # noqa: PLR2004 - HTTP success
+                raise self._outcome_of_status(status, response_headers)
+
+    def _outcome_of_status(self, status: int, headers: Mapping[str, str]) -> Exception:
         reason = f"{self._name} replied {status}"
         if status in _LATER:
-            raise Retry(reason, delay=wait_of(response_headers, self._max_wait))
+            return ReceiverClosedError(reason, delay=wait_of(headers, self._max_wait))
+        if status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
+            return StopWorker(f"{reason}: {_PROXY_LOGIN}")
         if self._chat is not None and status in _WRONG_URL and self._url.is_fixed:
-            raise StopWorker(f"{reason}: check the URL, and the login if there is one")
+            return StopWorker(f"{reason}: check the URL, and the login if there is one")
         if 400 <= status < 500 and status not in _TEMPORARY:  # noqa: PLR2004 - HTTP client errors
-            raise Reject(reason)
-        raise Retry(reason)
+            return Reject(reason)
+        return Retry(reason)
 
     def _content(self, message: Message[Any]) -> tuple[bytes, dict[str, str]]:
         """Return the body of a message's request, and the headers that describe it."""
@@ -137,6 +148,7 @@ class Webhook(Adapter):
             ):
                 with suppress(*_errors()):  # the status is known, so a failure to read the body does not matter
                     _drain(reply)
+                self._works_here()
                 return reply.status, _httpx().Headers(reply.headers)
         except PrivateAddressError as error:
             advice = "allow it with allow_private, or --allow-private"
@@ -144,7 +156,21 @@ class Webhook(Adapter):
         except httpcore.TimeoutException as error:
             raise Retry(f"{self._name} did not reply within {self._timeout:g} s") from error
         except _errors() as error:
-            raise Retry(f"{self._name}: {str(error) or type(error).__name__}") from error
+            raise self._outcome_of_error(error) from error
+
+    def _outcome_of_error(self, error: Exception) -> Exception:
+        """Return what becomes of a request that had no reply, by whose fault it is."""
+        reason, cause = f"{self._name}: {str(error) or type(error).__name__}", os_error(error)
+        if cause is not None and is_shortage(cause):
+            return TroubleHereError(reason)
+        if cause is not None and is_failed_look_up(cause):  # of one host, its own servers may be at fault
+            return ReceiverClosedError(reason) if self._url.chooses_host else TroubleHereError(reason)
+        if not self._url.chooses_host:
+            if cause is not None and (advice := advice_on_connection(cause)) is not None:
+                return StopWorker(f"{self._name}: {advice}")
+            if str(error).startswith(f"{HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:d} "):
+                return StopWorker(f"{reason}: {_PROXY_LOGIN}")
+        return Retry(reason)
 
     def close(self) -> None:
         """Close the connections."""

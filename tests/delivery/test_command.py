@@ -1,6 +1,7 @@
 """Programs: input, exit codes, time-outs, and invalid arguments."""
 
 import json
+import logging
 import os
 import signal
 import sys
@@ -9,7 +10,7 @@ import time
 
 import pytest
 
-from delayq import ConfigurationError, Reject, Retry
+from delayq import ConfigurationError, Reject, Retry, StopWorker
 from delayq.delivery import Command
 from delayq.delivery.program_pipes import MAX_OUTPUT_BYTES
 from tests.support.deliveries import delivered
@@ -124,15 +125,19 @@ def test_killed_program_is_retried():
         Command(sh("kill -9 $$"))(delivered({}))
 
 
-def test_missing_program_is_retried(tmp_path):
+def test_program_that_is_replaced_is_waited_for(tmp_path, caplog):
+    caplog.set_level(logging.INFO, "delayq.deliver")
     tool = tmp_path / "tool"
     tool.write_text("#!/bin/sh\n")
     tool.chmod(0o755)
     run = Command([str(tool)])
-    run(delivered({}))
-    tool.unlink()
-    with pytest.raises(Retry, match=r"^tool cannot be started: No such file"):
-        run(delivered({}))
+    tool.rename(tmp_path / "old")
+    back = threading.Timer(0.3, (tmp_path / "old").rename, [tool])
+    back.start()
+    run(delivered({}))  # nothing is raised, so nothing is charged
+    back.join()
+    text = "tool cannot be started: No such file or directory; nothing is charged, trying again until it works"
+    assert caplog.messages == [text, "deliveries from this machine go on"]
 
 
 # Time-outs and stopping
@@ -187,7 +192,7 @@ def test_close_kills_running_programs(tmp_path):
     assert outcome == [f"sh was killed by signal {signal.SIGKILL:d}"]
     assert not alive(int((tmp_path / "pid").read_text()))
     run.close()
-    with pytest.raises(Retry, match="sh was not started: the worker is stopping"):
+    with pytest.raises(StopWorker, match="sh was not started: the worker is stopping"):
         run(delivered({}))
 
 

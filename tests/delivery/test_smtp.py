@@ -14,8 +14,8 @@ import trustme
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delayq import ConfigurationError, Reject, Retry, StopWorker
-from delayq.delivery import Smtp
+from delayq import ConfigurationError, RateLimited, Reject, Retry, Snooze, StopWorker
+from delayq.delivery import Smtp, adapter
 from delayq.delivery.email_message import POLICY, EmailTemplate, with_ascii_domain
 from delayq.testing.redis_server import free_port
 from tests.support.deliveries import DUE, delivered
@@ -202,7 +202,7 @@ def test_display_name_arrives_as_it_is(box, mailer):
 # Replies of the server
 
 
-@pytest.mark.parametrize("command", ["MAIL", "RCPT", "DATA"])
+@pytest.mark.parametrize("command", ["RCPT", "DATA"])
 def test_4xx_is_retried_after_a_delay(box, mailer, command):
     box.replies = {command: ["451 4.7.1 greylisted, <anna@example.com>"]}
     mail = mailer(retry_after="90s")
@@ -277,7 +277,7 @@ def answering(line: bytes):
     ("line", "tls", "outcome", "error"),
     [
         (b"554 no SMTP service here\r\n", "off", StopWorker, "replied 554 no SMTP .*: check the mail server"),
-        (b"421 too many connections\r\n", "off", Retry, "replied 421 too many connections$"),
+        (b"421 too many connections\r\n", "off", RateLimited, "replied 421 too many connections$"),
         (b"220 not encrypted\r\n", "ssl", StopWorker, "it does not speak TLS from the first byte"),
     ],
 )
@@ -294,26 +294,49 @@ def test_greeting_decides_between_a_retry_and_a_stop(line, tls, outcome, error):
 @pytest.mark.parametrize(
     ("number", "outcome", "error"),
     [
-        (socket.EAI_NONAME, StopWorker, "^mail.example.com: no such host: check the name of the mail server$"),
-        (socket.EAI_AGAIN, Retry, "^mail.example.com: "),
+        (socket.EAI_NONAME, StopWorker, "^mail.example.com: no such host: check its name$"),
+        (socket.EAI_AGAIN, Snooze, "^mail.example.com: "),
     ],
 )
-def test_unknown_host_stops_the_worker_and_a_failed_look_up_is_retried(monkeypatch, number, outcome, error):
+def test_unknown_host_stops_the_worker_and_a_failed_look_up_is_not_charged(monkeypatch, number, outcome, error):
     def look_up(*_: object, **__: object) -> None:
         raise socket.gaierror(number, "look-up failed")
 
     mail = Smtp("mail.example.com", sender="a@example.org", to="b@example.org", subject="x")
+    monkeypatch.setattr(adapter, "MAX_HELD", 0.01)
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     with pytest.raises(outcome, match=error):
         mail(delivered({}))
 
 
-def test_closed_connection_is_retried(box, mailer):
-    box.replies = {"MAIL": ["421 4.3.0 closing down"]}
-    mail = mailer()
-    with pytest.raises(Retry, match="replied 421"):
+@pytest.mark.parametrize(
+    ("command", "reply"),
+    [
+        ("MAIL", "421 4.3.0 closing down"),
+        ("RCPT", "421 4.3.0 closing down"),
+        ("DATA", "421 4.3.0 closing down"),
+        ("MAIL", "450 4.7.1 too much mail from you"),
+        ("DATA", "452 4.3.1 system full"),
+        ("RCPT", "451 4.3.2 system not accepting messages"),
+    ],
+)
+def test_server_that_takes_nothing_for_now_is_closed_and_nobody_charged(box, mailer, command, reply):
+    box.replies = {command: [reply]}
+    mail = mailer(retry_after="90s")
+    with pytest.raises(RateLimited, match=f"replied {reply[:3]}") as raised:
         mail(delivered(EVENT))
+    assert raised.value.delay == pytest.approx(5 if reply.startswith("421") else 90, abs=1)
+    with pytest.raises(Snooze, match=f"replied {reply[:3]}"):
+        mail(delivered(EVENT))
+    assert not box.letters
+
+
+def test_server_that_ends_a_connection_gets_the_email_over_another(box, mailer):
+    box.replies = {"MAIL": ["", "421 4.7.0 enough emails over this connection"]}
+    mail = mailer()
     mail(delivered(EVENT))
+    mail(delivered(EVENT))
+    assert len(box.letters) == len(set(box.sessions)) == 2
 
 
 @pytest.mark.parametrize(
@@ -450,7 +473,7 @@ def test_login_that_fails_for_now_is_retried(authority):
     with mail_server(context, login=("bot", "s3cr3t"), login_reply=reply) as box:
         options = {"sender": "a@example.org", "to": "b@example.org", "subject": "x"}
         mail = Smtp("127.0.0.1", box.port, user="bot", password="s3cr3t", **options)
-        with pytest.raises(Retry, match="replied 454"):
+        with pytest.raises(RateLimited, match="replied 454"):
             mail(delivered({}))
 
 
