@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from delayq.broker.batches import batched
 from delayq.broker.calls import Calls
-from delayq.broker.keys import Keys, check_name
+from delayq.broker.keys import Keys, check_name, is_name
 from delayq.broker.transport.executor import open_executor
 from delayq.broker.transport.operation import together
-from delayq.errors import ConfigurationError, DelayqError, ServerError
+from delayq.errors import DelayqError, ServerError
 from delayq.options import QueueOptions, read_settings
 from delayq.privacy.redaction import codec_for_inspectors
 from delayq.queue.counts import stats_of
 from delayq.queue.inspector import RECENT
 from delayq.queue.lateness_report import lateness_of
 from delayq.queue.recent_rates import Readings
-from delayq.queue.registered import is_listed, queue_names
+from delayq.queue.registered import is_in_use, queue_names
 
 if TYPE_CHECKING:
     from delayq.queue.delay_queue import DelayQueue
@@ -62,9 +62,9 @@ class QueueSource:
 
     def queue(self, name: str) -> DelayQueue[Any] | None:
         """Return a queue in use, with payloads as bytes; None for one that is not, and for what can be no queue."""
-        if not _can_be(name):
+        if not is_name(name):
             return None
-        requests: list[Any] = [is_listed(self.prefix, name), self.calls(name).redact_paths()]
+        requests: list[Any] = [is_in_use(self.prefix, name), self.calls(name).redact_paths()]
         is_used, paths = self.executor.perform(together(requests))
         return self._opened(name, () if self._reveal else tuple(paths)) if is_used else None
 
@@ -98,14 +98,16 @@ class QueueSource:
     def _read(self) -> Snapshot:
         names = self.executor.perform(queue_names(self.prefix))
         found: dict[str, Readings | ServerError] = {}
-        for batch in batched([name for name in names if _can_be(name)], READ_TOGETHER):
+        for batch in batched(names, READ_TOGETHER):
             requests = [call for name in batch for call in (self.calls(name).counts(), self._history(name))]
             replies = self.executor.run(requests)
             for reply in replies:
                 if isinstance(reply, DelayqError) and not isinstance(reply, ServerError):
                     raise reply
             for n, name in enumerate(batch):
-                found[name] = self._reading(name, *replies[2 * n : 2 * n + 2])
+                counted, recent = replies[2 * n : 2 * n + 2]
+                if isinstance(counted, ServerError) or counted.in_use:
+                    found[name] = self._reading(name, counted, recent)
         self._readings = {name: one for name, one in found.items() if isinstance(one, Readings)}
         return Snapshot(datetime.now(UTC), found)
 
@@ -124,11 +126,3 @@ class QueueSource:
     def close(self) -> None:
         """Close the connections."""
         self.executor.close()
-
-
-def _can_be(name: str) -> bool:
-    try:
-        check_name(name)
-    except ConfigurationError:
-        return False
-    return True
