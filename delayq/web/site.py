@@ -13,6 +13,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from delayq.errors import ConfigurationError, DelayqError, NoReplyError
 from delayq.web.access import Access
 from delayq.web.action_forms import RefusedForm
+from delayq.web.failed_logins import FailedLogins
 from delayq.web.live_figures import LiveFigures
 from delayq.web.queue_source import QueueSource
 from delayq.web.rendering import make_environment
@@ -37,6 +38,7 @@ class Site:
         self.source = source
         self.access = access
         self.live = live
+        self.failed_logins = FailedLogins()
         self._write = write
         self._shown = shown
         self._templates = make_environment()
@@ -83,6 +85,7 @@ class Site:
             "note": note,
             "refused": refused,
             "live": None,
+            "wait": 0,
             "queue": None,
         }
         response = HTMLResponse(self.fragment(template, **{**shared, **context}), 400 if refused else status)
