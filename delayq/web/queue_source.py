@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,12 +29,14 @@ READ_TOGETHER = 100
 """Queues that are read in one round trip."""
 MAX_KEPT = 500
 """Queue objects that are kept: each checks the server at its first action only."""
+MAX_READINGS = 100_000
+"""Queues of which earlier readings are kept, for their rates."""
 DEADLINE = 5.0
 """Seconds in which Redis has to answer."""
 
 
 class Snapshot(NamedTuple):
-    """What was read of all queues at a time."""
+    """What was read of all queues, or of one, at a time."""
 
     at: datetime
     queues: dict[str, Readings | ServerError]
@@ -96,7 +99,12 @@ class QueueSource:
             return self._snapshot
 
     def _read(self) -> Snapshot:
-        names = self.executor.perform(queue_names(self.prefix))
+        snapshot = self.read(self.executor.perform(queue_names(self.prefix)))
+        self._readings = {name: one for name, one in snapshot.queues.items() if isinstance(one, Readings)}
+        return snapshot
+
+    def read(self, names: Sequence[str]) -> Snapshot:
+        """Read some queues alone; those that are not in use are missing."""
         found: dict[str, Readings | ServerError] = {}
         for batch in batched(names, READ_TOGETHER):
             requests = [call for name in batch for call in (self.calls(name).counts(), self._history(name))]
@@ -108,7 +116,8 @@ class QueueSource:
                 counted, recent = replies[2 * n : 2 * n + 2]
                 if isinstance(counted, ServerError) or counted.in_use:
                     found[name] = self._reading(name, counted, recent)
-        self._readings = {name: one for name, one in found.items() if isinstance(one, Readings)}
+        if len(self._readings) < MAX_READINGS:
+            self._readings |= {name: one for name, one in found.items() if isinstance(one, Readings)}
         return Snapshot(datetime.now(UTC), found)
 
     def _history(self, name: str) -> Any:

@@ -14,7 +14,7 @@ from delayq.errors import ConfigurationError, DelayqError, NoReplyError
 from delayq.web.access import Access
 from delayq.web.action_forms import RefusedForm
 from delayq.web.failed_logins import FailedLogins
-from delayq.web.live_figures import LiveFigures
+from delayq.web.live_figures import LiveQueues
 from delayq.web.queue_source import QueueSource
 from delayq.web.rendering import make_environment
 from delayq.web.viewers import Viewer
@@ -30,14 +30,11 @@ MAX_NOTE = 300
 class Site:
     """The parts of one dashboard."""
 
-    def __init__(self, source: QueueSource, access: Access, *, write: bool, shown: Viewer, live: LiveFigures) -> None:
-        """Show the queues of `source` that `shown` sees; act on them if `write`.
-
-        `live` reads the figures of them all, or has just done so.
-        """
+    def __init__(self, source: QueueSource, access: Access, *, write: bool, shown: Viewer) -> None:
+        """Show the queues of `source` that `shown` sees; act on them if `write`."""
         self.source = source
         self.access = access
-        self.live = live
+        self.live = LiveQueues(source)
         self.failed_logins = FailedLogins()
         self._write = write
         self._shown = shown
