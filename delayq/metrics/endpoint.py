@@ -77,7 +77,7 @@ class Endpoint(ThreadingMixIn, TCPServer):
         """Serve a client in a thread; if there are too many, one that is waited for has to go, or this one."""
         with self._counting:
             waiting = (one for one, is_busy in self._clients.items() if not is_busy)
-            left_out = None if len(self._clients) < MAX_CLIENTS else next(waiting, request)
+            left_out: Any = None if len(self._clients) < MAX_CLIENTS else next(waiting, request)
             self._clients[request] = False
             self._clients.pop(left_out, None)
         if left_out is request:
