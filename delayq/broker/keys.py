@@ -26,6 +26,11 @@ def check_name(name: str, what: str = "queue name") -> str:
     return name
 
 
+def is_name(text: str) -> bool:
+    """Return whether a text is a valid queue name."""
+    return _NAME.fullmatch(text) is not None
+
+
 def check_id(id: str, what: str = "id") -> str:
     """Return a valid message id; raise `ConfigurationError` for any other."""
     if not isinstance(id, str) or not _ID.fullmatch(id):
@@ -44,7 +49,10 @@ def check_pattern(pattern: str, what: str = "the pattern of queues") -> str:
 
 
 def registry(prefix: str) -> str:
-    """Return the key of the set that names every queue under a prefix."""
+    """Return the key of the set that names the queues under a prefix: an index, which only says where to look.
+
+    Every producer may add to it, so it may have names of no queue. Whether a queue is in use, its own keys say.
+    """
     return f"{prefix}:queues"
 
 

@@ -162,6 +162,11 @@ class CountsReply(NamedTuple):
     heard: int
     meta: dict[str, str]
 
+    @property
+    def in_use(self) -> bool:
+        """Whether there is a queue: an opened one has a `meta`, until it is removed."""
+        return bool(self.meta or self.messages or self.dead)
+
 
 class GetReply(NamedTuple):
     """Everything stored about one id; missing parts are empty."""

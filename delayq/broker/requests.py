@@ -43,8 +43,8 @@ class RedisCommand(Generic[T]):
     parse: Callable[[Any], T]
     follows: bool = False
     """Whether it refers to the requests before it in its round trip, so that a retry sends all of them again."""
-    expects: str = ""
-    """The beginning of an error that counts as a reply: the error is parsed in place of one."""
+    expects: str | tuple[str, ...] = ()
+    """The beginnings of errors that count as a reply: the error is parsed in place of one."""
 
 
 class Receipt(NamedTuple):

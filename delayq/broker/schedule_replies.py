@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from delayq.times import LATEST
+
 
 class StoredSchedule(NamedTuple):
     """A stored schedule: its next time (ms, None for none), definition and payload, and how often it has fired."""
@@ -53,14 +55,26 @@ def read_schedules(reply: list[Any]) -> SchedulePage:
 
 def read_names(reply: list[Any]) -> tuple[str, list[str]]:
     """Parse the reply of `schedules_find`: the cursor of the next page, and names."""
-    cursor, *names = (text.decode() for text in reply)
+    cursor, *names = (_text(text) for text in reply)
     return cursor, names
 
 
 def _stored_schedules(reply: list[Any]) -> list[StoredSchedule]:
-    schedules = []
-    for name, time, spec, state in zip(*(reply[at::4] for at in range(2, 6)), strict=True):
+    return [_stored(*four) for four in zip(*(reply[at::4] for at in range(2, 6)), strict=True)]
+
+
+def _stored(name: bytes, time: bytes, spec: bytes, state: bytes) -> StoredSchedule:
+    """Return a schedule; one whose time or state is foreign has no definition, so that it is set aside like others."""
+    try:
         revision, fired, last, paused = state.decode().split() or ("0", 0, 0, "0")
-        next_ = int(time) if time else None
-        schedules.append(StoredSchedule(name.decode(), next_, spec, revision, int(fired), int(last), paused == "1"))
-    return schedules
+        next_, numbers = int(time) if time else None, (int(fired), int(last))
+        if all(0 <= number <= LATEST for number in (next_ or 0, *numbers)):
+            return StoredSchedule(_text(name), next_, spec, revision, *numbers, paused == "1")
+    except ValueError:
+        pass
+    return StoredSchedule(_text(name), None, b"", "0", 0, 0, paused=False)
+
+
+def _text(name: bytes) -> str:
+    """Return a name or a cursor; of a foreign name each byte that is no UTF-8 as an escape."""
+    return name.decode(errors="backslashreplace")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from secrets import token_hex
-from typing import Any
+from typing import Any, TypeVar
 
 from delayq.broker import replies
 from delayq.broker.requests import RedisCommand
 from delayq.broker.scripts import names, script
+
+T = TypeVar("T")
 
 
 def preload(engine: str = "") -> list[RedisCommand[bool]]:
@@ -34,6 +37,17 @@ def confirm(meta: str, counter: str, replicas: int, timeout: int) -> list[RedisC
     write = RedisCommand(("HINCRBY", meta, counter, 0), int, follows=True)
     args, check = ("WAIT", replicas, timeout), partial(replies.check_replicated, required=replicas)
     return [write, RedisCommand(args, check, follows=True)]
+
+
+def merged(additions: Sequence[RedisCommand[T]]) -> list[RedisCommand[T]]:
+    """Return the same additions to sets, with one command for each set."""
+    by_set: dict[Any, list[RedisCommand[T]]] = {}
+    for addition in additions:
+        by_set.setdefault(addition.args[:2], []).append(addition)
+    return [
+        replace(some[0], args=(*words, *(member for one in some for member in one.args[2:])))
+        for words, some in by_set.items()
+    ]
 
 
 def any_exists(checks: Sequence[RedisCommand[Any]]) -> RedisCommand[bool]:

@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING, Any
 from delayq.broker.calls import Calls
 from delayq.broker.context import QueueContext
 from delayq.broker.keys import Keys, check_name
-from delayq.broker.requests import RedisCommand
-from delayq.broker.transport.operation import together
 from delayq.broker.transport.server_url import find_url
 from delayq.errors import ConfigurationError, did_you_mean
 from delayq.options import QueueOptions, read_settings
-from delayq.queue.registered import is_listed, queue_names
+from delayq.queue.registered import is_in_use, queue_names
 from delayq.times import HORIZON, Duration, to_millis
 
 if TYPE_CHECKING:
@@ -92,12 +90,7 @@ def calls_of(target: TargetQueue) -> Calls:
 
 def check_queue(target: TargetQueue) -> None:
     """Raise `ConfigurationError` if the queue does not exist; a mistyped name would read as an empty queue."""
-    keys = calls_of(target).keys
-    traces: list[RedisCommand[Any]] = [
-        is_listed(target.prefix, target.queue),
-        RedisCommand(("EXISTS", keys.meta, keys.messages, keys.dead, keys.events), bool),
-    ]
-    if not any(connect(target).perform(together(traces))):
+    if not connect(target).call(is_in_use(target.prefix, target.queue)):
         names = tuple(connect(target).perform(queue_names(target.prefix)))
         hint = did_you_mean(target.queue, names)
         raise ConfigurationError(f"there is no queue {target.queue!r} under the prefix {target.prefix!r}{hint}")

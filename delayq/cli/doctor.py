@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from delayq.broker.engine import Feature
-from delayq.cli.exit_codes import Exit, NotFoundError
+from delayq.cli.exit_codes import Exit
 from delayq.cli.options import QUEUE, ParamType, dry_run_option, engine_option, json_option
 from delayq.cli.output import json_fields, print_note, print_result
 from delayq.cli.session import Session
@@ -54,11 +54,9 @@ def doctor(session: Session, names: tuple[str, ...], *, repair: bool, dry_run: b
     problem of the server, "mended" is the number of repaired messages.
     """
     plain = [name for name in names if ":" not in name]
-    existing = session.queue_names() if plain or not names else []
     for name in plain:
-        if name not in existing:
-            raise NotFoundError("queue", name, existing)
-    chosen = list(dict.fromkeys(names or existing))
+        session.check_queue_exists(name)
+    chosen = list(dict.fromkeys(names or session.queue_names()))
     fix = repair and not dry_run
     checkups = [
         _check_program(name, deep=deep, fix=fix)

@@ -60,8 +60,8 @@ def forecast(
 
     JSON: {"queue", "at", "until", "unit", "buckets": [{"start", "end", "pending", "retries", "scheduled", "total"}, …],
     "overdue", "throttled", "retrying", "later", "names": {…}, "sampled", "sampled_of", "scheduled_until", "rate_limit",
-    "clear_at", "left", "peak", "peak_at", "peak_until", "paused": as in stats}, and with --above "above" and "spikes",
-    like buckets.
+    "clear_at", "left", "peak", "peak_at", "peak_until", "paused": as in stats,
+    "left_out": {schedule: why}}, and with --above "above" and "spikes", like buckets.
     """
     if above is not None and buckets is None:
         buckets = _unit_of(above)
@@ -78,6 +78,8 @@ def forecast(
         print_note(f"no {found.unit} above {above} until {_label(found.until, found.unit)}")
     if found.scheduled_until is not None:
         print_note(f"schedules occur too often: what they send after {zoned_iso(found.scheduled_until)} is not counted")
+    for name, error in found.left_out.items():
+        print_note(f"schedule {name} is not counted: {error}")
     return Exit.UNHEALTHY if spikes else Exit.OK
 
 

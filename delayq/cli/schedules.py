@@ -67,6 +67,8 @@ def list_(session: Session, queue: str, *, chosen: Chosen, paging: Paging, revea
     while True:
         page = read(limit=MAX_ROWS if paging.all else paging.limit, cursor=cursor)
         is_empty, cursor = is_empty and not page.schedules, page.cursor
+        for name, error in page.unreadable.items():
+            print_note(f"schedule {name} is left out: {error}")
         if as_json:
             print_json({"schedules": [_json(info) for info in page.schedules], "cursor": cursor})
         elif page.schedules:

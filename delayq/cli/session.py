@@ -18,7 +18,7 @@ from delayq.errors import DelayqError, ServerError
 from delayq.options import QueueOptions, read_settings
 from delayq.privacy.redaction import codec_for_inspectors
 from delayq.queue.counts import Stats, stats_of
-from delayq.queue.registered import is_listed, queue_names
+from delayq.queue.registered import is_in_use, queue_names
 
 if TYPE_CHECKING:
     from delayq.broker.transport.executor import Executor
@@ -87,7 +87,7 @@ class Session:
 
     def check_queue_exists(self, name: str) -> list[str]:
         """Return which values of payloads a queue hides; raise `NotFoundError` if it was never used."""
-        exists, paths = self.read(is_listed(self.prefix, name), CountCalls(Keys.of(self.prefix, name)).redact_paths())
+        exists, paths = self.read(is_in_use(self.prefix, name), CountCalls(Keys.of(self.prefix, name)).redact_paths())
         if not exists:
             raise NotFoundError("queue", name, self.queue_names())
         return list(paths)
@@ -105,7 +105,13 @@ class Session:
 
     def queue_names(self, pattern: str = "*") -> list[str]:
         """Return the sorted names of the queues in use that match a pattern."""
-        return self.executor.perform(queue_names(self.prefix, pattern))
+        names = self.executor.perform(queue_names(self.prefix, pattern))
+        used: list[str] = []
+        for batch in batched(names, 500):
+            replies = self.executor.run([is_in_use(self.prefix, name) for name in batch])
+            # One that Redis refuses to look at is shown with the error.
+            used += [name for name, reply in zip(batch, replies, strict=True) if reply is not False]
+        return used
 
     def stats(self, names: list[str]) -> list[tuple[Stats, bool] | ServerError]:
         """Read the stats of several queues, and whether they have limits, up to 100 per round trip.

@@ -21,6 +21,8 @@ log = logging.getLogger("delayq.metrics")
 CLIENT_TIMEOUT = 10.0
 """Seconds that a client may take to send its request, and to read the reply."""
 
+MAX_CLIENTS = 16
+"""Clients that are served at a time, each by a thread: a scraper or two and the probes need a few of them."""
 CLOSES_WITHIN = 1.0
 """Seconds to wait for the thread that accepts connections."""
 
@@ -29,7 +31,10 @@ Address = tuple[str, int] | Path
 
 
 class Endpoint(ThreadingMixIn, TCPServer):
-    """Serves metrics and probes until it is closed. Other threads go on if a client is slow."""
+    """Serves metrics and probes until it is closed.
+
+    Many clients that are slow to send or to read keep no other out: a new one takes the place of the first of them.
+    """
 
     daemon_threads = True
     allow_reuse_address = True
@@ -48,6 +53,9 @@ class Endpoint(ThreadingMixIn, TCPServer):
         self.failing = False
         """Whether the last scrape has failed."""
         self._closing = False
+        self._clients: dict[Any, bool] = {}
+        """The sockets of the clients, in their order, and whether the reply to each is being made: it does not wait."""
+        self._counting = threading.Lock()
         self._thread = threading.Thread(target=self._serve, name="delayq-http", daemon=True)
         if isinstance(address, Path):
             self.address_family = socket.AF_UNIX
@@ -64,6 +72,33 @@ class Endpoint(ThreadingMixIn, TCPServer):
     def _serve(self) -> None:
         while not self._closing:
             self.handle_request()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a client in a thread; if there are too many, one that is waited for has to go, or this one."""
+        with self._counting:
+            waiting = (one for one, is_busy in self._clients.items() if not is_busy)
+            left_out: Any = None if len(self._clients) < MAX_CLIENTS else next(waiting, request)
+            self._clients[request] = False
+            self._clients.pop(left_out, None)
+        if left_out is request:
+            self.shutdown_request(request)
+            return
+        if left_out is not None:
+            with suppress(OSError):  # it has gone
+                left_out.shutdown(socket.SHUT_RDWR)  # its thread ends
+        super().process_request(request, client_address)
+
+    def note(self, request: Any, *, is_busy: bool) -> None:
+        """Note that the reply to a client is being made, or is sent."""
+        with self._counting:
+            if request in self._clients:
+                self._clients[request] = is_busy
+
+    def close_request(self, request: Any) -> None:
+        """Close the connection of a client."""
+        super().close_request(request)
+        with self._counting:
+            self._clients.pop(request, None)
 
     def close(self) -> None:
         """Stop at once; requests that are being answered go on."""
@@ -97,6 +132,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = CLIENT_TIMEOUT
 
     def do_GET(self) -> None:
+        self.server.note(self.request, is_busy=True)
         path = self.path.partition("?")[0]
         if path == "/metrics":
             self._send_metrics()
@@ -123,6 +159,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.OK, body, content_type)
 
     def _send(self, status: HTTPStatus, body: bytes | str, content_type: str = "text/plain; charset=utf-8") -> None:
+        self.server.note(self.request, is_busy=False)
         data = f"{body}\n".encode() if isinstance(body, str) else body
         self.send_response(status)
         self.send_header("Content-Type", content_type)

@@ -12,7 +12,7 @@ from delayq.broker.keys import Keys
 from delayq.errors import DelayqError, ServerError
 from delayq.queue.counts import Stats, stats_of
 from delayq.queue.lateness_report import SLO_HOURS, lateness_of, slo_report
-from delayq.queue.registered import is_listed, queue_names
+from delayq.queue.registered import is_in_use, queue_names
 
 if TYPE_CHECKING:
     from delayq.broker.transport.executor import Executor
@@ -37,7 +37,7 @@ def existing_queues(executor: Executor, prefix: str, names: Sequence[str], patte
     """Return which of some queues are in use; without names, all that match a pattern."""
     if not names:
         return executor.perform(queue_names(prefix, pattern))
-    asked = [is_listed(prefix, name) for name in names]
+    asked = [is_in_use(prefix, name) for name in names]
     return [name for name, known in zip(names, _run(executor, asked), strict=True) if known is True]
 
 
@@ -53,8 +53,11 @@ def read_figures(executor: Executor, prefix: str, names: Sequence[str]) -> dict[
         counts = {name: (first[2 * n], first[2 * n + 1]) for n, name in enumerate(batch)}
         refused = {name: error for name, two in counts.items() for error in two if isinstance(error, ServerError)}
         asked = {name: _asked_later(calls[name], counts[name][0]) for name in batch if name not in refused}
+        asked = {name: requests for name, requests in asked.items() if requests}
         replies = iter(_run(executor, [request for requests in asked.values() for request in requests]))
         for name in batch:
+            if name not in refused and not counts[name][0].in_use:
+                continue
             later = [next(replies) for _ in asked.get(name, ())]
             error = refused.get(name) or next((one for one in later if isinstance(one, ServerError)), None)
             found[name] = _figures(*counts[name], later) if error is None else error
@@ -62,7 +65,12 @@ def read_figures(executor: Executor, prefix: str, names: Sequence[str]) -> dict[
 
 
 def _asked_later(calls: Calls, counted: Any) -> list[Any]:
-    """Return the requests that need the time of the server, and the hours of an objective if there is one."""
+    """Return the requests that need the time of the server, and the hours of an objective if there is one.
+
+    None for a queue that is not in use.
+    """
+    if not counted.in_use:
+        return []
     requests: list[Any] = [calls.count_due(counted.now, counted.now + ahead) for ahead in WITHIN.values()]
     return requests + ([calls.history(limit=SLO_HOURS)] if "lateness_slo" in counted.meta else [])
 

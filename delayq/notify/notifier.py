@@ -15,7 +15,7 @@ from delayq.errors import DelayqError, UnavailableError
 from delayq.notify.notices import Notice, NotifierState, Pending, read_state
 from delayq.notify.watch import Watched, begin, look
 from delayq.outcomes import Outcome, Reject, StopWorker
-from delayq.queue.registered import is_listed
+from delayq.queue.registered import is_in_use
 from delayq.text import pluralize
 from delayq.times import monotonic, to_millis
 
@@ -136,7 +136,7 @@ class Notifier:
     def _look(self) -> Operation[NotifierState]:
         """Read what has happened, and keep it together with what is to be told."""
         keys, watched = self._calls.keys, self._watched
-        listed, stored = yield [is_listed(watched.prefix, watched.queue), read_notifier(keys, self._name)]
+        listed, stored = yield [is_in_use(watched.prefix, watched.queue), read_notifier(keys, self._name)]
         if not listed:  # it was removed, with what was kept: no key is to come back
             self._removed = True
             return NotifierState()

@@ -153,7 +153,7 @@ class QueueBase(Generic[T, M]):
         """Open the queue again if Redis has lost it: register it, and apply the options and declared schedules."""
         try:
             opening, _ = Opening.split(self._opening())
-            (identity,) = yield [opening.identity]
+            identity, _ = yield [opening.identity, opening.registered]
             if identity != self._identity:
                 yield from self._open_again()
         finally:

@@ -12,12 +12,13 @@ from delayq.broker.keys import Keys
 from delayq.broker.results import ResultCodec
 from delayq.broker.transport.operation import Operation
 from delayq.codec import codec_of_results, find_codec
-from delayq.errors import ConfigurationError, PayloadError
+from delayq.errors import ConfigurationError, DelayqError, PayloadError
 from delayq.privacy.redaction import Redacted
 from delayq.queue.base import M, QueueBase, R, T
 from delayq.queue.handlers import MISSING
+from delayq.queue.registered import tell_unregistered
 from delayq.queue.removing import remove
-from delayq.queue.server_check import opening
+from delayq.queue.server_check import Opening, opening
 from delayq.times import Duration
 
 if TYPE_CHECKING:
@@ -52,6 +53,12 @@ class DelayBase(QueueBase[T, M]):
             others: Any = {"dead": dead, "priority_step": step, "lateness_slo": slo, "redact": redact}
             requests.append(calls.configure(events=events, **window_options, **others))
         return requests
+
+    def _check(self, replies: list[Any]) -> None:
+        super()._check(replies)
+        refused = Opening.split(replies)[0].registered
+        if refused and not isinstance(refused, DelayqError):
+            tell_unregistered(self.prefix, self.name, refused)
 
     def _removing(self, opening: Callable[[], Any]) -> Operation[bool]:
         """Remove the queue; the next call that writes opens it again with `opening`."""

@@ -94,6 +94,8 @@ class Forecast:
     """When nothing waits any more after that; None if that is not before the end."""
     paused: Pause | None
     """The pause of the queue, in which nothing starts; None if it is not paused."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """The schedules that are not counted, as their times cannot be worked out here, and why."""
 
     @property
     def until(self) -> datetime:
@@ -141,6 +143,7 @@ def forecast(
         scheduled_until=None if more is None else from_millis(more),
         **_backlog(counted, replies[0].limit, parts),
         paused=counts.paused,
+        left_out=occurrences.left_out,
     )
 
 

@@ -8,12 +8,11 @@ from typing import Any
 
 from delayq.broker.batches import batched
 from delayq.broker.engine import Feature
-from delayq.broker.keys import check_pattern, registry
-from delayq.broker.requests import RedisCommand
+from delayq.broker.keys import check_pattern
 from delayq.broker.transport.operation import Wait
 from delayq.errors import DelayqError
 from delayq.queue.opening_many import OPENED_TOGETHER, AnyBase, opening_of_many, read_opened
-from delayq.queue.registered import as_glob
+from delayq.queue.registered import is_in_use, queue_names, register
 from delayq.text import pluralize
 from delayq.worker.pool_chores import ChoreSteps, attempt
 from delayq.worker.pool_loop import PoolLoop
@@ -23,8 +22,6 @@ log = logging.getLogger("delayq.worker")
 
 REREAD_EVERY = 10.0
 """Seconds between two readings of the registry."""
-NAMES_A_READ = 1000
-"""Names of the registry that one command goes through."""
 
 
 class MatchingQueues:
@@ -44,12 +41,13 @@ class MatchingQueues:
         """Read the registry now and every 10 s; in a burst only now."""
         waits = False
         while True:
-            names = yield from self._read_names()
-            if names is not None:
-                gone = sorted(self._served.keys() - names)
+            found = yield from self._read_names()
+            if found is not None:
+                names = {*found}
+                gone, _ = yield from self._sorted_out(sorted(self._served.keys() - names), put_back=True)
                 loop.remove([self._served.pop(name) for name in gone])
                 _log("not serving %s any more: %s", gone)
-                new = sorted(names - self._served.keys())
+                _, new = yield from self._sorted_out(sorted(names - self._served.keys()))
                 for some in batched(new, OPENED_TOGETHER):
                     yield from self._add(some, loop)
                 _log("serving %s: %s", [name for name in new if name in self._served])
@@ -60,32 +58,40 @@ class MatchingQueues:
                 return
             yield Wait(REREAD_EVERY)
 
-    def _read_names(self) -> ChoreSteps[set[str] | None]:
+    def _read_names(self) -> ChoreSteps[list[str] | None]:
         """Return the names in the registry that match; None if Redis refuses to tell."""
-        key, match = registry(self._like.prefix), as_glob(self.pattern)
-        names: set[str] = set()
-        cursor: Any = 0
-        while True:
-            words = ("SSCAN", key, cursor, "MATCH", match, "COUNT", NAMES_A_READ)
-            (reply,), _ = yield [RedisCommand(words, lambda reply: reply)]
-            if isinstance(reply, DelayqError):
-                self._log_refusal("", f"cannot read which queues match {self.pattern}: {reply}")
-                return None
-            cursor, found = reply
-            names.update(name.decode() for name in found)
-            if int(cursor) == 0:
-                self._refused.pop("", None)
-                return names
+        names = yield from attempt(queue_names(self._like.prefix, self.pattern))
+        if isinstance(names, DelayqError):
+            self._log_refusal("", f"cannot read which queues match {self.pattern}: {names}")
+            return None
+        self._refused.pop("", None)
+        return names
+
+    def _sorted_out(self, names: Sequence[str], *, put_back: bool = False) -> ChoreSteps[tuple[list[str], list[str]]]:
+        """Return which of these are not in use, by their own keys, and which are; `put_back` registers the latter.
+
+        Whoever may write the registry can neither have a queue dropped, nor one opened that nobody has made.
+        """
+        unused: list[str] = []
+        used: list[str] = []
+        for some in batched(names, OPENED_TOGETHER):
+            replies, _ = yield [is_in_use(self._like.prefix, name) for name in some]
+            for name, reply in zip(some, replies, strict=True):
+                (unused if reply is False else used).append(name)
+        if used and put_back:
+            log.warning("%s missing in the registry, but in use: added again", ", ".join(used[:5]))
+            yield [register(self._like.prefix, *used)]
+        return unused, used
 
     def _add(self, names: Sequence[str], loop: PoolLoop) -> ChoreSteps[None]:
         queues = [self._like._named(name) for name in names]  # noqa: SLF001
         replies, _ = yield opening_of_many(queues)
         opened: list[PoolQueue] = []
         for queue, refused in zip(queues, read_opened(queues, replies), strict=True):
-            error = refused
+            error: Any = refused
             if error is None and queue._handlers.declares:  # noqa: SLF001
                 error = yield from attempt(queue._put_declared())  # noqa: SLF001
-            if error is not None:
+            if isinstance(error, DelayqError):
                 self._log_refusal(queue.name, f"cannot serve {queue.name}: {error}")
                 continue
             self._refused.pop(queue.name, None)

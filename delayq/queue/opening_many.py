@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
+from delayq.broker.engine import Feature
 from delayq.broker.requests import RedisCommand
 from delayq.errors import CannotConnectError, DelayqError, UnavailableError
 from delayq.queue.base import QueueBase, source_of
@@ -44,7 +45,9 @@ def identity_of(queue: AnyBase, *, restores: bool = True) -> Identity:
     """Return how a worker can tell that Redis has lost an open queue; without `restores` it does not make it anew."""
     opening, _ = Opening.split(queue._opening())  # noqa: SLF001
     reopen = queue._reopen_if_lost  # noqa: SLF001
-    return Identity(opening.identity, lambda reply: reply == queue._identity, reopen, restores)  # noqa: SLF001
+    has_registry = queue._context.calls.capabilities.has(Feature.REGISTRY)  # noqa: SLF001
+    register = opening.registered if restores and has_registry else None
+    return Identity(opening.identity, lambda reply: reply == queue._identity, reopen, restores, register)  # noqa: SLF001
 
 
 def opening_of_many(queues: Sequence[AnyBase]) -> list[Any]:

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from delayq.broker.context import QueueContext
 from delayq.broker.keys import registry
 from delayq.broker.replies import RemoveReply
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.operation import Operation
-from delayq.errors import QueueInUseError
+from delayq.errors import QueueInUseError, ServerError
+from delayq.queue.registered import is_in_use, register
 from delayq.text import pluralize
 
 
 def remove(context: QueueContext, prefix: str) -> Operation[bool]:
-    """Remove a queue that has nothing any more; returns whether it was listed. Raises `QueueInUseError`."""
-    (found,) = yield [context.calls.remove()]
+    """Remove a queue that has nothing any more; returns whether it was in use. Raises `QueueInUseError`.
+
+    Whoever may remove this queue alone may not write the registry: its name stays there, and stands for no queue.
+    """
+    was_used, found = yield [is_in_use(prefix, context.queue), context.calls.remove()]
     if any(found):
         raise QueueInUseError(f"{context.queue} is not removed, it has {_told(found)}")
-    (listed,) = yield [RedisCommand(("SREM", registry(prefix), context.queue), bool)]
-    # A process that has opened the queue anew since then has listed it before its name was taken off.
-    (is_back,) = yield [RedisCommand(("EXISTS", context.calls.keys.meta), bool)]
-    if is_back:
-        yield [RedisCommand(("SADD", registry(prefix), context.queue), bool)]
-    return bool(listed)
+    with suppress(ServerError):
+        yield [RedisCommand(("SREM", registry(prefix), context.queue), bool)]
+        # A process that has opened the queue anew since then has listed it before its name was taken off.
+        (is_back,) = yield [is_in_use(prefix, context.queue)]
+        if is_back:
+            yield [register(prefix, context.queue)]
+    return bool(was_used)
 
 
 def _told(found: RemoveReply) -> str:

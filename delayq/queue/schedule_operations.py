@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from delayq.broker.context import QueueContext
 from delayq.broker.ids import new_id
@@ -22,6 +22,7 @@ from delayq.queue.scheduled_messages import message_options
 from delayq.queue.sent import Sent
 from delayq.schedules.definition import Schedule, check_schedule, pack, unpack
 from delayq.schedules.info import Applied, Occurrence, Replanned, ScheduleInfo, SchedulesPage, describe
+from delayq.schedules.local_times import check_zone
 from delayq.schedules.messages import message_headers, stored_attributes
 from delayq.schedules.orphans import find_orphans
 from delayq.schedules.redefinition import redefine
@@ -30,6 +31,8 @@ from delayq.schedules.store import Change, ScheduleOutcome, put, read_one, remov
 from delayq.schedules.timetable import MAX_FIRED
 from delayq.schedules.zone_data import zone_release
 from delayq.times import from_millis
+
+log = logging.getLogger("delayq.schedules")
 
 
 class ScheduleOperations:
@@ -66,13 +69,27 @@ class ScheduleOperations:
         return (yield from put(self._context, specs))
 
     def _list(self, selection: ScheduleSelection) -> Operation[list[ScheduleInfo]]:
-        found = yield from read_selected(self._context, selection)
-        return [describe(stored, self._context.decode) for stored in found]
+        found, unreadable = self._described((yield from read_selected(self._context, selection)))
+        for name, error in unreadable.items():
+            log.warning("schedule %s is left out: %s", name, error, extra={"schedule": name})
+        return found
+
+    def _described(self, stored: Iterable[StoredSchedule]) -> tuple[list[ScheduleInfo], dict[str, str]]:
+        """Return what can be read of some schedules, and why others cannot."""
+        found: list[ScheduleInfo] = []
+        unreadable: dict[str, str] = {}
+        for one in stored:
+            try:
+                found.append(describe(one, self._context.decode))
+            except ConfigurationError as error:
+                unreadable[one.name] = str(error)
+        return found, unreadable
 
     def _page(self, selection: ScheduleSelection, limit: int, cursor: str | None) -> Operation[SchedulesPage]:
         check_int(limit, "limit", 1, MAX_ROWS)
         found, following = yield from read_page(self._context, selection, cursor or "", limit)
-        return SchedulesPage([describe(stored, self._context.decode) for stored in found], following or None)
+        schedules, unreadable = self._described(found)
+        return SchedulesPage(schedules, following or None, unreadable)
 
     def _get(self, name: str) -> Operation[ScheduleInfo | None]:
         stored, _ = yield from read_one(self._context, check_schedule(name))
@@ -99,7 +116,7 @@ class ScheduleOperations:
         check_int(n, "n", 1, MAX_FIRED)
         found = yield from upcoming(self._context, selection, n)
         return [
-            Occurrence(stored.name, from_millis(at).astimezone(ZoneInfo(unpack(stored.spec).definition.tz)))
+            Occurrence(stored.name, from_millis(at).astimezone(check_zone(unpack(stored.spec).definition.tz)))
             for at, stored in found
         ]
 
@@ -122,7 +139,7 @@ class ScheduleOperations:
         check_int(n, "n", 1, MAX_FIRED)
         stored = yield from self._stored(name)
         definition, _ = unpack(stored.spec)
-        zone = ZoneInfo(definition.tz)
+        zone = check_zone(definition.tz)
         times = definition.timetable.upcoming(stored.next, n, stored.fired)
         return [from_millis(time).astimezone(zone) for time in times]
 

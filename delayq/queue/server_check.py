@@ -12,6 +12,7 @@ from delayq.broker.requests import RedisCommand
 from delayq.broker.shared_calls import identify
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ServerError, UnsafeServerError
+from delayq.queue.registered import register
 
 log = logging.getLogger("delayq.doctor")
 
@@ -46,8 +47,8 @@ class Opening(NamedTuple):
 def opening(keys: Keys, prefix: str, name: str) -> list[RedisCommand[Any]]:
     """Return the commands that register a queue and read what the check needs."""
     schema = ("HSETNX", keys.meta, "schema", NEW_SCHEMA), ("HGET", keys.meta, "schema")
-    commands = ("INFO",), *schema, ("SADD", registry(prefix), name)
-    return [*(RedisCommand(command, lambda reply: reply) for command in commands), *identify(keys.meta)]
+    commands: list[RedisCommand[Any]] = [RedisCommand(words, lambda reply: reply) for words in (("INFO",), *schema)]
+    return [*commands, register(prefix, name), *identify(keys.meta)]
 
 
 def removal(keys: Keys, prefix: str, name: str) -> list[RedisCommand[Any]]:

@@ -10,11 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, lru_cache
-from typing import Any, Literal, NamedTuple, TypedDict, get_args
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict, get_args
 
 import msgspec
 from msgspec import structs
-from msgspec.structs import asdict
 
 from delayq.broker.jitter import MAX_JITTER
 from delayq.checks import check_int, check_options, check_retries
@@ -26,7 +25,7 @@ from delayq.schedules.exceptions import Exceptions, ExceptRule, read_exceptions
 from delayq.schedules.local_times import check_zone
 from delayq.schedules.rules import DAY, make_rule
 from delayq.schedules.timetable import MAX_FIRED, Timetable
-from delayq.times import Duration, timestamp, to_millis
+from delayq.times import LATEST, Duration, timestamp, to_millis
 
 HEADER = "schedule"
 """The header with the name of the schedule that has sent a message."""
@@ -120,25 +119,28 @@ class Schedule:
     rrule: str | None = None
 
 
+Millis = Annotated[int, msgspec.Meta(ge=-LATEST, le=LATEST)]
+
+
 class Definition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What is stored of a schedule, apart from its payload; times and durations in milliseconds."""
 
     retries: int
     cron: str = ""
     tz: str = "UTC"
-    every: int = 0
+    every: Millis = 0
     wall: bool = False
     """Whether `every` is days of the wall clock of `tz`, and not elapsed time."""
     rrule: str = ""
     headers: dict[str, str] = {}
-    start: int | None = None
-    end: int | None = None
+    start: Millis | None = None
+    end: Millis | None = None
     count: int | None = None
     misfire: str | int = "once"
-    late_after: int | None = None
+    late_after: Millis | None = None
     except_: tuple[str, ...] = ()
     """Dates and codes of holidays, sorted."""
-    jitter: int = 0
+    jitter: Millis = 0
     attributes: str = ""
     """Those of its messages, as they are stored: see `broker.attributes`."""
     overlap: str = "allow"
@@ -146,7 +148,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Sorted. The scripts read them from the stored text."""
     declared: bool = False
     """Whether it was declared in code. One of the labels is then that of its owner, see `declared_label`."""
-    changes: dict[int, int | None] = {}
+    changes: dict[Millis, Millis | None] = {}
     """The new times of single occurrences that were moved, by their own times; None for skipped ones.
 
     0 for one that was moved to an earlier time and has fired.
@@ -214,7 +216,7 @@ def pack(
 def write(definition: Definition, payload: bytes) -> bytes:
     """Return what is stored of a schedule."""
     # Defaults are left out, so that equal schedules have equal bytes, whichever process encodes them.
-    values = {name: value for name, value in asdict(definition).items() if value != getattr(_PLAIN, name)}
+    values = {name: value for name, value in structs.asdict(definition).items() if value != getattr(_PLAIN, name)}
     return _encode(values) + b"\n" + payload
 
 

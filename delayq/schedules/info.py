@@ -72,6 +72,8 @@ class SchedulesPage:
 
     schedules: list[ScheduleInfo]
     cursor: str | None
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    """Schedules that cannot be read, which another program has stored, and why; they do not fire either."""
 
 
 class Occurrence(NamedTuple):

@@ -47,14 +47,16 @@ class OccurrenceCounts:
     names: Counter[str] = field(default_factory=Counter)
     complete_until: int | None = None
     """The time (ms) from which they were not counted, as there are too many; None if all were."""
+    left_out: dict[str, str] = field(default_factory=dict)
+    """The schedules whose times cannot be worked out here, and why."""
 
 
 def count_occurrences(context: QueueContext, now: int, edges: Sequence[int]) -> Operation[OccurrenceCounts]:
     """Count the occurrences that are no messages yet, in the periods between edges (ms), from now on.
 
-    Those that are late count as due now, as far as a consumer will fire them. Reads all schedules, page by page. Raises
-    `ConfigurationError` if the times of one cannot be computed here.
+    Those that are late count as due now, as far as a consumer will fire them. Reads all schedules, page by page.
     """
+    left_out: dict[str, str] = {}
     groups: dict[tuple[Any, ...], _Alike] = {}
     seen: set[str] = set()
     cursor = ""
@@ -63,24 +65,26 @@ def count_occurrences(context: QueueContext, now: int, edges: Sequence[int]) -> 
         cursor = page.cursor
         for stored in page.schedules:
             if stored.name not in seen and stored.next is not None and stored.next < edges[-1]:
-                _add(groups, stored)
+                try:
+                    _add(groups, stored)
+                except ConfigurationError as error:
+                    left_out[stored.name] = str(error)
             seen.add(stored.name)
-    return (yield from _count(list(groups.values()), now, edges))
+    counts = yield from _count(list(groups.values()), now, edges)
+    counts.left_out = left_out
+    return counts
 
 
 def _add(groups: dict[tuple[Any, ...], _Alike], stored: StoredSchedule) -> None:
-    try:
-        one, _ = unpack(stored.spec)
-        name = Attributes.of(one.attributes.encode()).name
-        count = () if one.count is None else (one.count, stored.fired)
-        rule = (one.cron, one.tz, one.every, one.wall, one.rrule, one.except_, tuple(sorted(one.changes.items())))
-        key = (name, stored.next, *rule, one.start, one.end, count, one.misfire, one.late_after, one.jitter)
-        if key not in groups:
-            one.timetable  # noqa: B018 - raises if it cannot be computed
-            groups[key] = _Alike(one, name, stored.next, stored.fired, [])
-        groups[key].schedules.append(stored.name)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"schedule {stored.name}: {error}") from None
+    one, _ = unpack(stored.spec)
+    name = Attributes.of(one.attributes.encode()).name
+    count = () if one.count is None else (one.count, stored.fired)
+    rule = (one.cron, one.tz, one.every, one.wall, one.rrule, one.except_, tuple(sorted(one.changes.items())))
+    key = (name, stored.next, *rule, one.start, one.end, count, one.misfire, one.late_after, one.jitter)
+    if key not in groups:
+        one.timetable  # noqa: B018 - raises if it cannot be computed
+        groups[key] = _Alike(one, name, stored.next, stored.fired, [])
+    groups[key].schedules.append(stored.name)
 
 
 def _count(groups: list[_Alike], now: int, edges: Sequence[int]) -> Operation[OccurrenceCounts]:

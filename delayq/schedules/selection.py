@@ -6,6 +6,7 @@ An index has the names of each label, so operations on a label read no other sch
 from __future__ import annotations
 
 import heapq
+import logging
 import re
 from typing import NamedTuple
 
@@ -15,6 +16,8 @@ from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, short_repr
 from delayq.schedules.definition import check_label, check_schedule, unpack
 from delayq.schedules.store import BATCH, Change, put_rows, remove
+
+log = logging.getLogger("delayq.schedules")
 
 _CURSOR = re.compile(r"@[A-Za-z0-9._-]{1,100}|[0-9]{1,19}")
 """What cursors look like: the last name of a page, or the position of a scan."""
@@ -142,6 +145,16 @@ def change_each(context: QueueContext, selection: ScheduleSelection, change: Cha
     return total, changed
 
 
+def _is_readable(stored: StoredSchedule) -> bool:
+    """Return whether the times of a schedule can be worked out: one of another program may not be understood."""
+    try:
+        unpack(stored.spec).definition.timetable  # noqa: B018 - raises if not
+    except ConfigurationError as error:
+        log.warning("schedule %s is left out: %s", stored.name, error, extra={"schedule": stored.name})
+        return False
+    return True
+
+
 def remove_each(context: QueueContext, selection: ScheduleSelection) -> Operation[int]:
     """Remove the selected schedules; returns how many."""
     walk = _Walk(context, selection)
@@ -156,7 +169,7 @@ def upcoming(context: QueueContext, selection: ScheduleSelection, n: int) -> Ope
     walk = _Walk(context, selection)
     first: dict[str, tuple[int, str, StoredSchedule]] = {}
     while part := (yield from walk.read()):
-        active = [(stored.next, stored.name, stored) for stored in part.schedules if stored.next is not None]
+        active = [(one.next, one.name, one) for one in part.schedules if one.next is not None and _is_readable(one)]
         first |= {one[1]: one for one in active}
         # No other schedule can have one of the next `n` occurrences.
         first = {one[1]: one for one in heapq.nsmallest(n, first.values())}

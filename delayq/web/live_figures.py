@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Hashable
 from dataclasses import dataclass, field
+from functools import partial
 
 from starlette.concurrency import run_in_threadpool
 
@@ -38,15 +39,16 @@ class LiveReading:
 
 
 class LiveFigures:
-    """Reads all queues every two seconds while anybody watches, and passes each reading on to all who do.
+    """Reads all queues, or one, every two seconds while anybody watches, and passes each reading on to all who do.
 
     It starts with the first watcher and ends with the last, so that an app that nobody looks at asks Redis nothing.
     """
 
-    def __init__(self, source: QueueSource) -> None:
-        """Read from this source; starts nothing."""
+    def __init__(self, source: QueueSource, queue: str | None = None) -> None:
+        """Read from this source, all queues by default; starts nothing."""
         self._source = source
-        self._watchers = 0
+        self._read_figures = source.snapshot if queue is None else partial(source.read, [queue])
+        self.watchers = 0
         self._task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._latest: LiveReading | None = None
@@ -66,7 +68,7 @@ class LiveFigures:
 
     async def watch(self) -> AsyncGenerator[LiveReading, None]:
         """Yield the latest reading, then each new one; for one event loop."""
-        self._watchers += 1
+        self.watchers += 1
         try:
             self._start()
             seen = None
@@ -77,7 +79,7 @@ class LiveFigures:
                 elif self._next is not None:
                     await asyncio.shield(self._next)
         finally:
-            self._watchers -= 1
+            self.watchers -= 1
 
     def _start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -87,10 +89,10 @@ class LiveFigures:
         self._task = loop.create_task(self._read(), name="delayq-web-figures")
 
     async def _read(self) -> None:
-        while self._watchers:
+        while self.watchers:
             changes = self._changes
             try:
-                snapshot = await run_in_threadpool(self._source.snapshot)
+                snapshot = await run_in_threadpool(self._read_figures)
                 self._interval = max(EVERY, len(snapshot.queues) / MAX_QUEUES)
                 self._latest = LiveReading(snapshot)
             except DelayqError:
@@ -105,3 +107,23 @@ class LiveFigures:
             if told is not None and not told.done():
                 told.set_result(None)
             await asyncio.sleep(self._interval)
+
+
+class LiveQueues:
+    """The figures of all queues, and of each that somebody watches alone: these do not wait for all others."""
+
+    def __init__(self, source: QueueSource) -> None:
+        """Read from this source; starts nothing."""
+        self.all = LiveFigures(source)
+        self._source = source
+        self._watched: dict[str, LiveFigures] = {}
+
+    def of(self, queue: str) -> LiveFigures:
+        """Return the figures of one queue, which all who watch it share."""
+        self._watched = {name: figures for name, figures in self._watched.items() if figures.watchers or name == queue}
+        return self._watched.setdefault(queue, LiveFigures(self._source, queue))
+
+    def forget(self) -> None:
+        """Show nobody what was read before: an action has changed a queue."""
+        for figures in (self.all, *self._watched.values()):
+            figures.forget()

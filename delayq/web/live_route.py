@@ -36,11 +36,12 @@ async def show_live(request: Request) -> Response:
     def make(snapshot: Snapshot) -> str:
         if name is None:
             return site.fragment("queue_rows.html", root=root, **list_context(site, snapshot, viewer))
-        figures = figures_context(snapshot, name)
-        return "" if figures is None else site.fragment("queue_figures.html", root=root, **figures)
+        shown = figures_context(snapshot, name)
+        return "" if shown is None else site.fragment("queue_figures.html", root=root, **shown)
 
+    figures = site.live.all if name is None else site.live.of(name)
     key = (root, name, tuple(viewer.queues))
-    return EventSourceResponse(_events(site.live, key, make), ping=PING, headers={"X-Accel-Buffering": "no"})
+    return EventSourceResponse(_events(figures, key, make), ping=PING, headers={"X-Accel-Buffering": "no"})
 
 
 async def _events(

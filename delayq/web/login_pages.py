@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -36,11 +37,17 @@ async def log_in(request: Request) -> Response:
     if not site.access.has_login:
         raise HTTPException(404, "There is nothing to log in to.")
     site.check_form(request, form.get("form_token"))
-    viewer = site.access.log_in(str(form.get("token", "")))
     client = request.client.host if request.client else "unknown"
+    if wait := math.ceil(site.failed_logins.wait(client)):  # also for the right token: else guessing were as fast
+        reply = site.page(request, "login.html", status=429, next=target, wrong=False, wait=wait)
+        reply.headers["Retry-After"] = str(wait)
+        return reply
+    viewer = site.access.log_in(str(form.get("token", "")))
     if viewer is None:
+        site.failed_logins.add(client)
         log.warning("a login from %s was refused", client, extra={"client": client})
         return site.page(request, "login.html", status=403, next=target, wrong=True)
+    site.failed_logins.forget(client)
     log.info("%s has logged in from %s", viewer.name, client, extra={"viewer": viewer.name, "client": client})
     response = RedirectResponse(request.scope.get("root_path", "") + target, 303)
     response.headers.append("Set-Cookie", session_cookie(request.scope, site.access.session(viewer)))

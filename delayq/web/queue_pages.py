@@ -46,7 +46,7 @@ def figures_context(snapshot: Snapshot, name: str) -> dict[str, Any] | None:
 def show_queues(request: Request) -> Response:
     """List the queues."""
     site = site_of(request)
-    context = list_context(site, site.live.snapshot(), request.state.viewer)
+    context = list_context(site, site.live.all.snapshot(), request.state.viewer)
     return site.page(request, "queues.html", **context, live="?view=queues")
 
 
@@ -55,7 +55,7 @@ def show_queue(request: Request) -> Response:
     site = site_of(request)
     queue = site.queue(request)
     stats = queue.stats()
-    found = site.live.snapshot().queues.get(queue.name)
+    found = site.source.read([queue.name]).queues.get(queue.name)
     rates = found.rates if isinstance(found, Readings) else None
     history = queue.history(2)
     figures: dict[str, Any] = {"name": queue.name, "stats": stats, "rates": rates, "states": LISTED}

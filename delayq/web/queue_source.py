@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from delayq.broker.batches import batched
 from delayq.broker.calls import Calls
-from delayq.broker.keys import Keys, check_name
+from delayq.broker.keys import Keys, check_name, is_name
 from delayq.broker.transport.executor import open_executor
 from delayq.broker.transport.operation import together
-from delayq.errors import ConfigurationError, DelayqError, ServerError
+from delayq.errors import DelayqError, ServerError
 from delayq.options import QueueOptions, read_settings
 from delayq.privacy.redaction import codec_for_inspectors
 from delayq.queue.counts import stats_of
 from delayq.queue.inspector import RECENT
 from delayq.queue.lateness_report import lateness_of
 from delayq.queue.recent_rates import Readings
-from delayq.queue.registered import is_listed, queue_names
+from delayq.queue.registered import is_in_use, queue_names
 
 if TYPE_CHECKING:
     from delayq.queue.delay_queue import DelayQueue
@@ -28,12 +29,14 @@ READ_TOGETHER = 100
 """Queues that are read in one round trip."""
 MAX_KEPT = 500
 """Queue objects that are kept: each checks the server at its first action only."""
+MAX_READINGS = 100_000
+"""Queues of which earlier readings are kept, for their rates."""
 DEADLINE = 5.0
 """Seconds in which Redis has to answer."""
 
 
 class Snapshot(NamedTuple):
-    """What was read of all queues at a time."""
+    """What was read of all queues, or of one, at a time."""
 
     at: datetime
     queues: dict[str, Readings | ServerError]
@@ -62,9 +65,9 @@ class QueueSource:
 
     def queue(self, name: str) -> DelayQueue[Any] | None:
         """Return a queue in use, with payloads as bytes; None for one that is not, and for what can be no queue."""
-        if not _can_be(name):
+        if not is_name(name):
             return None
-        requests: list[Any] = [is_listed(self.prefix, name), self.calls(name).redact_paths()]
+        requests: list[Any] = [is_in_use(self.prefix, name), self.calls(name).redact_paths()]
         is_used, paths = self.executor.perform(together(requests))
         return self._opened(name, () if self._reveal else tuple(paths)) if is_used else None
 
@@ -96,17 +99,25 @@ class QueueSource:
             return self._snapshot
 
     def _read(self) -> Snapshot:
-        names = self.executor.perform(queue_names(self.prefix))
+        snapshot = self.read(self.executor.perform(queue_names(self.prefix)))
+        self._readings = {name: one for name, one in snapshot.queues.items() if isinstance(one, Readings)}
+        return snapshot
+
+    def read(self, names: Sequence[str]) -> Snapshot:
+        """Read some queues alone; those that are not in use are missing."""
         found: dict[str, Readings | ServerError] = {}
-        for batch in batched([name for name in names if _can_be(name)], READ_TOGETHER):
+        for batch in batched(names, READ_TOGETHER):
             requests = [call for name in batch for call in (self.calls(name).counts(), self._history(name))]
             replies = self.executor.run(requests)
             for reply in replies:
                 if isinstance(reply, DelayqError) and not isinstance(reply, ServerError):
                     raise reply
             for n, name in enumerate(batch):
-                found[name] = self._reading(name, *replies[2 * n : 2 * n + 2])
-        self._readings = {name: one for name, one in found.items() if isinstance(one, Readings)}
+                counted, recent = replies[2 * n : 2 * n + 2]
+                if isinstance(counted, ServerError) or counted.in_use:
+                    found[name] = self._reading(name, counted, recent)
+        if len(self._readings) < MAX_READINGS:
+            self._readings |= {name: one for name, one in found.items() if isinstance(one, Readings)}
         return Snapshot(datetime.now(UTC), found)
 
     def _history(self, name: str) -> Any:
@@ -124,11 +135,3 @@ class QueueSource:
     def close(self) -> None:
         """Close the connections."""
         self.executor.close()
-
-
-def _can_be(name: str) -> bool:
-    try:
-        check_name(name)
-    except ConfigurationError:
-        return False
-    return True

@@ -13,7 +13,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from delayq.errors import ConfigurationError, DelayqError, NoReplyError
 from delayq.web.access import Access
 from delayq.web.action_forms import RefusedForm
-from delayq.web.live_figures import LiveFigures
+from delayq.web.failed_logins import FailedLogins
+from delayq.web.live_figures import LiveQueues
 from delayq.web.queue_source import QueueSource
 from delayq.web.rendering import make_environment
 from delayq.web.viewers import Viewer
@@ -29,14 +30,12 @@ MAX_NOTE = 300
 class Site:
     """The parts of one dashboard."""
 
-    def __init__(self, source: QueueSource, access: Access, *, write: bool, shown: Viewer, live: LiveFigures) -> None:
-        """Show the queues of `source` that `shown` sees; act on them if `write`.
-
-        `live` reads the figures of them all, or has just done so.
-        """
+    def __init__(self, source: QueueSource, access: Access, *, write: bool, shown: Viewer) -> None:
+        """Show the queues of `source` that `shown` sees; act on them if `write`."""
         self.source = source
         self.access = access
-        self.live = live
+        self.live = LiveQueues(source)
+        self.failed_logins = FailedLogins()
         self._write = write
         self._shown = shown
         self._templates = make_environment()
@@ -83,6 +82,7 @@ class Site:
             "note": note,
             "refused": refused,
             "live": None,
+            "wait": 0,
             "queue": None,
         }
         response = HTMLResponse(self.fragment(template, **{**shared, **context}), 400 if refused else status)

@@ -25,7 +25,6 @@ from delayq.web import (
     worker_pages,
 )
 from delayq.web.access import Access
-from delayq.web.live_figures import LiveFigures
 from delayq.web.protection import Protection
 from delayq.web.queue_source import QueueSource
 from delayq.web.site import Site, errors
@@ -55,5 +54,5 @@ def make_app(
     routes: list[Route | Mount] = [route for module in PAGES for route in module.ROUTES]
     routes.append(Mount("/static", StaticFiles(directory=Path(__file__).parent / "static")))
     app = Starlette(routes=routes, middleware=[Middleware(Protection, access=access)], exception_handlers={**errors})
-    app.state.site = Site(source, access, write=write, shown=shown, live=LiveFigures(source))
+    app.state.site = Site(source, access, write=write, shown=shown)
     return app

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from delayq.broker.batches import batched
-from delayq.broker.shared_calls import any_exists, any_missing
+from delayq.broker.shared_calls import any_exists, any_missing, merged
 from delayq.broker.transport.operation import Operation, Wait
 from delayq.errors import DelayqError
 from delayq.worker.pool_part import QueuePart
@@ -124,6 +124,8 @@ class IdentityWatch:
         while True:
             yield Wait(CHECK_EVERY)
             known = [queue.identity for queue in self._parts if queue.identity is not None]
+            if registering := merged([identity.register for identity in known if identity.register is not None]):
+                yield registering
             if known and (yield from self._suspects(known)):
                 for some in batched(known, TOGETHER):
                     replies, _ = yield [identity.request for identity in some]
@@ -146,15 +148,15 @@ class IdentityWatch:
         )
 
 
-def attempt(operation: Operation[Any]) -> ChoreSteps[DelayqError | None]:
-    """Carry out an operation as a part of a chore; returns its error, None if it has succeeded."""
+def attempt(operation: Operation[T]) -> ChoreSteps[T | DelayqError]:
+    """Carry out an operation as a part of a chore; returns its result, or its error."""
     try:
         step = next(operation)
         while True:
             replies, _ = yield step if isinstance(step, Wait) else [*step]
             error = next((reply for reply in replies if isinstance(reply, DelayqError)), None)
             step = operation.send([*replies]) if error is None else operation.throw(error)
-    except StopIteration:
-        return None
+    except StopIteration as end:
+        return cast("T", end.value)
     except DelayqError as error:
         return error

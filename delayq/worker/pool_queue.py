@@ -82,6 +82,8 @@ class Identity(NamedTuple):
     reopen: Callable[[], Operation[None]]
     restores: bool = True
     """Whether to open a queue that is gone; else only one that somebody has made anew."""
+    register: RedisCommand[Any] | None = None
+    """Adds it to the registry, which may have lost it; None if it is served for being there."""
 
 
 class PoolQueue:

@@ -197,11 +197,14 @@ def test_late_occurrences_count_as_far_as_they_will_fire(timed, clock):
     assert timed.stats().totals["acked"] == 9
 
 
-def test_a_schedule_that_cannot_be_read_is_named(timed, redis_client):
+def test_a_schedule_that_cannot_be_read_is_named_and_the_others_are_counted(timed, redis_client):
     timed.schedules.add("odd", every="1h")
+    timed.schedules.add("fine", every="1h")
     redis_client.hset("delayq:{reminders}:schedule_specs", "odd", '{"retries":1,"cron":"x"}\n')
-    with pytest.raises(ConfigurationError, match="schedule odd: cron 'x' is not valid"):
-        timed.forecast()
+    forecast = timed.forecast("2h", "hour")
+    assert sum(bucket.scheduled for bucket in forecast.buckets) == 2
+    ((name, error),) = forecast.left_out.items()
+    assert (name, error[:23]) == ("odd", "cron 'x' is not valid: ")
 
 
 def test_too_many_occurrences_are_counted_up_to_a_time(timed, monkeypatch):

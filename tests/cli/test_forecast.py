@@ -72,7 +72,7 @@ def test_json_has_all_buckets(cli, filled):
     assert set(found) == {
         "queue", "at", "until", "unit", "buckets", "overdue", "throttled", "retrying", "later", "names", "sampled",
         "sampled_of", "scheduled_until", "rate_limit", "clear_at", "left", "peak", "peak_at",
-        "peak_until", "paused",
+        "peak_until", "paused", "left_out",
     }  # fmt: skip
     assert (found["queue"], found["unit"], len(found["buckets"])) == ("reminders", "minute", 31)
     start = filled.replace(second=0)

@@ -107,6 +107,7 @@ def test_fits_into_the_terminal(screen, queues, redis_client, width, height):
     tell(redis_client, mails, [[f"a-message-with-a-long-id-{n:03}", 90_000 - n] for n in range(40)])
     for n in range(30):
         redis_client.sadd("delayq:queues", f"q{n:02}")
+        redis_client.hset(f"delayq:{{q{n:02}}}:meta", "schema", 1)
     mails.pause(reason="a reason that is as long as the users of a terminal would like it to be, and longer")
     screen._figures._names_due = 0.0
     screen.read()

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import http.client
 import socket
+import threading
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
 
 from delayq.errors import UnavailableError
 from delayq.metrics import process_metrics
-from delayq.metrics.endpoint import Endpoint
+from delayq.metrics.endpoint import MAX_CLIENTS, Endpoint
 from delayq.metrics.families import Families
 from delayq.metrics.process_metrics import ProcessMetrics
 from tests.metrics.samples import samples_of
+from tests.support.waiting import wait_until
 
 
 class Source:
@@ -132,3 +136,32 @@ def test_process_that_does_not_answer_is_dead(serve, tmp_path, monkeypatch):
         processes = ProcessMetrics(tmp_path)
         assert processes.dead() == processes.unready() == "process 2: no answer within 0.1 s"
         assert samples_of(processes)["delayq_worker_processes"] == 1
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /met", b"GET /large HTTP/1.0\r\n\r\n"], ids=["nothing", "half", "unread"])
+def test_slow_clients_keep_no_other_out_and_take_no_more_threads(serve, sent):
+    endpoint = serve(unready=lambda: "x" * 10_000_000)
+    endpoint.probes["/large"] = endpoint.probes["/readyz"]
+    with ExitStack() as clients:
+        before = threading.active_count()
+        for _ in range(MAX_CLIENTS + 4):
+            client = clients.enter_context(socket.create_connection(endpoint.server_address))
+            client.sendall(sent)
+            assert get(endpoint, "/livez")[0] == 200
+        wait_until(lambda: threading.active_count() <= before + MAX_CLIENTS)
+        assert len(endpoint._clients) <= MAX_CLIENTS
+    wait_until(lambda: threading.active_count() <= before and not endpoint._clients)
+
+
+def test_who_comes_while_all_are_being_answered_is_refused(serve):
+    go_on = threading.Event()
+    endpoint = serve(dead=lambda: "" if go_on.wait(20) else "never")
+    with ThreadPoolExecutor(MAX_CLIENTS) as pool:
+        asked = [pool.submit(get, endpoint, "/livez") for _ in range(MAX_CLIENTS)]
+        wait_until(lambda: sum(endpoint._clients.values()) == MAX_CLIENTS)
+        with pytest.raises((OSError, http.client.HTTPException)):
+            get(endpoint, "/readyz")
+        go_on.set()
+        assert [one.result()[0] for one in asked] == [200] * MAX_CLIENTS
+    wait_until(lambda: not endpoint._clients)
+    assert get(endpoint, "/readyz")[0] == 200

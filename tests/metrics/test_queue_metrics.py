@@ -114,7 +114,11 @@ def test_queues_appear_and_vanish(redis_url, redis_client):
     assert queues(everything) == {*some}
     assert queues(tenants) == {"tenant-1"}
     assert queues(named) == {"other", "tenant-2"}
-    redis_client.srem("delayq:queues", "other")
+    redis_client.sadd("delayq:queues", "unmade", b"\xff")
+    assert queues(everything) == {*some}
+    assert not [name for name in samples_of(everything) if "unmade" in name]
+    some["other"].purge()
+    some["other"].remove()
     assert queues(everything) == {"tenant-1", "tenant-2"}
     assert queues(named) == {"tenant-2"}
     for one in (everything, tenants, named, *some.values()):

@@ -130,7 +130,7 @@ def test_series_of_queues_that_a_worker_serves_no_more_vanish(monitor, redis_cli
     worker = Worker.matching("tenant-*", like)
     monitor.watched.append(worker.start_consume())
     wait_until(lambda: outcomes(monitor, "tenant-1") == {("", "acked"): 1})
-    redis_client.srem("delayq:queues", "tenant-1")
+    redis_client.delete("delayq:queues", *redis_client.keys("delayq:{tenant-1}:*"))
     wait_until(lambda: not any("tenant-1" in name for name in samples_of(monitor)))
     worker.stop_consume()
 

@@ -17,7 +17,8 @@ def rights(server, user):
     """Return the rights of a user as the server reports them."""
     with server.client() as admin:
         user_info = admin.acl_getuser(user)
-    return {name: sorted(user_info[name]) for name in ("flags", "commands", "keys", "channels")}
+    selectors = sorted(word for selector in user_info["selectors"] for word in str(selector).split())
+    return {name: sorted(user_info[name]) for name in ("flags", "commands", "keys", "channels")} | {"on": selectors}
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -39,19 +40,21 @@ def test_command_and_acl_file_give_the_same_rights(role, cli, start_redis, tmp_p
 def test_rule_replaces_rights_and_keeps_passwords(cli, start_redis):
     server = start_redis()
     with server.client() as admin:
-        admin.execute_command("ACL", "SETUSER", "delayq-inspector", "on", ">secret", "~*", "&*", "+@all")
+        admin.execute_command("ACL", "SETUSER", "delayq-inspector", "on", ">secret", "~*", "&*", "+@all", "(~x +@all)")
         admin.execute_command(*shlex.split(cli(NOWHERE, "acl", "inspector").out))
         user_info = admin.acl_getuser("delayq-inspector")
     assert len(user_info["passwords"]) == 1
     assert "~*" not in user_info["keys"]
+    assert len(user_info["selectors"]) == 1
     assert "+@all" not in user_info["commands"]
     assert not user_info["channels"]
 
 
 def test_several_roles_are_combined_under_the_given_prefix(cli):
     out = cli(NOWHERE, "--prefix", "shop", "acl", "consumer", "producer").out
-    assert out.startswith("ACL SETUSER delayq-consumer-producer on resetkeys ~shop:queues ~shop:{*}:")
-    words = out.split()
+    assert out.startswith("ACL SETUSER delayq-consumer-producer on clearselectors resetkeys ~shop:{*}:")
+    assert out.endswith(" (~shop:queues +sadd +sscan)\n")
+    words = out.rpartition(" (")[0].split()
     assert len(words) == len(set(words))
     assert {"~shop:{*}:ready", "~shop:{*}:runs", "+blpop", "+hexists"} <= set(words)
     assert ">" not in out

@@ -51,9 +51,9 @@ SCRIPTS = {
 }
 """The scripts that each role may run."""
 PLAIN = {
-    Role.PRODUCER: {"hsetnx", "sadd", "sismember", "wait", "xread"},
-    Role.CONSUMER: {"hsetnx", "sadd", "sscan", "blpop"},
-    Role.INSPECTOR: {"sismember", "exists", "xinfo|stream", "xrange", "xrevrange", "xread"},
+    Role.PRODUCER: {"hsetnx", "wait", "xread"},
+    Role.CONSUMER: {"hsetnx", "exists", "blpop"},
+    Role.INSPECTOR: {"exists", "xinfo|stream", "xrange", "xrevrange", "xread"},
 }
 """Commands of each role besides scripts and the commands that all roles need."""
 READ_PARTS = {
@@ -122,7 +122,106 @@ def test_role_has_only_the_commands_and_parts_of_its_scripts(role):
     commands = set().union(*map(commands_of, SCRIPTS[role])) | PLAIN[role] | ALL_NEED
     parts = {part for name in SCRIPTS[role] for part in script(name).parts} | READ_PARTS[role]
     assert sorted(granted(role, "+")) == sorted(commands)
-    assert sorted(granted(role, "~")) == sorted(["PREFIX:queues", *(f"PREFIX:{{QUEUE}}:{part}" for part in parts)])
+    assert sorted(granted(role, "~")) == sorted(f"PREFIX:{{QUEUE}}:{part}" for part in parts)
+
+
+REGISTRY = {
+    Role.PRODUCER: {"sadd"},
+    Role.CONSUMER: {"sadd", "sscan"},
+    Role.INSPECTOR: {"sscan"},
+    Role.ADMIN: {"sadd", "sscan", "srem"},
+    Role.NOTIFIER: set(),
+    Role.RELAY: {"sadd"},
+}
+"""What each role may do with the registry of queues, which all queues of a prefix share."""
+LISTING = (
+    *("SADD {0} mine", "SSCAN {0} 0", "SREM {0} other", "SMEMBERS {0}", "SPOP {0}", "DEL {0}", "UNLINK {0}"),
+    *("UNLINK {1} {0}", "SMOVE {0} {1} other", "RENAME {0} {1}", "EXPIRE {0} 1", "SET {0} x", "HSET {0} a b"),
+    *("ZADD {0} 1 a", "RPUSH {0} a", "XADD {0} * a b", "LTRIM {0} 1 0", "SINTERSTORE {0} {1}", "COPY {1} {0}"),
+)
+"""What somebody may try on the registry."""
+
+
+@pytest.mark.parametrize("queue", ["mine", None])
+@pytest.mark.parametrize("role", Role)
+def test_no_user_of_a_queue_takes_another_off_the_registry(role, queue, guarded, admin):
+    words = rules([role], queue=queue, stream="tasks" if role is Role.RELAY else None)
+    admin.execute_command("ACL", "SETUSER", "tenant", "on", ">secret", *words)
+    done = set()
+    with redis.Redis.from_url(url_of(guarded, "tenant")) as client:
+        for line in LISTING:
+            admin.sadd("delayq:queues", "other")
+            for exists in (True, False):
+                if not exists:
+                    admin.delete("delayq:queues")
+                try:
+                    client.execute_command(*line.format("delayq:queues", "delayq:{mine}:garbage").split())
+                    done.add(line.partition(" ")[0].lower())
+                except redis.exceptions.NoPermissionError:
+                    assert admin.smembers("delayq:queues") == ({b"other"} if exists else set())
+            admin.delete("delayq:queues")
+    assert done == REGISTRY[role] - ({"srem"} if queue else set())
+
+
+@pytest.mark.parametrize("role", [Role.PRODUCER, Role.CONSUMER, Role.INSPECTOR, Role.NOTIFIER])
+def test_no_user_of_a_queue_takes_another_off_the_registry_without_selectors(role, guarded, admin):
+    """As on Redis 6.2: all commands of a role reach the registry, but none that changes a set except adding."""
+    words = rules([role], queue="mine", selectors=False)
+    assert not [word for word in words if "selector" in word or "(" in word]
+    admin.execute_command("ACL", "SETUSER", "tenant", "reset", "on", ">secret", *words)
+    admin.sadd("delayq:queues", "other")
+    admin.sadd("delayq:{mine}:garbage", "id")
+    with redis.Redis.from_url(url_of(guarded, "tenant")) as client:
+        for line in LISTING:
+            try:
+                client.execute_command(*line.format("delayq:queues", "delayq:{mine}:garbage").split())
+            except redis.exceptions.ResponseError:  # refused, or for another type
+                continue
+            assert line.split()[0].lower() in REGISTRY[role]
+        assert admin.sismember("delayq:queues", "other")
+        if role in (Role.PRODUCER, Role.CONSUMER):
+            assert client.srem("delayq:{mine}:garbage", "id") == 1
+
+
+def test_admin_of_one_queue_removes_it_though_its_name_stays_in_the_registry(guarded, admin, cli):
+    grant(admin, "one", Role.ADMIN, queue="mine")
+    with DelayQueue("mine", url=url_of(guarded, "one")) as queue:
+        queue.preload()
+        queue.open()
+        assert queue.remove() is True
+        assert queue.remove() is False
+    assert admin.smembers("delayq:queues") == {b"mine"}
+    assert not [key for key in admin.keys("*") if b"{mine}" in key]
+    listed = cli(guarded.url, "queues", "--json")
+    assert listed.out == '{"queues":[]}\n'
+
+
+def test_a_queue_is_seen_again_after_the_registry_was_lost(guarded, admin, cli, monkeypatch):
+    """By itself, while a process has it open; its own commands never need the registry."""
+    grant(admin, "one", Role.PRODUCER, queue="mine")
+    with DelayQueue("mine", url=url_of(guarded, "one")) as queue:
+        queue.send_delay_msg(1, "1h")
+        admin.delete("delayq:queues")
+        assert cli(guarded.url, "stats", "mine").code == 0
+        assert cli(guarded.url, "doctor", "mine").code in (0, 4)
+        queue._executor.check_at = 0
+        queue.send_delay_msg(2, "1h")
+        assert "mine" in cli(guarded.url, "queues").out
+        admin.delete("delayq:queues")
+        admin.set("delayq:queues", "no set")
+        queue._executor.check_at = 0
+        assert queue.send_delay_msg(3, "1h").new
+
+
+def test_queues_that_cannot_be_registered_say_so_once(guarded, admin, caplog, monkeypatch):
+    monkeypatch.setattr("delayq.queue.registered._told", set())
+    admin.set("delayq:queues", "no set")
+    for name in ("mine", "other"):
+        with DelayQueue(name, redis=admin) as queue:
+            assert queue.send_delay_msg(1).new
+    (told,) = [record.getMessage() for record in caplog.records if "missing in lists" in record.getMessage()]
+    assert told.startswith("queue mine is missing in lists of all queues, and workers of patterns do not find it: ")
+    assert "WRONGTYPE" in told
 
 
 def plain_commands() -> set[str]:

@@ -69,8 +69,8 @@ PLAIN = {
     ("workqueue", Role.CONSUMER): {"blmove", "mget", "scan"} | READS,
     ("workqueue", Role.INSPECTOR): READS,
     ("workqueue", Role.ADMIN): {"blmove", "mget", "scan", "eval", "script|load"} | READS,
-    ("delay", Role.RELAY): {"hsetnx", "sadd", "blpop", "lpush"},
-    ("delay", Role.NOTIFIER): {"sismember", "hget", "hset", "xrange", "xrevrange"},
+    ("delay", Role.RELAY): {"hsetnx", "blpop", "lpush"},
+    ("delay", Role.NOTIFIER): {"exists", "hget", "hset", "xrange", "xrevrange"},
 }
 """Commands of each role besides scripts and the commands that all roles need."""
 BY_HAND = {("workqueue", Role.CONSUMER, "workqueue/add")}
@@ -157,7 +157,7 @@ def test_role_has_only_the_keys_of_its_scripts(engine, role):
         wanted = {STREAM if part == "stream" else f"{{{STREAM}}}.{part}" for part in parts}
     elif engine == "delay":
         streams = {STREAM} if "stream" in parts else set()
-        wanted = {*streams, "delayq:queues", *(f"delayq:{{reminders}}:{part}" for part in parts - {"stream"})}
+        wanted = {*streams, *(f"delayq:{{reminders}}:{part}" for part in parts - {"stream"})}
     else:  # whose headers name the keys of ids apart
         text = " ".join(files("delayq.workqueue").joinpath("lua", f"{name.partition('/')[2]}.lua").read_text()
                         .partition("-- ARGV")[0] for name in SCRIPTS[engine, role])  # fmt: skip

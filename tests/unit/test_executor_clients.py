@@ -435,3 +435,17 @@ def test_queue_is_checked_before_an_operation_not_after_it(open_executor, redis_
 
     assert executor.perform(operation()) == "result"
     assert order == ["check", "operation"]
+
+
+def test_options_of_a_url_are_checked_once_and_wrong_ones_each_time(monkeypatch):
+    made = []
+    make = redis.connection.Connection.__init__
+    monkeypatch.setattr(
+        redis.connection.Connection, "__init__", lambda self, **options: made.append(1) or make(self, **options)
+    )
+    for number in range(5):
+        DelayQueue(f"q{number}", url="redis://127.0.0.1:1/0?health_check_interval=7")
+    assert len(made) == 1
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match="url is malformed"):
+            DelayQueue("q", url="redis://127.0.0.1:1/0?no_such_option=7")

@@ -316,15 +316,24 @@ def test_queue_names_are_read_completely_and_sorted():
     assert talk.reply([b"0", [b"a", b"c"]]).result == ["a", "b", "c"]
 
 
+def test_what_is_no_name_in_the_registry_is_left_out_and_told_once(caplog, monkeypatch):
+    monkeypatch.setattr("delayq.queue.registered._told", set())
+    for _ in range(2):
+        talk = Talk(queue_names("delayq"))
+        assert talk.reply([b"0", [b"\xff", b"a", b"a b", b"", b"x" * 129, "ä".encode(), b"b"]]).result == ["a", "b"]
+    (record,) = caplog.records
+    assert record.getMessage() == r"delayq:queues has b'\xff', which is no name of a queue: left out; remove it by SREM"
+
+
 @pytest.mark.parametrize("is_back", [False, True])
 def test_queue_that_another_process_opens_while_it_is_removed_stays_listed(is_back):
     talk = Talk(remove(QueueContext(CALLS, read_settings({}), bytes, "q"), "delayq"))
-    talk.reply(RemoveReply(0, 0, 0, 0))
+    talk.reply(True, RemoveReply(0, 0, 0, 0))
     assert [request.args for request in talk.round] == [("SREM", "delayq:queues", "q")]
     talk.reply(True)
     assert [request.args[0] for request in talk.round] == ["EXISTS"]
     talk.reply(is_back)
     if is_back:
         assert [request.args for request in talk.round] == [("SADD", "delayq:queues", "q")]
-        talk.reply(True)
+        talk.reply("")
     assert (talk.ended, talk.result) == (True, True)

@@ -6,9 +6,10 @@ import pytest
 
 from delayq import ConfigurationError, DelayQueue
 from delayq.web import Viewer, web_app
+from delayq.web.failed_logins import FORGET_AFTER, FREE, MAX_ADDRESSES, FailedLogins
 from delayq.web.protection import HEADERS
 from delayq.web.viewers import read_viewers
-from tests.support.visitor import text_of
+from tests.support.visitor import Visitor, text_of
 
 TOKEN = "a-token-of-24-characters"
 
@@ -228,3 +229,54 @@ def test_file_of_viewers_that_is_wrong(text, problem):
 def test_app_that_is_wrong(options, problem):
     with pytest.raises(ConfigurationError, match=problem):
         web_app(**options)
+
+
+# Slow logins
+
+
+@pytest.fixture
+def now(monkeypatch):
+    """The time of the machine in a list, for a dashboard that is made from then on."""
+    at = [1000.0]
+    monkeypatch.setattr("delayq.web.site.FailedLogins", lambda: FailedLogins(lambda: at[0]))
+    return at
+
+
+def test_wrong_tokens_make_their_address_wait_and_no_other(visit, now):
+    guesser = visit(token=TOKEN, client="198.51.100.7", hosts=["localhost"])
+    other = Visitor(guesser.app, client="198.51.100.8")
+    for _ in range(FREE):
+        assert log_in(guesser, "x" * 16).status_code == 403
+    waits = []
+    for _ in range(9):
+        slowed = log_in(guesser, TOKEN)
+        assert slowed.status_code == 429
+        waits.append(int(slowed.headers["Retry-After"]))
+        assert f"try again in {waits[-1]} second" in text_of(slowed)
+        now[0] += waits[-1]
+        assert log_in(guesser, "x" * 16).status_code == 403
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    assert log_in(other, TOKEN).status_code == 303
+    now[0] += 60
+    assert log_in(guesser, TOKEN).status_code == 303
+    assert log_in(guesser, "x" * 16).status_code == 403  # a login begins anew
+    assert log_in(guesser, TOKEN).status_code == 303
+
+
+def test_wrong_tokens_are_forgotten_and_bounded():
+    now = 0.0
+    logins = FailedLogins(lambda: now)
+    for _ in range(FREE):
+        logins.add("198.51.100.7")
+    assert logins.wait("198.51.100.7") == logins.wait("::ffff:198.51.100.7") == 1
+    now += FORGET_AFTER
+    assert logins.wait("198.51.100.7") == 0
+    logins.add("198.51.100.7")
+    assert logins.wait("198.51.100.7") == 0
+    for n in range(FREE):
+        logins.add(f"2001:db8:0:1::{n}")
+    assert (logins.wait("2001:db8:0:1:ffff::"), logins.wait("2001:db8:0:2::")) == (1, 0)
+    for n in range(MAX_ADDRESSES):
+        logins.add(f"unix {n}")
+    assert len(logins._failures) == MAX_ADDRESSES
+    assert logins.wait("2001:db8:0:1::") == 0  # the oldest

@@ -7,9 +7,11 @@ from contextlib import AsyncExitStack, aclosing
 
 import pytest
 
+from delayq import DelayQueue
 from delayq.web import live_figures
 from delayq.web.live_figures import LiveFigures
 from delayq.web.queue_source import QueueSource
+from tests.support.visitor import text_of
 
 
 @pytest.fixture
@@ -141,3 +143,30 @@ def test_reader_goes_on_after_any_error(source, fast, caplog):
 
     asyncio.run(asyncio.wait_for(scene(), 30))
     assert "a defect" in caplog.text
+
+
+def test_page_of_a_queue_and_its_stream_read_no_other_queue(visit, queue, redis_client, fast):
+    with DelayQueue("mails", redis=redis_client) as mails:
+        mails.send_delay_msg(1, "1h")
+    queue.send_delay_msg(1, "1h")
+    visitor = visit()
+    read = []
+    calls, source = QueueSource.calls, visitor.app.state.site.source
+    source.calls = lambda name: read.append(name) or calls(source, name)
+    assert "failed a second – Workers" in text_of(visitor.get("/queue?queue=orders"))  # no rates yet
+    queue.send_delay_msg(1, "1h")
+    assert ", 0, 0 Workers" in text_of(visitor.get("/queue?queue=orders"))
+
+    async def watch():
+        live = visitor.app.state.site.live
+        async with aclosing(live.of("orders").watch()) as watching:
+            found = [await anext(watching) for _ in range(3)]
+            assert live.of("orders") is live.of("orders")
+        live.of("other")
+        assert len(live._watched) == 1
+        return found
+
+    assert {name for one in asyncio.run(watch()) for name in one.snapshot.queues} == {"orders"}
+    assert {*read} == {"orders"}
+    visitor.get("/")
+    assert {*read} == {"orders", "mails"}

@@ -324,3 +324,43 @@ def test_encrypted_payload_is_said_to_be_one(redis_url, visit):
         text = text_of(visitor.get(path))
         assert "encrypted, " in text, path
         assert "4111" not in text
+
+
+FOREIGN_SCHEDULES = {
+    "definition": lambda redis, keys: redis.hset(keys.schedule_specs, "odd", b"\xff{"),
+    "rule": lambda redis, keys: redis.hset(keys.schedule_specs, "odd", '{"retries":1,"cron":"x"}\n'),
+    "zone": lambda redis, keys: redis.hset(keys.schedule_specs, "odd", '{"retries":1,"cron":"* * * * *","tz":"X/Y"}\n'),
+    "start": lambda redis, keys: redis.hset(
+        keys.schedule_specs, "odd", '{"retries":1,"every":1,"start":9999999999999999}\n'
+    ),
+    "interval": lambda redis, keys: redis.hset(
+        keys.schedule_specs, "odd", '{"retries":1,"every":999999999999999999}\n'
+    ),
+    "state": lambda redis, keys: redis.hset(keys.schedule_states, "odd", "a b c d"),
+    "short state": lambda redis, keys: redis.hset(keys.schedule_states, "odd", "1"),
+    "bytes as a state": lambda redis, keys: redis.hset(keys.schedule_states, "odd", b"\xff \xfe 1 0"),
+    "last time": lambda redis, keys: redis.hset(keys.schedule_states, "odd", f"1 1 {10**20} 0"),
+    "next time": lambda redis, keys: redis.zadd(keys.schedules, {"odd": "-inf"}),
+    "late time": lambda redis, keys: redis.zadd(keys.schedules, {"odd": 1e18}),
+    "fraction": lambda redis, keys: redis.zadd(keys.schedules, {"odd": 1e12 + 0.5}),
+    "name": lambda redis, keys: redis.hset(keys.schedule_specs, b"odd\xff", b"{"),
+}
+"""Values that another program may have stored."""
+
+
+@pytest.mark.parametrize("foreign", FOREIGN_SCHEDULES)
+def test_a_foreign_schedule_is_named_and_the_others_are_shown(queue, redis_client, visit, foreign, caplog):
+    queue.schedules.add("odd", every="1h")
+    queue.schedules.add("nightly", cron="0 0 * * *")
+    FOREIGN_SCHEDULES[foreign](redis_client, queue._context.calls.keys)
+    visitor = visit()
+    for page in ("/", "/queue?queue=orders", "/schedules?queue=orders", "/schedules?queue=orders&prefix=n"):
+        assert visitor.get(page).status_code == 200, page
+    assert "nightly" in text_of(visitor.get("/schedules?queue=orders"))
+    forecast = text_of(visitor.get("/forecast?queue=orders"))
+    assert sum(bucket.scheduled for bucket in queue.forecast("24h").buckets) >= 1
+    assert "Forecast" in forecast
+    assert "nightly" in {info.name for info in queue.schedules.list()}
+    assert [one.name for one in queue.schedules.upcoming(3, prefix="nightly")] == ["nightly"] * 3
+    assert "nightly" in {one.name for one in queue.schedules.upcoming(100)}
+    assert queue.schedules.remove("odd") == 1

@@ -143,6 +143,8 @@ def _cluster_of(client: Any, kind: ModuleType) -> Cluster:
     return _check_bytes(Cluster(kind, SlotMap(seeds, manager.remap_host_port), make_pool, options), options)  # type: ignore[no-any-return]
 
 
+_accepted: set[tuple[ModuleType, str]] = set()
+"""The URLs whose options redis-py has taken."""
 _SCHEME = re.compile(r"(?:redis(s)?(?:\+(sentinel|cluster))?|unix)://")
 
 
@@ -164,7 +166,9 @@ def _connected(kind: ModuleType, url: str, settings: Settings) -> Any:
     try:
         _check_whole(url)
         client, pool, addresses = make(kind, url, limits)
-        pool.connection_class(**pool.connection_kwargs)  # refuses options that redis-py does not know
+        if (kind, url) not in _accepted:  # making a connection takes redis-py 10 ms
+            pool.connection_class(**pool.connection_kwargs)  # refuses options that redis-py does not know
+            _accepted.add((kind, url))
     except ConfigurationError:
         raise
     except (ValueError, TypeError):

@@ -6,7 +6,15 @@ import re
 import ssl
 from typing import Any
 
-from redis.exceptions import AuthenticationError, BusyLoadingError, MovedError, NoScriptError, RedisError, ResponseError
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    MovedError,
+    NoPermissionError,
+    NoScriptError,
+    RedisError,
+    ResponseError,
+)
 
 from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.transport.exchange import NotConnectedError, PendingRequest, ProviderError
@@ -114,8 +122,9 @@ def read_reply(sent: PendingRequest) -> Any:
     if isinstance(reply, Exception):
         if isinstance(reply, DelayqError):
             return reply
-        expects = sent.request.expects if isinstance(sent.request, RedisCommand) else ""
-        if not (expects and str(reply).startswith(expects)):
+        expects = sent.request.expects if isinstance(sent.request, RedisCommand) else ()
+        code = "NOPERM " if isinstance(reply, NoPermissionError) else ""  # redis-py takes it off
+        if not f"{code}{reply}".startswith(expects):
             return _refusal(sent, reply)
     elif reply == b"" and isinstance(sent.request, ScriptCall):
         return OutcomeUnknown(f"{sent.name}: a later call of the same slot has overtaken this one")

@@ -24,9 +24,19 @@ from delayq.text import pluralize
 @click.option("--queue", type=QUEUE, help="Limit the rights to this queue.  [default: all under the prefix]")
 @click.option("--stream", metavar="STREAM", help="Let the relay move messages into this stream.")
 @click.option("--user", metavar="NAME", help="Grant the rights to this Redis user.  [default: delayq-ROLE]")
+@click.option("--no-selectors", is_flag=True, help="Print rules for Redis 6.2, which has no selectors.")
 @click.option("--aclfile", is_flag=True, help="Print a line for an ACL file instead of a command.")
 @click.pass_obj
-def acl(session: Session, /, roles: tuple[str, ...], *, user: str | None, aclfile: bool, **options: Any) -> None:
+def acl(
+    session: Session,
+    /,
+    roles: tuple[str, ...],
+    *,
+    user: str | None,
+    aclfile: bool,
+    no_selectors: bool,
+    **options: Any,
+) -> None:
     """Print the Redis ACL command for ROLE: producer, consumer, inspector, admin, notifier or relay.
 
     Several are combined.
@@ -37,8 +47,9 @@ def acl(session: Session, /, roles: tuple[str, ...], *, user: str | None, aclfil
     For a stream or a work queue, give --queue. A relay needs --stream.
     """
     name = "-".join(["delayq", *dict.fromkeys(roles)]) if user is None else check_name(user, "--user")
+    granted = rules(roles, prefix=session.prefix, selectors=not no_selectors, **options)
     head = ["user", name] if aclfile else ["ACL", "SETUSER", name]
-    print_line(" ".join([*head, "on", *rules(roles, prefix=session.prefix, **options)]))
+    print_line(" ".join([*head, "on", *granted]))
     print_note(f"a new user needs a password before it can log in: ACL SETUSER {name} '>…'")
 
 

@@ -41,6 +41,8 @@ class Grant(NamedTuple):
     """Commands sent outside of scripts."""
     parts: Iterable[str] = ()
     """Keys used outside of scripts."""
+    registry: Iterable[str] = ()
+    """Commands on the registry of queues, which all queues of a prefix share."""
 
     def all_commands(self) -> list[str]:
         """Return every command that the role needs."""
@@ -74,8 +76,9 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
                 *("begin_run", "end_run", "keep_plan", "outcomes", "await_ends"),
                 *_SCHEDULES,
             ],
-            (*OPENING, "hsetnx", "sadd", "sismember", "wait", "xread"),
+            (*OPENING, "hsetnx", "wait", "xread"),
             ("ends",),
+            ("sadd",),
         ),
         # Without the run ledger a consumer does not send, and without HEXISTS it neither cancels nor redrives. A
         # callback that sends or waits for results also needs the rights of a producer. With SSCAN it sees the names of
@@ -89,7 +92,8 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
                 *("counts", "get", "page", "limits_page", "beat", "workers_page", "history", *_FORECAST),
                 *("fire", "schedules_due", *_SCHEDULES),
             ],
-            (*OPENING, "hsetnx", "sadd", "sscan", "blpop"),
+            (*OPENING, "hsetnx", "exists", "blpop"),
+            registry=("sadd", "sscan"),
         ),
         # Reads payloads and headers, too. None of its commands can write.
         Role.INSPECTOR: Grant(
@@ -98,28 +102,31 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
                 *_FORECAST,
                 *("schedules_page", "schedules_find"),
             ],
-            (*OPENING, "sismember", "exists", "xinfo|stream", "xrange", "xrevrange", "xread"),
+            (*OPENING, "exists", "xinfo|stream", "xrange", "xrevrange", "xread"),
             ("events", "runs", "refusals", "archives", "plans"),
+            ("sscan",),
         ),
         # Whoever may load scripts may run any script within these keys and commands.
         Role.ADMIN: Grant(
             names(),
             (
-                *(*OPENING, "hsetnx", "sadd", "sismember", "sscan", "wait", "blpop", "exists", "script|load"),
-                *("srem", "xinfo|stream", "xrange", "xrevrange", "xread", "xtrim"),
+                *(*OPENING, "hsetnx", "wait", "blpop", "exists", "script|load"),
+                *("xinfo|stream", "xrange", "xrevrange", "xread", "xtrim"),
             ),
             ("*",),
+            ("sadd", "sscan", "srem"),
         ),
         # Also does for the queue what a consumer would: fills the dead letter and fires schedules. Does not read the
         # stream. Without LPUSH, which it does not need itself, its user could release a message by half.
         Role.RELAY: Grant(
             ["streams/relay", "unack_to_retry", "collect_garbage", "fire", "schedules_due", "wake", "beat"],
-            (*OPENING, "hsetnx", "sadd", "blpop", "lpush"),
+            (*OPENING, "hsetnx", "blpop", "lpush"),
+            registry=("sadd",),
         ),
         # Counts, and reads the event log, which has no payloads; writes what it has told.
         Role.NOTIFIER: Grant(
             ["counts"],
-            (*OPENING, "sismember", "hget", "hset", "xrange", "xrevrange"),
+            (*OPENING, "exists", "hget", "hset", "xrange", "xrevrange"),
             ("events", "notifiers"),
         ),
     },

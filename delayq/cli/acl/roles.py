@@ -21,11 +21,15 @@ def rules(
     prefix: str = "delayq",
     queue: str | None = None,
     stream: str | None = None,
+    selectors: bool = True,
 ) -> list[str]:
     """Return the rules for several roles together, keys before commands.
 
     They cover one queue, or all delay queues under a prefix. For another engine, `queue` is the key of a stream or the
     prefix of a work queue. `stream` is that of a relay. The rules remove all other rights of the user, but no password.
+
+    What a role may do with the registry of queues is a selector of its own, which Redis has from 7.0 on. Without
+    `selectors`, a user of one queue cannot take names off it either, but has its other commands on it.
     """
     chosen = [_role(role) for role in roles]
     if (Role.RELAY in chosen) is not (stream is not None):
@@ -37,12 +41,22 @@ def rules(
             raise ConfigurationError(f"the {engine} engine has no {role}: that is a role of delay queues")
     grants = [GRANTS[engine][role] for role in chosen]
     key = _KEYS[engine](prefix, queue, stream)
-    keys = [registry(prefix)] if engine == "delay" else []
-    keys += [key(part) for grant in grants for part in grant.all_parts()]
-    commands = [command for grant in grants for command in grant.all_commands()]
+    keys = [f"~{key(part)}" for grant in grants for part in grant.all_parts()]
+    commands = [f"+{command}" for grant in grants for command in grant.all_commands()]
+    listing = [f"+{command}" for grant in grants for command in grant.registry]
+    if queue is not None:  # one queue's admin takes no name off: any may be that of another queue
+        listing = [command for command in listing if command != "+srem"]
+    if listing and not selectors:
+        keys.append(f"~{registry(prefix)}")
+        commands += listing
+        if queue is not None:
+            commands = [f"+srem|{key('garbage')}" if command == "+srem" else command for command in commands]
+    shared = f"(~{registry(prefix)} {' '.join(dict.fromkeys(listing))})" if listing and selectors else ""
     return [
-        *("resetkeys", *dict.fromkeys(f"~{name}" for name in keys)),
-        *("resetchannels", "-@all", *dict.fromkeys(f"+{command}" for command in commands)),
+        *(("clearselectors",) if selectors else ()),
+        *("resetkeys", *dict.fromkeys(keys)),
+        *("resetchannels", "-@all", *dict.fromkeys(commands)),
+        *((shared,) if shared else ()),
     ]
 
 
