@@ -13,6 +13,12 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.support.processes import Process  # noqa: E402 - `tests` is no installed package
 
 NOTHING_SELECTED = 5  # of pytest's exit codes; fine in one of the halves, when arguments ask for tests of the other
 QUICK = "not torture and not long"
@@ -31,6 +37,11 @@ def pytest(*words: str) -> list[str]:
     return [sys.executable, "-m", "pytest", *words]
 
 
+def start(command: list[str], **options: Any) -> Process:
+    """Start pytest so that it ends with this process, however this one ends; Ctrl-C reaches both."""
+    return Process(command, lasting=True, start_new_session=False, **options)
+
+
 def both(*expressions: str) -> str:
     """Return the expression of marks that is true where all are."""
     return " and ".join(f"({one})" for one in expressions if one)
@@ -45,7 +56,7 @@ def coverage(*words: str) -> str:
 def cache_byte_code() -> None:
     """Keep byte code in .venv where it is kept nowhere: the tests start a thousand interpreters."""
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
-        os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(__file__).parents[1] / ".venv" / "byte-code"))
+        os.environ.setdefault("PYTHONPYCACHEPREFIX", str(ROOT / ".venv" / "byte-code"))
 
 
 def is_path(word: str) -> bool:
@@ -69,15 +80,15 @@ def run_halves(words: list[str], marked: str, *, measured: bool) -> int:
     """Run both halves; returns 0 where every test passed, else the first exit code of pytest that is not 0."""
     words = [*(COVERAGE if measured else ()), *words]
     with tempfile.TemporaryFile() as output:
-        spark = subprocess.Popen(
+        spark = start(
             # After `words`: however many processes were asked for, there is one session.
             pytest(*words, *ONE_PROCESS, "-m", both(marked, "spark"), SPARK_TESTS),
             stdout=output,
             stderr=subprocess.STDOUT,
             env=os.environ | {"COVERAGE_FILE": APART},
         )
-        first = subprocess.run(pytest(*ALL_CORES, *words, "-m", both(marked, "not spark")), check=False)
-        codes = [first.returncode, spark.wait()]
+        first = start(pytest(*ALL_CORES, *words, "-m", both(marked, "not spark")))
+        codes = [first.wait(), spark.wait()]
         output.seek(0)
         print(output.read().decode(errors="replace"), flush=True)
     if measured:

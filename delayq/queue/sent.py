@@ -28,7 +28,7 @@ class SendStatus(StrEnum):
     """A message with this id has ended within the `dedupe_window`, or the id is held: it was not sent again."""
 
 
-_STATUS = {
+STATUS_OF = {
     "1": SendStatus.NEW,
     "0": SendStatus.EXISTS,
     "2": SendStatus.REPLACED,
@@ -36,6 +36,7 @@ _STATUS = {
     "6": SendStatus.AFTER,
     "5": SendStatus.SETTLED,
 }
+"""The statuses as the scripts return them."""
 STORED = ("1", "2", "6")
 """The statuses of messages that a send has stored."""
 
@@ -54,9 +55,9 @@ class Sent(NamedTuple):
     def of(cls, id: str, status: str, due: str | int, at: Placing) -> Sent:
         """Return the result of a send with this due time (see `due_text`), from which `at` the delays count."""
         if isinstance(at, str):
-            return cls(id, _STATUS[status], None, Holder.of(at))
+            return cls(id, STATUS_OF[status], None, Holder.of(at))
         due_at = from_millis(_due_millis(due, at)) if at and status in STORED else None
-        return cls(id, _STATUS[status], due_at)
+        return cls(id, STATUS_OF[status], due_at)
 
     @property
     def new(self) -> bool:

@@ -10,7 +10,7 @@ from peers.adapters import ADAPTERS, FailedError, run_adapter
 from peers.delay_proxy import DelayProxy
 from peers.server_cost import ServerCost
 
-from delayq.testing.redis_server import RedisServer
+from tests.support.redis_server import RedisServer
 
 PYTHON = Path(sys.executable)
 

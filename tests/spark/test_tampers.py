@@ -18,7 +18,8 @@ from delayq.broker.keys import Keys
 from delayq.spark import archive, load, read_archive, read_messages
 from delayq.spark.datasource.schemas import EVENTS, PLAN, SNAPSHOT
 from delayq.spark.pipelines.audit import audit
-from delayq.testing.redis_server import RedisServer, find_program
+from delayq.testing.redis_server import find_program
+from tests.support.redis_server import RedisServer
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.spark

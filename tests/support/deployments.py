@@ -22,7 +22,8 @@ from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.executor import open_executor
 from delayq.errors import DelayqError
 from delayq.options import read_settings
-from delayq.testing.redis_server import RedisServer, free_port
+from delayq.testing.redis_server import free_port
+from tests.support.redis_server import RedisServer
 
 HOST = "127.0.0.1"
 REPLICATION = ("--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1")
@@ -71,7 +72,13 @@ class Sentinel(Node):
     def _arguments(self) -> list[str]:
         file = self.folder / "sentinel.conf"
         if not file.exists():  # it writes down there what it learns
-            own = [f"port {self.port}", f"bind {HOST}", f"dir {self.folder}", f"sentinel myid {self.id}"]
+            own = [
+                f"port {self.port}",
+                f"bind {HOST}",
+                f"dir {self.folder}",
+                "set-proc-title no",
+                f"sentinel myid {self.id}",
+            ]
             file.write_text("\n".join([*own, *self.lines, ""]))
         return [str(file), "--sentinel"]
 

@@ -39,11 +39,8 @@ class Process(subprocess.Popen[Any]):
         self, command: Sequence[str | Path], *, env: dict[str, str] | None = None, lasting: bool = False, **options: Any
     ) -> None:
         """Start it, and see to its end."""
-        start_guard(os.getpid())
-        marked = {MARK: f"{os.getpid()}-{'lasting' if lasting else 'test'}"}
-        super().__init__(
-            command, env=(os.environ if env is None else env) | marked, **{"start_new_session": True} | options
-        )
+        marked = (os.environ if env is None else env) | guarded(lasting=lasting)
+        super().__init__(command, env=marked, **{"start_new_session": True} | options)
         self._ahead: dict[str, Any] = {}
         _started.append(self)
 
@@ -80,6 +77,12 @@ class Process(subprocess.Popen[Any]):
                 os.killpg(self.pid, signal.SIGKILL)
             self.kill()
             self.wait()
+
+
+def guarded(*, lasting: bool) -> dict[str, str]:
+    """Return what to add to the environment of a process that is to end with the test, or with pytest if `lasting`."""
+    start_guard(os.getpid())
+    return {MARK: f"{os.getpid()}-{'lasting' if lasting else 'test'}"}
 
 
 _started: list[Process] = []

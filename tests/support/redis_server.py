@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Mapping
 from functools import cache
 
 import redis
 
 from delayq.testing import redis_server
 from delayq.worker.wakeup import LISTENER
-from tests.support.processes import run
+from tests.support.processes import guarded, run
 from tests.support.waiting import wait_until
 
 
 class RedisServer(redis_server.RedisServer):
-    """See `delayq.testing.redis_server.RedisServer`."""
+    """See `delayq.testing.redis_server.RedisServer`; this one ends with pytest at the latest, however that ends."""
+
+    def __init__(self, *config: str, tcp: bool = False, env: Mapping[str, str] | None = None) -> None:
+        # A title would be written over the environment, by which the guard finds the process.
+        super().__init__("--set-proc-title", "no", *config, tcp=tcp, env={**(env or {}), **guarded(lasting=True)})
 
     def client(self) -> redis.Redis:
         """Return a new client that answers in bytes; its owner closes it."""

@@ -19,6 +19,7 @@ from delayq.testing.torture.history import (
     ScanRecord,
     SettingsRecord,
     StartRecord,
+    ToldRecord,
     digest,
 )
 
@@ -107,10 +108,14 @@ class History:
             return self.settle("ack", id, token, missed=True, **more)
         return self.settle("reject", id, token, reasons=["missed"], **more)
 
-    def start(self, id: str, token: int, *, by: str = "worker", server: int | None = None):
-        self._write(
-            by, StartRecord(at=self._now, id=id, token=token, server=SERVER + (self.time if server is None else server))
-        )
+    def start(self, id: str, token: int, *, by: str = "worker", server: int | None = None, lost: bool = False):
+        read = SERVER + (self.time if server is None else server)
+        self._write(by, StartRecord(at=self._now, id=id, token=token, server=read, lost=lost))
+        return self.after(1)
+
+    def told(self, id: str, told: str, status: str):
+        """Tell a sender what became of a message."""
+        self._write("producer", ToldRecord(at=self._now, id=id, told=told, status=status))
         return self.after(1)
 
     def end(self, id: str, token: int, outcome: Any = "acked", *, by: str = "worker"):

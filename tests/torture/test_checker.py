@@ -57,6 +57,31 @@ VALID = {
     .claim("a", 2)
     .settle("ack", "a", 2)
     .finish(counters={"sent": 2, "acked": 1, "cancelled": 1}),
+    "frozen before its callback, which is told that its lease has ended": History()
+    .send("a")
+    .claim("a", 1)
+    .fault("stop", process="worker", lasting=LEASE + 1)
+    .start("a", 1, lost=True)
+    .settle("ack", "a", 1)
+    .finish(counters={"sent": 1, "acked": 1}),
+    "cancelled with what waited for its end": followed()
+    .cancel("a", "4")
+    .settle("ack", "a", 1)
+    .finish(counters={"sent": 1, "acked": 1}),
+    "what waited for its end, and ran before the cancellation": followed()
+    .settle("ack", "a", 1)
+    .claim("a", 2, attempt=1, payload=NAMED)
+    .cancel("a", "5")
+    .settle("ack", "a", 2)
+    .finish(counters={"sent": 2, "acked": 2}),
+    "told of what was sent before": History()
+    .send("a")
+    .send("a", statuses="0")
+    .told("a", "a", "0")
+    .told("a", "a", "1")
+    .claim("a", 1)
+    .settle("ack", "a", 1)
+    .finish(counters={"sent": 1, "acked": 1}),
     "a send of unknown outcome that was not carried out": History().send("a", outcome="unanswered").finish(counters={}),
     "a send of unknown outcome that was carried out": History()
     .send("a", outcome="unanswered")
@@ -236,6 +261,38 @@ INVALID = {
     .claim("a", 3, attempt=1, payload=NAMED)
     .settle("ack", "a", 3)
     .finish(counters={"sent": 2, "acked": 3}),
+    ("bounded deliveries", "what waited for its end came though both were cancelled"): followed()
+    .cancel("a", "4")
+    .settle("ack", "a", 1)
+    .claim("a", 2, attempt=1, payload=NAMED)
+    .settle("ack", "a", 2)
+    .finish(counters={"sent": 2, "acked": 2}),
+    ("leases", "delivered again though nothing had happened to its consumer"): History()
+    .send("a")
+    .claim("a", 1)
+    .fault("replies", breaks_leases=False)
+    .after(LEASE)
+    .claim("a", 2, by="other", attempt=1)
+    .settle("ack", "a", 2, by="other"),
+    ("leases", "not told that its lease had ended"): History()
+    .send("a")
+    .claim("a", 1)
+    .fault("stop", process="worker", lasting=LEASE + 1)
+    .start("a", 1),
+    ("leases", "started after the end of its lease"): History()
+    .send("a")
+    .claim("a", 1)
+    .after(LEASE)
+    .start("a", 1, lost=True),
+    ("leases", "started after the end of its lease, as the second of its thread"): History()
+    .send(*"ab")
+    .claim("a", 1)
+    .claim("b", 2)
+    .fault("stop", process="worker", lasting=LEASE + 1)
+    .start("a", 1, lost=True)
+    .start("b", 2, lost=True),
+    ("answers", "told of another message"): History().send("a").told("a", "b", "1"),
+    ("answers", "told what no call was answered"): History().send("a").told("a", "a", "0"),
     ("provenance", "under another name"): History().send("a", payload=NAMED).claim("a", 1, payload=OTHER),
     ("provenance", "never sent"): History().claim("a", 1).settle("ack", "a", 1),
     ("provenance", "another payload"): History().send("a").claim("a", 1, payload="ffff").settle("ack", "a", 1),
@@ -396,7 +453,9 @@ def test_evidence_contains_only_the_message():
 
 def test_evidence_contains_the_faults_in_between():
     history = History().send("a").claim("a", 1).start("a", 1).fault("kill", process="other").after(1000).claim("a", 2)
-    (violation,) = history.start("a", 2).result().violations
+    leases, duplicates = history.start("a", 2).result().violations
+    assert [leases.rule, duplicates.rule] == ["leases", "duplicates"]
+    violation = duplicates
     assert any("other" in line and "fault: kill" in line for line in violation.history)
 
 

@@ -99,6 +99,25 @@ ALLOWED = {
     .hold("mail", 20)
     .fault("clock", lasting=1, shift=100)
     .claim("a", 1, name="mail"),
+    "one that waited while a place may have been taken": running("a", "b")
+    .after(LEASE)
+    .claim("c", 3, by="other", name="slow"),
+    "one that waited after a fault": running("a", "b")
+    .settle("ack", "a", 1)
+    .fault("cut", breaks_leases=False)
+    .after(LEASE)
+    .claim("c", 3, name="slow"),
+    "one that waited beside a claim without a reply": running("a", "b")
+    .settle("ack", "a", 1)
+    .lost_claim()
+    .after(LEASE)
+    .claim("c", 3, name="slow"),
+    "one that waited as its consumers were busy with what was due before": running("a", "b")
+    .settle("ack", "a", 1)
+    .after(LEASE // 2)
+    .claim("d", 4, due=-5)
+    .after(LEASE // 2)
+    .claim("c", 5, name="slow"),
     "the burst again after the clock was set": go_on(started(1, 1).fault("clock", lasting=1, shift=9), 1, 1),
 }
 
@@ -131,6 +150,20 @@ FORBIDDEN = {
     "one more before the server forgets": (
         running("a", "b", "c").fault("power", lost=1),
         "3 of slow run at a time",
+    ),
+    "one that waited though another had failed": (
+        running("a", "b").settle("nack", "a", 1).after(LEASE).claim("c", 3, name="slow"),
+        "waited 1000 ms though a place of slow was free",
+    ),
+    "one that waited while what was due later started": (
+        running("a", "b")
+        .settle("ack", "a", 1)
+        .send("z", due=100)
+        .after(LEASE // 2)
+        .claim("z", 4, due=100)
+        .after(LEASE // 2)
+        .claim("c", 5, name="slow"),
+        "waited",
     ),
     "one more at once than the burst": (started(1, 1, 1), "3 of mail start within 4 ms"),
     "too fast for its pace": (started(*[6] * 8), "5 of mail start"),
@@ -172,5 +205,5 @@ def test_limits_that_may_be_lost_are_reported():
 
 
 def test_workload_has_a_limit_of_each_kind():
-    assert [one.running > 0 for one in LIMIT_RECORDS.values()] == [True, False]
-    assert [one.interval > 0 for one in LIMIT_RECORDS.values()] == [False, True]
+    assert [one.running > 0 for one in LIMIT_RECORDS.values()] == [True, True, False]
+    assert [one.interval > 0 for one in LIMIT_RECORDS.values()] == [False, False, True]

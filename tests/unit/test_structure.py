@@ -509,3 +509,16 @@ def test_every_process_of_a_test_ends_with_it():
         if isinstance(node, ast.Call) and ast.unparse(node.func) in starts
     ]
     assert not found, f"use `Process` or `run` of tests.support.processes in {found}"
+
+
+def test_every_server_of_a_test_ends_with_pytest():
+    tests = Path(__file__).parents[1]
+    found = [
+        str(path.relative_to(tests))
+        for path in tests.rglob("*.py")
+        if path != tests / "support" / "redis_server.py"
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module == "delayq.testing.redis_server"
+        if any(one.name == "RedisServer" for one in node.names)
+    ]
+    assert not found, f"use the RedisServer of tests.support.redis_server in {found}"

@@ -72,13 +72,20 @@ def test_a_process_that_does_not_end_is_not_waited_for_for_ever(monkeypatch):
     assert process.returncode == -signal.SIGKILL
 
 
-def test_when_pytest_is_killed_its_processes_are_too():
-    program = """
-import os
+LASTING = """
 from tests.support.processes import Process
-print(Process(["sleep", "60"], lasting=True).pid, flush=True)
-os.kill(os.getpid(), 9)
+left = Process(["sleep", "60"], lasting=True)
 """
+SERVER = """
+from tests.support.redis_server import RedisServer
+left = RedisServer()
+left.start()
+"""
+
+
+@pytest.mark.parametrize("start", [LASTING, SERVER], ids=["process", "server"])
+def test_when_pytest_is_killed_what_it_has_started_is_too(start):
+    program = f"import os\n{start}\nprint(left.pid, flush=True)\nos.kill(os.getpid(), 9)"
     with Process(
         [sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": ROOT}, stdout=subprocess.PIPE
     ) as killed:

@@ -9,6 +9,7 @@ import asyncio
 import random
 import signal
 import sys
+import threading
 import time
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -36,6 +37,10 @@ from delayq.testing.torture.workload import BACKOFF, MAX_BACKOFF, CallbackBehavi
 from delayq.worker.message import AsyncMessage, Message
 
 CONCURRENCY = 12
+HOARD = 20
+"""Messages that a worker of one thread holds beside the one that runs."""
+ECHO = 0.5
+"""Seconds after which a message that was acked is acked again."""
 RETRY_PAUSE = 0.05
 """Seconds before a start that was refused is repeated."""
 REDRIVE_SHARE = 0.01
@@ -76,10 +81,15 @@ class CallbackEngine(Engine):
         clock = ServerClock(task.direct)
 
         def callback(message: Message[bytes]) -> bool:
-            behavior = _start(recorder, message, task.lease, clock())
+            behavior = _start(recorder, message, task, clock(), threading.get_ident())
             time.sleep(behavior.takes)
             recorder.write(EndRecord(at=now(), id=message.id, token=message.token, outcome=behavior.outcome))
-            if behavior.method:
+            if behavior.method == "echo":
+                message.ack()
+                time.sleep(ECHO)
+                with _tolerated():
+                    queue._executor.call(_second_ack(queue, message))  # noqa: SLF001 - a queue does not do that
+            elif behavior.method:
                 getattr(message, behavior.method)()
             return behavior.finish()
 
@@ -110,10 +120,16 @@ class CallbackEngine(Engine):
 
         async def callback(message: AsyncMessage[bytes]) -> bool:
             (server,) = await clock.run([ServerClock.command], deadline=0)
-            behavior = _start(recorder, message, task.lease, server if isinstance(server, int) else 0)
+            runner = id(asyncio.current_task())
+            behavior = _start(recorder, message, task, server if isinstance(server, int) else 0, runner)
             await asyncio.sleep(behavior.takes)
             recorder.write(EndRecord(at=now(), id=message.id, token=message.token, outcome=behavior.outcome))
-            if behavior.method:
+            if behavior.method == "echo":
+                await message.ack()
+                await asyncio.sleep(ECHO)
+                with _tolerated():
+                    await queue._executor.call(_second_ack(queue, message))  # noqa: SLF001 - as above
+            elif behavior.method:
                 await getattr(message, behavior.method)()
             return behavior.finish()
 
@@ -143,14 +159,34 @@ class CallbackEngine(Engine):
 def consumer_options(task: ProcessTask) -> QueueOptions:
     """Return the options of a worker's queue."""
     nack_delay = Backoff.exponential(BACKOFF, max=MAX_BACKOFF)
-    return task.options(tick=TICK, concurrency=CONCURRENCY, nack_delay=nack_delay, grace=3 * task.lease)
+    load: Any = {"concurrency": 1, "prefetch": HOARD} if _hoards(task) else {"concurrency": CONCURRENCY}
+    return task.options(tick=TICK, nack_delay=nack_delay, grace=3 * task.lease, **load)
 
 
-def _start(recorder: Recorder, message: Any, lease: float, server: int) -> CallbackBehavior:
+def _hoards(task: ProcessTask) -> bool:
+    """Return whether a worker holds messages for longer than a lease before it starts them: one of four."""
+    return task.number % 4 == 3  # noqa: PLR2004
+
+
+def _start(recorder: Recorder, message: Any, task: ProcessTask, server: int, runner: int) -> CallbackBehavior:
     """Record that a callback has started, and return how it behaves."""
-    at = now()
-    recorder.write(StartRecord(at=at, id=message.id, token=message.token, server=server))
-    return behavior_of(message.payload, message.attempt, at, lease)
+    at, facts = now(), {"id": message.id, "token": message.token}
+    recorder.write(StartRecord(at=at, server=server, lost=message.lease_lost, runner=runner, **facts))
+    behavior = behavior_of(message.payload, message.attempt, at, task.lease)
+    return behavior._replace(takes=behavior.takes + 1.3 * task.lease / HOARD) if _hoards(task) else behavior
+
+
+def _second_ack(queue: Any, message: Any) -> Any:
+    """Return the call that acks a message by hand once more, as a program that is late may do."""
+    return queue._context.calls.ack([message._delivery.receipt])  # noqa: SLF001 - a message is settled once
+
+
+@contextmanager
+def _tolerated() -> Iterator[None]:
+    try:
+        yield
+    except CALL_ERRORS as error:
+        tolerate(error)
 
 
 def numbers(counts: Counts) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Checks a history: which of the sixteen rules it breaks, each with the shortest part of the history that shows it."""
+"""Checks a history: which of the rules it breaks, each with the shortest part of the history that shows it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from delayq.testing.torture.workload import is_planted
 
 _DELIVERY = ("conservation", "provenance", "never early", "bounded deliveries", "leases", "fencing", "dead letter")
 _START = ("pauses", "limits", "breakers", "latest")
-RULES = (*_DELIVERY, "counters", "doubt", "liveness", "leftovers", "duplicates", *_START)
-"""The sixteen rules, numbered as in the handbook."""
+RULES = (*_DELIVERY, "counters", "doubt", "liveness", "leftovers", "duplicates", *_START, "answers")
+"""The rules, numbered as in the handbook."""
 _START_RULES = {"limits": starts_over_limits, "breakers": starts_of_tripped, "latest": superseded}
 MAX_SHOWN = 3
 """Violations of a rule that are shown; the others are counted."""
@@ -31,7 +31,7 @@ class ReportedViolation(msgspec.Struct, frozen=True, kw_only=True):
 
     rule: str
     number: int
-    """Of the rule, from 1 to 16."""
+    """Of the rule, from 1 to 17."""
     id: str
     """The message; '' if it concerns all of them."""
     text: str

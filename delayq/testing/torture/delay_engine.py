@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
+from zlib import crc32
 
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys
@@ -13,12 +15,13 @@ from delayq.options import QueueOptions
 from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.queue.delay_queue import DelayQueue
 from delayq.queue.producer import NewMessage
+from delayq.queue.sent import STATUS_OF
 from delayq.queue.server_check import removal
 from delayq.states import State
 from delayq.testing.torture.callback_engine import CallbackEngine, numbers
 from delayq.testing.torture.engine_interface import QueueSnapshot, WrongCountError
 from delayq.testing.torture.final_scan import scan
-from delayq.testing.torture.history import Recorder, ScanRecord
+from delayq.testing.torture.history import Recorder, ScanRecord, ToldRecord, now
 from delayq.testing.torture.planted import TYPES, plant
 from delayq.testing.torture.process_task import ProcessTask
 from delayq.testing.torture.recorded_calls import RecordedCalls
@@ -34,6 +37,10 @@ from delayq.testing.torture.workload import (
 )
 from delayq.times import from_millis
 from delayq.worker.work_buffer import Callback
+
+APART, SENDERS = 4, 8
+"""Every so manieth batch is sent one by one, by so many threads."""
+_LETTERS = {status: letter for letter, status in STATUS_OF.items()}
 
 
 class DelayEngine(CallbackEngine):
@@ -58,9 +65,13 @@ class DelayEngine(CallbackEngine):
         elif action.what == "reschedule":
             queue.reschedule(action.ids[0], at=from_millis(dues[0]))
         else:
-            payloads = [payload_of(id, action.life) for id in action.ids]
-            messages = [_message(*row) for row in zip(action.ids, dues, payloads, strict=True)]
-            queue.send_many(messages, replace=self._replacing.get(action.what, False))
+            rows = zip(action.ids, dues, strict=True)
+            messages = [_options(id, due, payload_of(id, action.life)) for id, due in rows]
+            if action.what == "send" and crc32(action.ids[0].encode()) % APART == 0:
+                _send_apart(queue, messages)
+            else:
+                replacing = self._replacing.get(action.what, False)
+                queue.send_many([NewMessage(**one) for one in messages], replace=replacing)
 
     def inspect(self, queue: Any, chance: random.Random) -> None:
         super().inspect(queue, chance)
@@ -110,19 +121,34 @@ def _with_breakers(callback: Callback) -> Callback:
     return callback._replace(breakers=BREAKERS)
 
 
-def _message(id: str, due: int, payload: bytes) -> NewMessage[bytes]:
+def _send_apart(queue: Any, messages: list[dict[str, Any]]) -> None:
+    """Send each message in a thread of its own, so that they share calls; record what each sender is told."""
+    recorder = queue._context.calls.recorder  # noqa: SLF001 - see `record`
+
+    def send(options: dict[str, Any]) -> None:
+        sent = queue.send_schedule_msg(**options)
+        recorder.write(ToldRecord(at=now(), id=options["id"], told=sent.id, status=_LETTERS[sent.status]))
+
+    with ThreadPoolExecutor(SENDERS) as threads:
+        told = [threads.submit(send, one) for one in messages]
+    for one in told:  # all have ended: an error leaves no call of theirs under way
+        one.result()
+
+
+def _options(id: str, due: int, payload: bytes) -> dict[str, Any]:
+    """Return the arguments of a send."""
     profile = profile_of(payload)
     is_latest = bool(prefix_of(id))
     expires = None if is_latest else profile.expires  # so that what is missed is superseded
-    return NewMessage(
-        payload,
-        at=from_millis(due),
-        id=id,
-        name=profile_name(payload),
-        retries=profile.retries,
-        expires=expires,
-        missed="drop" if expires or (is_latest and int(id[-1]) % 2) else "dead",
-        after_outage="latest" if is_latest else None,
-        priority=profile.priority,
-        retention=profile.retention,
-    )
+    return {
+        "payload": payload,
+        "at": from_millis(due),
+        "id": id,
+        "name": profile_name(payload),
+        "retries": profile.retries,
+        "expires": expires,
+        "missed": "drop" if expires or (is_latest and int(id[-1]) % 2) else "dead",
+        "after_outage": "latest" if is_latest else None,
+        "priority": profile.priority,
+        "retention": profile.retention,
+    }

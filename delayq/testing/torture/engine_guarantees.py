@@ -17,6 +17,8 @@ class Guarantees(NamedTuple):
     """Whether a released delivery is delivered again under the same token."""
     charges_unstarted: bool = False
     """Whether a message is charged that its consumer had claimed but not started."""
+    renews_leases: bool = True
+    """Whether a consumer renews the leases of all that it holds."""
     tokens_ordered: bool = True
     """Whether the server issues tokens in the order of deliveries; if not, concurrent deliveries have no order."""
 
@@ -32,6 +34,7 @@ GUARANTEES = {
             "limits": "it has none",
             "breakers": "it has none",
             "latest": "it has no due times",
+            "answers": "its sends share no calls",
         },
         charges_unstarted=True,
         tokens_reused=True,
@@ -53,7 +56,9 @@ GUARANTEES = {
             "limits": "it has none",
             "breakers": "it has none",
             "latest": "it has no due times",
+            "answers": "its sends share no calls",
         },
+        renews_leases=False,
         tokens_ordered=False,
     ),
 }

@@ -125,6 +125,20 @@ class StartRecord(Record, tag="start", frozen=True):
     token: int
     server: int = 0
     """The server's time (ms), read by the callback itself; 0 if it could not."""
+    lost: bool = False
+    """Whether the callback was told, after it had read that time, that its lease is lost."""
+    runner: int = 0
+    """The thread or task of the process that runs the callback."""
+
+
+class ToldRecord(Record, tag="told", frozen=True):
+    """What a sender was told of one of its messages."""
+
+    id: str
+    told: str
+    """The id in the result."""
+    status: str
+    """As the scripts return it."""
 
 
 class EndRecord(Record, tag="end", frozen=True):
@@ -171,7 +185,7 @@ class ScanRecord(Record, tag="scan", frozen=True):
     """Inconsistencies, a text each: ids in two structures or none, fields without a message, unknown keys."""
 
 
-ProcessLine = HeaderRecord | CallRecord | ReplyRecord | StartRecord | EndRecord
+ProcessLine = HeaderRecord | CallRecord | ReplyRecord | StartRecord | EndRecord | ToldRecord
 Line = ProcessLine | SettingsRecord | FaultRecord | FaultsEndedRecord | ScanRecord
 """The runner writes all kinds, the other processes only the first."""
 

@@ -72,4 +72,20 @@ def leftovers(history: History) -> Iterator[Finding]:
         yield "", text, ()
 
 
-HISTORY_RULES = {"counters": counters, "doubt": whole_calls, "leftovers": leftovers, "pauses": paused}
+def answers(history: History) -> Iterator[Finding]:
+    """Every sender is told of its own message, and what a call about it was answered."""
+    for process, one in history.told:
+        sends = [step for step in history.timeline(one.id).of("send") if step.process == process]
+        if one.told != one.id:
+            yield one.id, f"its sender was told of {one.told}", tuple(sends)
+        elif one.status not in {step.status for step in sends}:
+            yield one.id, f"its sender was told {one.status}, which no call was answered", tuple(sends)
+
+
+HISTORY_RULES = {
+    "counters": counters,
+    "doubt": whole_calls,
+    "leftovers": leftovers,
+    "pauses": paused,
+    "answers": answers,
+}

@@ -1,5 +1,6 @@
-"""The rule about limits of names: nothing starts over a limit. What counts as a start is the claim, as for the server.
+"""The rule about limits of names: nothing starts over a limit, and what waits starts once its limit allows it.
 
+What counts as a start is the claim, as for the server.
 A place is taken from the claim until the message is settled or its lease is over, so a killed or frozen worker holds
 its places for no longer. All that is uncertain counts in favour of the queue: a claim without a reply takes no place,
 a settlement that was sent may have been executed at once, and what is returned unstarted gives its start back.
@@ -14,12 +15,15 @@ from typing import NamedTuple
 
 from delayq.testing.torture.history import FaultRecord, LimitRecord
 from delayq.testing.torture.history_rules import Finding
-from delayq.testing.torture.message_rules import certain_deadline
+from delayq.testing.torture.lease_rules import certain_deadline
 from delayq.testing.torture.timelines import OPEN_END, History, Step, Timeline
 
 CLOCK_STEP = 1
 """The server's times are whole milliseconds: two that seem so far apart may be one more."""
 ENDING = ("ack", "nack", "release", "reject")
+CALL_DEADLINE = 5_000_000
+"""Microseconds after which a call without a reply is executed no more: the deadline of the processes of a run."""
+Spans = list[tuple[int, int]]
 
 
 class _Place(NamedTuple):
@@ -45,6 +49,8 @@ def starts_over_limits(history: History) -> Iterator[Finding]:
             yield from _too_many_run(history, limits[name], sorted(claims, key=lambda claim: claim.token))
         if limits[name].interval:
             yield from _too_many_start(history, limits[name], claims)
+        elif limits[name].running:
+            yield from _waits_for_free_places(history, limits[name], claims)
 
 
 def _start_while_held(history: History) -> Iterator[Finding]:
@@ -155,3 +161,57 @@ def _over_pace(limit: LimitRecord, claims: Iterable[Step], since: int) -> Iterat
             text = f"{count} of {claim.name} start within {lasting:.0f} ms"
             yield claim.id, text, tuple(ordered[first : number + 1])
             lowest = math.inf  # the next finding is one of its own
+
+
+def _waits_for_free_places(history: History, limit: LimitRecord, claims: list[Step]) -> Iterator[Finding]:
+    """Yield what waited for half a lease although a place was certainly free and its consumers went on."""
+    lease = (history.settings.lease if history.settings else 0) * 1000
+    held = [(claim.began, _free_at_last(history.timeline(claim.id), claim, lease)) for claim in claims]
+    blocked = [(fault.at, fault.until + lease) for fault in history.faults]
+    blocked += [(one.began, min(one.ended, one.began + CALL_DEADLINE) + lease) for one in history.unknown_claims]
+    for claim, since in _waited(history, claims):
+        for free_from, free_until in _free_times(limit.running, held, blocked, since, claim.began):
+            if 2 * (free_until - free_from) > lease and _goes_on(history, claim, free_from, free_until):
+                text = f"waited {(free_until - free_from) / 1000:.0f} ms though a place of {claim.name} was free"
+                yield claim.id, text, (*history.timeline(claim.id).of("send"), claim)
+                break
+
+
+def _free_at_last(timeline: Timeline, claim: Step, lease: int) -> int:
+    """Return when the place of a claim was free at the latest (µs)."""
+    settled = [one.ended for one in timeline.settlements(claim) if one.op in ENDING and one.certain]
+    settled += [one.ended for one in timeline.of("ack") if one.certain and one.ended > claim.began]
+    if settled:
+        return min(settled)
+    extended = [min(one.ended, one.began + CALL_DEADLINE) for one in timeline.settlements(claim) if one.op == "extend"]
+    return max([claim.ended, *extended]) + lease
+
+
+def _waited(history: History, claims: list[Step]) -> Iterator[tuple[Step, int]]:
+    """Yield the first claims of messages that were sent once, with when they were due and stored (µs)."""
+    first = {claim.id: claim for claim in reversed(claims)}
+    for claim in first.values():
+        timeline = history.timeline(claim.id)
+        changes = timeline.of("send", "reschedule", "cancel", "redrive")
+        if len(changes) == 1 and changes[0].certain and timeline.claims()[0] is claim:
+            yield claim, max(changes[0].ended, claim.ended - (claim.server - claim.due) * 1000)
+
+
+def _free_times(places: int, held: Spans, blocked: Spans, since: int, until: int) -> Iterator[tuple[int, int]]:
+    """Yield the times within a time in which fewer places were held than there are, and nothing was uncertain."""
+    changes = [(at, by) for begins, ends in held for at, by in ((begins, 1), (ends, -1))]
+    changes += [(at, by) for begins, ends in blocked for at, by in ((begins, places), (ends, -places))]
+    taken, free_from = 0, since
+    for at, by in sorted([*changes, (until, places)]):
+        at_most = min(at, until)
+        if taken < places <= taken + by and at_most > free_from:
+            yield free_from, at_most
+        elif taken + by < places <= taken:
+            free_from = max(since, at)
+        taken += by
+
+
+def _goes_on(history: History, waiting: Step, since: int, until: int) -> bool:
+    """Return whether consumers had time for a message: they claimed later ones meanwhile, or none at all."""
+    others = [claim for claim in history.claims() if since <= claim.began < until]
+    return not others or any(claim.due > waiting.due for claim in others)

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from delayq.testing.torture.history import FaultRecord
-from delayq.testing.torture.timelines import OPEN_END, History, Step, Timeline
+from delayq.testing.torture.lease_rules import Findings, disturbance, leases, possibly_between
+from delayq.testing.torture.timelines import History, Step, Timeline
 
-Findings = Iterator[tuple[str, tuple[Step, ...]]]
-
+CANCELS_SUCCESSOR = ("1", "4", "5")
+"""The statuses of a cancellation after which no successor waits: cancelled, successor, asked to stop."""
 RETRIES_SPENT = "retries spent"
 """The reason in the dead letter of a message that has failed at every attempt."""
 
@@ -105,12 +106,25 @@ def bounded_deliveries(history: History, timeline: Timeline) -> Findings:
         if before.attempt and not history.rolled_back and not _charged_once(history, timeline, before, after):
             text = f"attempt {after.attempt} came after attempt {before.attempt}"
             yield text, (before, *timeline.settlements(before), after)
+    yield from _successor_of_cancelled(timeline)
     for end in timeline.of("ack", "cancel"):
         over = end.certain or end.asks_to_stop
         late = (claim for claim in claims if over and claim.began > end.ended)
         again = next((claim for claim in late if not timeline.new_life_between(end, claim)), None)
         if again is not None:
             yield f"delivered after its {end.op}", (end, again)
+
+
+def _successor_of_cancelled(timeline: Timeline) -> Findings:
+    """A cancellation takes the successor that waits as well: it is never delivered."""
+    waiting = [step for step in timeline.of("send") if step.waits]
+    for sent in waiting:
+        alike = [step for step in timeline.of("send", "claim") if step.payload == sent.payload and step is not sent]
+        for cancel in timeline.of("cancel"):
+            was_there = sent.answered < cancel.began and all(step.began > cancel.ended for step in alike)
+            late = next((step for step in alike if step.op == "claim"), None)
+            if cancel.outcome == "ok" and cancel.status in CANCELS_SUCCESSOR and was_there and late:
+                yield "its successor was delivered after both were cancelled", (sent, cancel, late)
 
 
 def _bounded_by_retries(timeline: Timeline, claims: list[Step]) -> Findings:
@@ -148,59 +162,6 @@ def _charged_once(history: History, timeline: Timeline, before: Step, after: Ste
     return lowest <= after.attempt <= before.attempt + 1 + unseen
 
 
-def leases(history: History, timeline: Timeline) -> Findings:
-    """Tokens rise, each is issued once, and at any instant there is one valid lease."""
-    for before, after in pairwise(timeline.claims()):
-        if before.token == after.token and not _reusable(history, timeline, before, after):
-            yield f"token {after.token} was issued twice", (before, after)
-        elif after.ended < before.began and not (history.rolled_back and history.set_back):
-            yield f"token {before.token} was issued after the higher {after.token}", (after, before)
-        elif not history.rolled_back and not any(
-            _lease_over(history, timeline, *pair) for pair in _possible_orders(history, before, after)
-        ):
-            yield "delivered while another lease was valid", (before, after)
-
-
-def _possible_orders(history: History, before: Step, after: Step) -> Iterator[tuple[Step, Step]]:
-    """Yield the orders in which two deliveries may have happened."""
-    yield before, after
-    ordered = history.guarantees.tokens_ordered and before.token != after.token
-    if not ordered and after.began < before.ended:
-        yield after, before
-
-
-def _lease_over(history: History, timeline: Timeline, before: Step, after: Step) -> bool:
-    if after.server + sum(abs(fault.shift) for fault in history.faults) >= certain_deadline(timeline, before):
-        return True
-    settled = [step for step in timeline.settlements(before) if step.op != "extend"]
-    if _possibly_between(settled, before, after):
-        return True
-    return timeline.new_life_between(before, after) or _possibly_between(
-        timeline.of("ack", "cancel", "dead_purge"), before, after
-    )
-
-
-def _possibly_between(steps: list[Step], before: Step, after: Step) -> bool:
-    return any(step.possible and step.began < after.ended and step.ended > before.began for step in steps)
-
-
-def _reusable(history: History, timeline: Timeline, before: Step, after: Step) -> bool:
-    """Return whether two claims may share a token, because the delivery was released between them."""
-    releases = [step for step in timeline.of("release") if step.token == after.token]
-    orders = _possible_orders(history, before, after)
-    return history.guarantees.tokens_reused and any(_possibly_between(releases, *pair) for pair in orders)
-
-
-def certain_deadline(timeline: Timeline, claim: Step) -> int:
-    """Return until when a lease certainly lasted, unless its holder gave it up (ms)."""
-    deadline = claim.deadline
-    for extend in timeline.of("extend"):
-        if extend.token == claim.token and extend.certain and claim.ended < OPEN_END:
-            passed = (extend.began - claim.ended) // 1000
-            deadline = max(deadline, claim.server + passed + extend.lease)
-    return deadline
-
-
 def fencing(history: History, timeline: Timeline) -> Findings:
     """No settlement under an old token and no ack from an earlier life takes effect; a life is acked once."""
     claims = timeline.claims()
@@ -236,7 +197,7 @@ def doubt(history: History, timeline: Timeline) -> Findings:
     sends = [step for step in timeline.of("send") if step.certain and step.status == "1"]
     ends = timeline.of("ack", "cancel", "redrive", "dead_purge")
     for before, after in pairwise(sends):
-        if before.ended < after.began and not _possibly_between(ends, before, after):
+        if before.ended < after.began and not possibly_between(ends, before, after):
             yield "sent again while it lived", (before, after)
 
 
@@ -279,8 +240,7 @@ def repeated_starts(history: History, timeline: Timeline) -> Iterator[tuple[Step
         if before.token in failed or timeline.new_life_between(before, after):
             continue
         since = claimed.get(before.token, before.began)
-        breaking = (fault for fault in history.faults if fault.breaks_leases and fault.process in ("", before.process))
-        yield before, after, next((one for one in breaking if one.at < after.began and one.until > since), None)
+        yield before, after, disturbance(history, before.process, since, after.began)
 
 
 _SAFETY = (conservation, provenance, never_early, bounded_deliveries, leases, fencing, dead_letter, doubt)

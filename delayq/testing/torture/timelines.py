@@ -18,6 +18,7 @@ from delayq.testing.torture.history import (
     ScanRecord,
     SettingsRecord,
     StartRecord,
+    ToldRecord,
 )
 
 OPEN_END = 1 << 62
@@ -57,6 +58,12 @@ class Step:
     deadline: int = 0
     attempt: int = 0
     alone: bool = False
+    lost: bool = False
+    """Of a start: whether the callback was told that its lease is lost."""
+    runner: int = 0
+    """Of a start: the thread or task of the process."""
+    answered: int = 0
+    """When the reply to a send that waits was read (µs)."""
     callback_outcome: str = ""
 
     @property
@@ -147,6 +154,11 @@ class History:
     """The requests of callbacks to start nothing more of a name for a while."""
     breaks: list[Step] = field(default_factory=list)
     """The breakers of names, or of the queue (''), that tripped, or let all start again."""
+    told: list[tuple[str, ToldRecord]] = field(default_factory=list)
+    """What senders were told, with their processes."""
+    _starts: dict[tuple[str, int], list[int]] = field(default_factory=dict)
+    """When callbacks started, by process and runner."""
+    _claims: list[Step] = field(default_factory=list)
     processes: list[str] = field(default_factory=list)
     lines: int = 0
 
@@ -165,6 +177,26 @@ class History:
         """Whether the server may have lost writes that it had confirmed."""
         return any(fault.lost for fault in self.faults)
 
+    def shifted_between(self, since: int, until: int) -> bool:
+        """Return whether the server's clock may have been set in a time, or differs from before by then."""
+        return any(fault.shift and fault.at < until and fault.until > since for fault in self.faults)
+
+    def may_start_late(self, start: Step) -> bool:
+        """Return whether a start after its lease's end is the first of its thread since the process stood still."""
+        for fault in self.faults:
+            if fault.breaks_leases and fault.process in ("", start.process) and fault.at < start.began:
+                others = self._starts_of(start.process, start.runner)
+                if not any(fault.until <= other < start.began for other in others):
+                    return True
+        return False
+
+    def _starts_of(self, process: str, runner: int) -> list[int]:
+        if not self._starts:
+            for step in self.steps():
+                if step.op == "start":
+                    self._starts.setdefault((step.process, step.runner), []).append(step.began)
+        return self._starts.get((process, runner), [])
+
     def unknown_claims_between(self, before: Step, after: Step) -> int:
         """Return how many claims without a reply may have come between two steps."""
         return sum(claim.began < after.ended and claim.ended > before.began for claim in self.unknown_claims)
@@ -172,6 +204,12 @@ class History:
     def steps(self) -> Iterator[Step]:
         """Yield the steps of all timelines."""
         return (step for timeline in self.timelines.values() for step in timeline.steps)
+
+    def claims(self) -> list[Step]:
+        """Return all claims of messages."""
+        if not self._claims:
+            self._claims += (step for step in self.steps() if step.op == "claim")
+        return self._claims
 
     def timeline(self, id: str) -> Timeline:
         """Return the timeline of an id, a new one at first."""
@@ -207,6 +245,8 @@ def gather(lines: Iterable[tuple[str, Line]]) -> History:
 def _add_other(history: History, process: str, line: Line) -> None:
     if isinstance(line, StartRecord | EndRecord):
         history.timeline(line.id).steps.append(_callback_step(process, line))
+    elif isinstance(line, ToldRecord):
+        history.told.append((process, line))
     elif isinstance(line, HeaderRecord):
         history.processes.append(process)
     elif isinstance(line, SettingsRecord):
@@ -251,7 +291,7 @@ def _add_rows(history: History, facts: dict[str, Any], columns: dict[str, Any]) 
     for cells in zip(*filled.values(), strict=True):
         step = Step(**facts, **dict(zip(filled, cells, strict=True)))
         if step.waits:  # nobody is told when it begins a life
-            step = replace(step, outcome="unknown", ended=OPEN_END)
+            step = replace(step, outcome="unknown", ended=OPEN_END, answered=step.ended)
         history.timeline(step.id).steps.append(step)
 
 
@@ -259,7 +299,7 @@ def _callback_step(process: str, line: StartRecord | EndRecord) -> Step:
     facts: dict[str, Any] = {"id": line.id, "token": line.token, "process": process}
     facts |= {"began": line.at, "ended": line.at, "outcome": "ok"}
     if isinstance(line, StartRecord):
-        return Step(op="start", server=line.server, **facts)
+        return Step(op="start", server=line.server, lost=line.lost, runner=line.runner, **facts)
     return Step(op="end", callback_outcome=line.outcome, **facts)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import secrets
 from collections.abc import Iterator, Mapping
-from itertools import accumulate
+from itertools import accumulate, count
 from typing import Any, Literal, NamedTuple
 from zlib import crc32
 
@@ -50,7 +50,7 @@ class MessageProfile(NamedTuple):
     success: str = "return"
     """How an attempt succeeds: `return`, `reject`, `discard`, the method `ack`; `extend` renews its lease first.
 
-    `twice`: it is completed twice.
+    `twice`: it is completed twice. `echo`: it is acked, and again a while later, perhaps in the next life of the id.
     """
     takes: tuple[float, float] = (0.0, 0.0)
     """Seconds, from and to."""
@@ -71,7 +71,7 @@ class MessageProfile(NamedTuple):
 
 
 PROFILES: dict[str, MessageProfile] = {
-    "good": MessageProfile(7288),
+    "good": MessageProfile(7148),
     "urgent": MessageProfile(200, priority=100),
     "idle": MessageProfile(200, priority=-1, fails=1),
     "kept": MessageProfile(160, priority=1, retention=5),
@@ -91,6 +91,8 @@ PROFILES: dict[str, MessageProfile] = {
     "nacks": MessageProfile(20, fails=1, failure="nack"),
     "gives": MessageProfile(6, fails=1000, failure="release"),
     "renews": MessageProfile(12, success="extend"),
+    "echoes": MessageProfile(40, success="echo", takes=(0.2, 0.5)),
+    "stumbles": MessageProfile(100, fails=1, takes=(0.005, 0.03)),
     "hasty": MessageProfile(10, expires=0.02),
     "long": MessageProfile(8, leases=1.3),
     "broken": MessageProfile(300, retries=1000, fails=1000, failure="outage", takes=(0.002, 0.02)),
@@ -98,7 +100,11 @@ PROFILES: dict[str, MessageProfile] = {
 }
 
 
-LIMITS: dict[str, dict[str, Any]] = {"slow": {"running": 4}, "flaky": {"rate_limit": "100/s", "burst": 2}}
+LIMITS: dict[str, dict[str, Any]] = {
+    "slow": {"running": 4},
+    "stumbles": {"running": 2},
+    "flaky": {"rate_limit": "100/s", "burst": 2},
+}
 """Limits of names: what starts of a profile, for engines that have limits. They hold something back in every run."""
 PAUSED = ("good", "slow")
 """The names that are paused: most messages have the one, and the other is limited."""
@@ -123,6 +129,11 @@ def payload_of(id: str, life: int, profiles: Mapping[str, MessageProfile] = PROF
     shortest, longest = profiles[name].padding
     length = shortest + drawn // 10_000 % (longest - shortest)
     return f"{name} {life} {id} ".encode() + _PADDING[:length]
+
+
+def next_life(id: str, profile: str) -> int:
+    """Return the first life of an id after its first one that has a profile."""
+    return next(life for life in count(1) if profile_name(payload_of(id, life)) == profile)
 
 
 def profile_name(payload: bytes) -> str:
@@ -158,7 +169,7 @@ class CallbackBehavior(NamedTuple):
     outcome: CallbackOutcome
     """How the history records its end."""
     method: str = ""
-    """The method of the message that it calls: `ack`, `nack`, `release` or `extend`."""
+    """The method of the message that it calls: `ack`, `nack`, `release` or `extend`; `echo` for `ack`, twice."""
     ending: str = "return"
 
     def finish(self) -> bool:
@@ -193,7 +204,7 @@ def behavior_of(payload: bytes, attempt: int, number: int, lease: float) -> Call
         return CallbackBehavior(takes, "failed", profile.failure)
     if fails:
         return CallbackBehavior(takes, "failed", ending=profile.failure)
-    if profile.success in ("ack", "extend"):
+    if profile.success in ("ack", "extend", "echo"):
         return CallbackBehavior(takes, "acked", profile.success)
     outcomes: dict[str, CallbackOutcome] = {"reject": "rejected", "discard": "discarded"}
     return CallbackBehavior(takes, outcomes.get(profile.success, "acked"), ending=profile.success)
@@ -248,6 +259,18 @@ def _ahead(chance: random.Random, id: str = "") -> float:
 def _later_actions(chance: random.Random, id: str, at: float, due_after: float) -> Iterator[Action]:
     """Yield what is done to an id after it was sent: to about one in eight."""
     drawn, profile = chance.random(), profile_of(payload_of(id, 0))
+    if profile.success == "echo":
+        again = at + due_after + chance.uniform(0.4, 0.9)
+        yield Action(again, "send", [id], next_life(id, "echoes"), (0.0,))
+    elif profile.leases and not prefix_of(id):
+        yield Action(at + due_after + 0.3, "follow", [id], 1, (0.0,))
+        yield Action(at + due_after + chance.uniform(0.6, 1.2), chance.choice(("cancel", "stop")), [id])
+    else:
+        yield from _changes(chance, id, at, due_after, drawn)
+
+
+def _changes(chance: random.Random, id: str, at: float, due_after: float, drawn: float) -> Iterator[Action]:
+    profile = profile_of(payload_of(id, 0))
     follow: Literal["replace", "follow"] = "replace" if prefix_of(id) else "follow"  # refused with `after_outage`
     soon, late = at + chance.uniform(0, DUE_WITHIN + 1), at + DUE_WITHIN + chance.uniform(0.5, 3)
     if drawn < 0.02:  # noqa: PLR2004 - shares of the ids
@@ -260,8 +283,8 @@ def _later_actions(chance: random.Random, id: str, at: float, due_after: float) 
         yield Action(late, "send", [id], 1, (_ahead(chance),))
         if drawn < 0.07:  # noqa: PLR2004
             yield Action(late + DUE_WITHIN + 1, "send", [id], 2, (_ahead(chance),))
-    elif drawn < 0.11 or (drawn < 0.3 and (profile.takes[1] or profile.leases)):  # noqa: PLR2004
+    elif drawn < 0.11 or (drawn < 0.3 and profile.takes[1]):  # noqa: PLR2004
         running = at + due_after + chance.uniform(0, profile.takes[1] + 0.01)  # perhaps
         yield Action(running, follow, [id], 1, (_ahead(chance),))
-    elif drawn < 0.12 or (drawn < 0.4 and (profile.takes[1] or profile.leases)):  # noqa: PLR2004
+    elif drawn < 0.12 or (drawn < 0.4 and profile.takes[1]):  # noqa: PLR2004
         yield Action(at + due_after + chance.uniform(0, profile.takes[1] + 0.01), "stop", [id])

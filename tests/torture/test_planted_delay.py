@@ -1,0 +1,66 @@
+"""Runs of `delayq torture` find defects planted in a copy of the package."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import delayq
+from tests.torture.running import LONG, run
+
+DEFECTS = {
+    "an ack that any token of an earlier life wins": (
+        "fencing",
+        "broker/lua/lib/receipt.lua",
+        "\n    and tonumber(first) <= tonumber(token) and tonumber(token) <= tonumber(last)",
+        "",
+    ),
+    "a nack that keeps its place": (
+        "liveness",
+        "broker/lua/nack.lua",
+        "if placed then free_places(running, gates, wake, over) end",
+        "",
+    ),
+    "a start after the end of the lease": (
+        "leases",
+        "worker/work_buffer.py",
+        "if delivery.lost or started > delivery.deadline:",
+        "if False:",
+    ),
+    "a heartbeat that skips what has not started": (
+        "leases",
+        "worker/in_flight.py",
+        "if not delivery.settled and delivery.deadline <= until",
+        "if delivery.batch is not None and not delivery.settled and delivery.deadline <= until",
+    ),
+    "a cancellation that leaves the successor": (
+        "bounded deliveries",
+        "broker/lua/cancel.lua",
+        "if #dropped > 0 then redis.call('HDEL', successors, unpack(dropped)) end",
+        "",
+    ),
+    "senders that are told of each other's messages": (
+        "answers",
+        "queue/group_commit.py",
+        "for one, sent in zip(group, self._store(",
+        "for one, sent in zip(group[::-1], self._store(",
+    ),
+}
+FAULTS = ("--seed", "3", "--messages", "12000", "--faults", "kill=4,stop=6,replies=40")
+
+
+@pytest.mark.torture
+@LONG
+@pytest.mark.parametrize(("rule", "file", "right", "wrong"), DEFECTS.values(), ids=DEFECTS)
+def test_planted_defect_is_found(tmp_path, rule, file, right, wrong):
+    copy = tmp_path / "copy"
+    shutil.copytree(Path(delayq.__file__).parent, copy / "delayq", ignore=shutil.ignore_patterns("__pycache__"))
+    source = (copy / "delayq" / file).read_text("utf-8")
+    assert right in source
+    (copy / "delayq" / file).write_text(source.replace(right, wrong), "utf-8")
+    (tmp_path / "run").mkdir()
+    code, tally, _ = run(tmp_path / "run", *FAULTS, PYTHONPATH=str(copy), PYTHONSAFEPATH="1")
+    assert (code, tally["right"]) == (1, False)
+    assert rule in tally["failed_rounds"][0]["verdict"]["broken"]
