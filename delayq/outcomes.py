@@ -33,7 +33,8 @@ class Outcome(Exception):  # noqa: N818 - an instruction, not a failure
         if reads_as_duration(reason):
             name, given = type(self).__name__, short_repr(reason)
             advice = self._instead_of_duration.format(name, given)
-            raise ConfigurationError(f"the reason of {name} must say why, and {given} is a duration: {advice}")
+            text = f"the reason of {name} must be a text that says why, and {given} reads as a duration: {advice}"
+            raise ConfigurationError(text)
         super().__init__(reason)
         self.reason = reason
 

@@ -232,7 +232,7 @@ def test_a_duration_for_a_reason_fails_the_attempt_with_what_to_write(open_queue
 
     message = once(open_queue(nack_delay=60), work)
     assert message.state == "backoff"
-    assert "'5m' is a duration: write Retry('why', delay='5m')" in message.error
+    assert "'5m' reads as a duration: write Retry('why', delay='5m')" in message.error
 
 
 @pytest.mark.parametrize("how", ["raised", "returned"])
@@ -260,7 +260,7 @@ def test_discard_settles_the_message_and_is_counted_separately(open_queue, how):
 @pytest.mark.parametrize("kind", [Retry, Reject, Discard])
 def test_a_reason_of_another_type_is_shown_as_text(open_queue, kind):
     queue = open_queue(nack_delay=60)
-    message = once(queue, raising(kind(404)))
+    message = once(queue, raising(kind(KeyError("404"))))
 
     if kind is not Discard:
         assert "404" in message.error + message.reason

@@ -22,7 +22,7 @@ from delayq.errors import short_repr
     ],
 )
 def test_a_reason_that_is_a_duration_is_refused_where_the_outcome_is_made(make, instead, reason):
-    with pytest.raises(ConfigurationError, match="must say why") as refused:
+    with pytest.raises(ConfigurationError, match="must be a text that says why") as refused:
         make(reason)
     assert instead.format(short_repr(reason)) in str(refused.value)
 
