@@ -131,8 +131,8 @@ class Producer:
         held = unique_for is not None or unique_after is not None
         holds = check_holds(unique_for, unique_after, id if own_id else None, replace=replace) if held else ("", "")
         extras = self._attributes
-        plain = name is expires is retention is timeout is after_outage is priority is None and missed == "dead"
-        if not plain or held:
+        plain = name is expires is retention is timeout is after_outage is None and missed == "dead"
+        if not plain or priority is not None or held:
             named: Any = {"name": name, "expires": expires, "missed": missed, "priority": priority, "timeout": timeout}
             named["after_outage"] = after_outage
             extras = attributes_of(self._context, due, **named, holds=holds, retention=retention)

@@ -6,7 +6,15 @@ import re
 import ssl
 from typing import Any
 
-from redis.exceptions import AuthenticationError, BusyLoadingError, MovedError, NoScriptError, RedisError, ResponseError
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    MovedError,
+    NoScriptError,
+    RedisError,
+    ResponseError,
+)
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.transport.exchange import NotConnectedError, PendingRequest, ProviderError
@@ -68,6 +76,11 @@ def _tls_error(error: BaseException | None) -> str:
 def is_lost(error: Exception) -> bool:
     """Return whether the reply was lost, so that the outcome is unknown. After a refusal it is known."""
     return not isinstance(error, NotConnectedError | CannotConnectError | BusyLoadingError | ResponseError)
+
+
+def is_cut(error: Exception) -> bool:
+    """Return whether the server, or the network, has closed a connection on which a reply was awaited."""
+    return is_lost(error) and not isinstance(error, RedisTimeoutError | TimeoutError)
 
 
 def is_temporary(sent: PendingRequest, error: Exception) -> bool:
