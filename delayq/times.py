@@ -26,10 +26,10 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def reads_as_duration(value: object) -> bool:
-    """Return whether a value that is to be a text was meant as a duration, such as `5m`, `5 M` or 300."""
+    """Return whether a value that is to be a text was meant as a duration, such as `5m`; a number may be a code."""
     if isinstance(value, str):
         return _TEXT.fullmatch(value.replace(" ", "").lower()) is not None
-    return isinstance(value, int | float | timedelta) and not isinstance(value, bool)
+    return isinstance(value, timedelta)
 
 
 def to_millis(value: Duration, name: str = "duration", *, min: int = 0, max: int = HORIZON) -> int:
