@@ -9,7 +9,7 @@ Returning anything but `False` acknowledges it; `False` or another exception tak
     raise Discard("the meeting is over")
     raise StopWorker("the mail server refuses the password")
 
-An invalid delay is a `ConfigurationError` where the outcome is made.
+An invalid delay is a `ConfigurationError` where the outcome is made, and so is a reason that is a duration.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Literal
 
 from delayq.errors import ConfigurationError, short_repr
-from delayq.times import Duration, to_millis
+from delayq.times import Duration, reads_as_duration, to_millis
 
 
 class Outcome(Exception):  # noqa: N818 - an instruction, not a failure
@@ -26,8 +26,15 @@ class Outcome(Exception):  # noqa: N818 - an instruction, not a failure
     reason = ""
     _stored_as = ""
     """What is stored in place of the class name, with `keep_errors="class"`; '' for that name."""
+    _instead_of_duration = "{0} has no delay: write {0}('why'), or Snooze({1}) to deliver the message again later"
+    """What to write in place of an outcome of this class with this duration for a reason."""
 
     def __init__(self, reason: str = "") -> None:
+        if reads_as_duration(reason):
+            name, given = type(self).__name__, short_repr(reason)
+            advice = self._instead_of_duration.format(name, given)
+            text = f"the reason of {name} must be a text that says why, and {given} reads as a duration: {advice}"
+            raise ConfigurationError(text)
         super().__init__(reason)
         self.reason = reason
 
@@ -36,6 +43,7 @@ class Retry(Outcome):
     """Retry the message after `delay`, by default the queue's `nack_delay`; takes one retry."""
 
     delay: Duration | None = None
+    _instead_of_duration = "write {0}('why', delay={1})"
 
     def __init__(self, reason: str = "", *, delay: Duration | None = None) -> None:
         super().__init__(reason)
@@ -52,6 +60,7 @@ class Snooze(Outcome):
 
     counted = True
     """Whether it counts for `max_snoozes`; one that does not counts for `unknown_for`."""
+    _instead_of_duration = "write {0}(delay, 'why')"
 
     def __init__(self, delay: Duration, reason: str = "") -> None:
         super().__init__(reason)

@@ -25,6 +25,13 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
 
+def reads_as_duration(value: object) -> bool:
+    """Return whether a value that is to be a text was meant as a duration, such as `5m`; a number may be a code."""
+    if isinstance(value, str):
+        return _TEXT.fullmatch(value.replace(" ", "").lower()) is not None
+    return isinstance(value, timedelta)
+
+
 def to_millis(value: Duration, name: str = "duration", *, min: int = 0, max: int = HORIZON) -> int:
     """Return a duration as whole milliseconds, rounded up; `ConfigurationError` if it is out of bounds."""
     if type(value) is int:

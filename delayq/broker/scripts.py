@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import pkgutil
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 MAX_IDS = 1000
@@ -22,6 +22,8 @@ MAX_MOVED = 250
 """Ids per call that moves or reads whole messages: twice the work for each id."""
 COLLECT_LIMIT = 100
 """Messages that one call moves to the dead letter: the payloads move too."""
+MIN_BYTES = 1 << 14
+"""The smallest budget of bytes for one call: a server that does not let so much through is of no use."""
 SLOT_TTL = 86_400_000
 """Milliseconds after which an unused call slot is deleted: a day, far beyond any deadline of a call."""
 
@@ -36,10 +38,32 @@ class Script:
     parts: tuple[str, ...]
     executes_once: bool
 
+    @property
+    def has_budget(self) -> bool:
+        """Whether it reads payloads, or other texts of any length, within a budget of bytes."""
+        return b"\nlocal bytes_left = " in self.text
+
+    def reading(self, budget: int) -> Script:
+        """Return this script with another budget of bytes that one call reads, itself if it has none.
+
+        With 0 it is the smallest, and a claim that is made again has sizes in the place of large payloads.
+        """
+        return _with_budget(self, budget)
+
     def commands_at(self, line: int) -> str:
         """Return the Redis commands on a line, to explain the server's errors: "'llen' or 'rpush'"."""
         found = re.findall(r"redis\.p?call\('(\w+)'", self.text.decode().splitlines()[line - 1])
         return " or ".join(f"'{name.lower()}'" for name in dict.fromkeys(found))
+
+
+@cache
+def _with_budget(script: Script, budget: int) -> Script:
+    number = b"local bytes_left = %d" % (budget or MIN_BYTES)
+    text = re.sub(rb"^local bytes_left = \d+$", number, script.text, flags=re.MULTILINE)
+    if not budget:
+        text = text.replace(b"\nlocal withholds = false", b"\nlocal withholds = true")
+    sha = hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
+    return script if text == script.text else replace(script, text=text, sha=sha)
 
 
 @cache

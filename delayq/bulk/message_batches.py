@@ -18,6 +18,7 @@ from delayq.bulk.table_sender import Refusal
 from delayq.checks import MAX_RETRIES, check_retries
 from delayq.codec import encode_headers
 from delayq.errors import ConfigurationError, DelayqError, PayloadError, PayloadTooLargeError, did_you_mean
+from delayq.queue.message_attributes import keeping
 from delayq.times import LATEST, from_millis, timestamp
 
 pc: Any = pyarrow.compute
@@ -76,7 +77,8 @@ def to_messages(batch: pa.RecordBatch, options: SendOptions) -> tuple[OutgoingTa
         batch = batch.take(pa.array(valid, pa.int64()))
     ids: Any = batch.column("id").to_pylist()
     payloads: Any = _payloads(batch).to_pylist()
-    return OutgoingTable(ids, _dues(batch), _retries(batch, options), payloads, headers, [b""] * len(ids)), refusals
+    attributes = _kept(batch) if options.on_conflict == "replace" else [b""] * len(ids)
+    return OutgoingTable(ids, _dues(batch), _retries(batch, options), payloads, headers, attributes), refusals
 
 
 def _payloads(batch: pa.RecordBatch) -> Any:
@@ -101,6 +103,14 @@ def _retries(batch: pa.RecordBatch, options: SendOptions) -> list[Any]:
     if "retries" not in batch.schema.names:
         return [options.default_retries] * batch.num_rows
     return list(pc.fill_null(batch.column("retries").cast(pa.int64()), options.default_retries).to_pylist())
+
+
+def _kept(batch: pa.RecordBatch) -> list[bytes]:
+    """Return attributes that let a message which is replaced keep what its row has not."""
+    columns = [name for name in ("retries", "headers") if name in batch.schema.names]
+    given = {name: batch.column(name).is_valid().to_pylist() for name in columns}
+    rows = zip(*given.values(), strict=True) if given else [()] * batch.num_rows
+    return [keeping(b"", {name: valid or None for name, valid in zip(given, row, strict=True)}) for row in rows]
 
 
 def _headers(row: int, pairs: list[tuple[str, str]] | None, errors: dict[int, DelayqError]) -> bytes:

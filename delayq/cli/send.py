@@ -142,7 +142,7 @@ def send(
     has_delays = ENGINES[engine].capabilities.has(Feature.DELAYS)
 
     def message(raw: bytes, where: str) -> NewMessage[Any]:
-        how: Any = {"unique": "payload" if unique else None, "priority": priority or 0}
+        how: Any = {"unique": "payload" if unique else None, "priority": priority}
         return NewMessage(parse(raw, where), headers=header or None, **how, **options)
 
     if payload is not None and payload != "-":

@@ -106,7 +106,7 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         name: str | None = None,
         expires: Duration | datetime | None = None,
         missed: Literal["dead", "drop"] = "dead",
-        priority: int = 0,
+        priority: int | None = None,
         unique: Literal["payload"] | None = None,
         unique_for: Duration | None = None,
         unique_after: Duration | None = None,
@@ -123,9 +123,10 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         When this returns, the message is stored. With an `id` the send is idempotent: while a message with this id is
         in the queue, another send returns `exists`. With `unique="payload"`, name and payload make the id. The id is
         held on for `unique_for` from the send, or for `unique_after` from the end of the message: a send within this
-        time returns `settled`. With `replace`, a waiting message gets the new payload and due time instead; with
-        `replace="after"`, what is sent while it is processed waits too, and follows it when it ends. With `debounce`,
-        each send of the id does this, and is due so long after it, but at most `at_most` after the first of the burst.
+        time returns `settled`. With `replace`, a waiting message gets the new payload and due time instead, and keeps
+        all else that is not given: `retries`, `headers` and so on. With `replace="after"`, what is sent while it is
+        processed waits too, and follows it when it ends. With `debounce`, each send of the id replaces all of it,
+        and is due so long after it, but at most `at_most` after the first of the burst.
         The `name` says what is to be done, and chooses the function that processes it, see `on`. A message that has not
         started when it `expires`, so long after its due time or at a time, goes to the dead letter with the reason
         `missed`, or with `missed="drop"` is discarded. Of those that are due, a larger `priority` (-100 to 100) comes
@@ -154,7 +155,7 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         name: str | None = None,
         expires: Duration | datetime | None = None,
         missed: Literal["dead", "drop"] = "dead",
-        priority: int = 0,
+        priority: int | None = None,
         unique: Literal["payload"] | None = None,
         unique_for: Duration | None = None,
         unique_after: Duration | None = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from delayq.broker.after_outage import AfterOutage, check_after_outage
@@ -13,6 +14,14 @@ from delayq.broker.priority import check_priority
 from delayq.broker.results import check_retention
 from delayq.times import Duration
 
+KEPT = {
+    **{option: option for option in ("retries", "headers", "name", "expires", "priority", "retention", "timeout")},
+    "after_outage": "latest",
+    "unique_for": "unique_for",
+    "unique_after": "unique_after",
+}
+"""The options that stay when a message is replaced, and how they are stored; `missed` belongs to two of them."""
+
 
 def attributes_of(
     context: EngineContext,
@@ -21,7 +30,7 @@ def attributes_of(
     name: str | None = None,
     expires: Duration | datetime | None = None,
     missed: Missed = "dead",
-    priority: int = 0,
+    priority: int | None = None,
     holds: tuple[str, str] = ("", ""),
     retention: Duration | None = None,
     timeout: Duration | None = None,
@@ -35,7 +44,7 @@ def attributes_of(
         expires=expiry[0],
         missed=expiry[1],
         latest=latest,
-        priority=check_priority(priority),
+        priority=0 if priority is None else check_priority(priority),
         unique_for=holds[0],
         unique_after=holds[1],
         retention=check_retention(retention, context.settings.retention),
@@ -54,3 +63,11 @@ def attributes_of(
         if is_needed:
             context.calls.capabilities.require(feature)
     return attributes.encode()
+
+
+def keeping(attributes: bytes, given: Mapping[str, object]) -> bytes:
+    """Return the attributes of a send that keeps, of the message it replaces, all whose option is not given: None."""
+    kept = [stored for option, stored in KEPT.items() if given.get(option) is None]
+    if given.get("expires") is given.get("after_outage") is None:
+        kept.append("missed")
+    return b" ".join(filter(None, [attributes, b"keep=" + ",".join(kept).encode()]))

@@ -24,7 +24,7 @@ from delayq.checks import check_retries
 from delayq.codec import Codec, encode_headers, encode_payload, stable_encode
 from delayq.errors import ConfigurationError, NotReplicatedError, OutcomeUnknown, QueueFullError
 from delayq.queue.debouncing import send_debounced
-from delayq.queue.message_attributes import attributes_of
+from delayq.queue.message_attributes import attributes_of, keeping
 from delayq.queue.send_again import AFTER, NOT_REPLACED, SPENT, check_replace, replace_unstarted, send_call, send_spent
 from delayq.queue.sent import Sent, SentMany
 from delayq.times import Duration, timestamp, to_millis
@@ -53,7 +53,7 @@ class NewMessage(Generic[T]):
     name: str | None = None
     expires: Duration | datetime | None = None
     missed: Missed = "dead"
-    priority: int = 0
+    priority: int | None = None
     unique: Unique | None = None
     unique_for: Duration | None = None
     unique_after: Duration | None = None
@@ -100,7 +100,7 @@ class Producer:
         name: str | None = None,
         expires: Duration | datetime | None = None,
         missed: Missed = "dead",
-        priority: int = 0,
+        priority: int | None = None,
         unique: Unique | None = None,
         unique_for: Duration | None = None,
         unique_after: Duration | None = None,
@@ -131,12 +131,21 @@ class Producer:
         held = unique_for is not None or unique_after is not None
         holds = check_holds(unique_for, unique_after, id if own_id else None, replace=replace) if held else ("", "")
         extras = self._attributes
-        ordinary = type(priority) is int and priority == 0
         plain = name is expires is retention is timeout is after_outage is None and missed == "dead"
-        if not (plain and ordinary and not held):
+        if not plain or priority is not None or held:
             named: Any = {"name": name, "expires": expires, "missed": missed, "priority": priority, "timeout": timeout}
             named["after_outage"] = after_outage
             extras = attributes_of(self._context, due, **named, holds=holds, retention=retention)
+        if replace and not isinstance(replace, Debounce):
+            given: Any = {
+                "retries": retries,
+                "headers": headers,
+                "name": name,
+                "expires": expires,
+                "priority": priority,
+            }
+            given |= {"retention": retention, "timeout": timeout, "after_outage": after_outage}
+            extras = keeping(extras, given)
         if not self._has_delays:
             if due != 0:
                 self._context.calls.capabilities.require(Feature.DELAYS)
@@ -180,7 +189,7 @@ class Producer:
         if isinstance(messages, str | bytes | bytearray | Mapping) or not isinstance(messages, Iterable):
             kind = type(messages).__name__
             raise ConfigurationError(f"messages must be an iterable of payloads, such as a list, not one {kind}")
-        ready = self._ready(messages if isinstance(messages, list) else list(messages), due, default, replace=replace)
+        ready = self._ready(messages if isinstance(messages, list) else list(messages), due, retries, replace=replace)
         ids, statuses, times, confirming = list[str](), "", list[Placing](), self._context.confirming
         try:
             for first in range(0, len(ready), ROUND):
@@ -201,7 +210,9 @@ class Producer:
         dues = [due if isinstance(message, bytes) else message.due for message in ready]
         return SentMany(ids, statuses, dues, times)
 
-    def _ready(self, messages: list[Any], due: int, retries: int, *, replace: Replace) -> list[Outgoing] | list[bytes]:
+    def _ready(
+        self, messages: list[Any], due: int, retries: int | None, *, replace: Replace
+    ) -> list[Outgoing] | list[bytes]:
         """Check and encode messages; plain payloads take a fast path."""
         if not replace and not any(issubclass(kind, NewMessage) for kind in set(map(type, messages))):
             encoded: list[bytes] = list(map(self.encode, messages))

@@ -32,7 +32,16 @@ from delayq.broker.shared_calls import confirm, identify
 from delayq.errors import ConfigurationError
 from delayq.options import Settings
 from delayq.streams.keys import StreamKeys
-from delayq.streams.replies import StreamPageReply, StreamRow, read_get, read_groups, read_number, read_page
+from delayq.streams.replies import (
+    NO_PAYLOAD,
+    StreamPageReply,
+    StreamRow,
+    headers_of,
+    read_get,
+    read_groups,
+    read_number,
+    read_page,
+)
 from delayq.times import LATEST
 
 EMBEDDED_WAIT = 0.05
@@ -241,11 +250,11 @@ class StreamCalls:
         return replies.ClaimedMessage(
             id=fields.get(b"id", entry).decode("utf-8", "replace"),
             token=EntryToken(entry.decode(), delivery, b"unique" in fields).token,
-            payload=fields.get(b"payload", b""),
+            payload=fields.get(b"payload", NO_PAYLOAD),
             retries_left=max(budget - delivery + 1, 0),
             due=due if due <= LATEST else arrived,
             attempt=delivery,
-            headers=fields.get(b"headers", b""),
+            headers=headers_of(fields),
             attributes=fields.get(b"attributes", b""),
             sent=None if b"due" in fields else arrived,  # what a relay has added was sent before
         )

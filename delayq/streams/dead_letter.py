@@ -19,7 +19,7 @@ from delayq.queue.inspector import MAX_ROWS
 from delayq.states import State
 from delayq.streams.calls import StreamCalls
 from delayq.streams.keys import ENTRY
-from delayq.streams.replies import read_headers, read_number, read_text
+from delayq.streams.replies import NO_PAYLOAD, read_headers, read_number, read_text
 from delayq.times import from_millis
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class _StreamDeadLetterOperations:
         return DeadPage(messages, after or None)
 
     def _message(self, entry: str, fields: dict[bytes, bytes]) -> DeadMessage:
-        payload: Any = fields.get(b"payload", b"")
+        payload: Any = fields.get(b"payload", NO_PAYLOAD)
         with suppress(DelayqError):  # this may be why the message died
             payload = self._context.decode(payload)
         id, reason, error = (read_text(fields, name) for name in (b"id", b"reason", b"error"))

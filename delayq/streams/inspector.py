@@ -15,7 +15,7 @@ from delayq.queue.message_info import MessageInfo, Page
 from delayq.states import State
 from delayq.streams.calls import StreamCalls
 from delayq.streams.keys import ENTRY
-from delayq.streams.replies import StreamRow, read_headers, read_number, read_text
+from delayq.streams.replies import NO_PAYLOAD, StreamRow, read_headers, read_number, read_text
 from delayq.times import LATEST, from_millis
 
 MAX_SEARCHED = 10_000
@@ -94,7 +94,7 @@ class StreamInspector:
         return MessageInfo(
             id=id,
             state=state,
-            payload=read_payload(self._context, row.fields.get(b"payload", b""), row.size),
+            payload=read_payload(self._context, row.fields.get(b"payload", NO_PAYLOAD), row.size),
             size=row.size,
             due=_time(due) if not died or b"due" in row.fields else None,
             attempts=read_number(row.fields, b"attempts", 0) if died else row.deliveries,

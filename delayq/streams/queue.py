@@ -10,6 +10,7 @@ from delayq.broker.engine import STREAMS, Feature
 from delayq.broker.keys import check_name
 from delayq.broker.transport.operation import Operation
 from delayq.options import QueueOptions
+from delayq.privacy.encrypted import QueueCipher
 from delayq.queue.base import ANY_PAYLOAD, M, QueueBase, SyncBase, T
 from delayq.queue.counts import Counts
 from delayq.queue.message_info import MessageInfo, Page
@@ -20,6 +21,7 @@ from delayq.streams.calls import StreamCalls
 from delayq.streams.dead_letter import StreamDeadLetter
 from delayq.streams.inspector import StreamInspector
 from delayq.streams.keys import StreamKeys
+from delayq.streams.replies import payload_decoder
 from delayq.worker.message import Message
 
 if TYPE_CHECKING:
@@ -40,7 +42,8 @@ class StreamBase(QueueBase[T, M]):
     def _make_context(self) -> EngineContext:
         keys, settings = StreamKeys.of(self.name), self.settings
         self._calls = StreamCalls(keys, self.group, settings, lambda: self._executor.consumer_id, self._is_embedded)
-        context = EngineContext(self._calls, settings, self._codec.decode, self.name)
+        decode = payload_decoder(self._codec.decode, encrypted=isinstance(self._codec, QueueCipher))
+        context = EngineContext(self._calls, settings, decode, self.name)
         self._inspector = StreamInspector(context, self._calls)
         return context
 

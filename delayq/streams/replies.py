@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -12,6 +12,14 @@ from delayq.broker.replies import pairs
 
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 
+
+class _NoPayload(bytes):
+    """Bytes that are told from those of every entry, also from an empty payload."""
+
+
+NO_PAYLOAD = _NoPayload()
+"""The payload of an entry that another client has added without one."""
+KNOWN_FIELDS = frozenset((b"id", b"payload", b"retries", b"due", b"headers", b"attributes", b"unique"))
 MAX_NUMBER = 15
 """Most digits of a number in a field, which another client may have written."""
 
@@ -60,6 +68,29 @@ def read_number(fields: Mapping[bytes, bytes], name: bytes, default: int) -> int
 def read_text(fields: Mapping[bytes, bytes], name: bytes) -> str:
     """Return a text from the fields of an entry, '' if it is missing."""
     return fields.get(name, b"").decode("utf-8", "replace")
+
+
+def payload_decoder(decode: Callable[[bytes], Any], *, encrypted: bool) -> Callable[[bytes], Any]:
+    """Return the decoder of a stream's payloads: an entry without one has the payload None.
+
+    If payloads are `encrypted`, the decoder refuses it as well: anybody could have added it.
+    """
+    return decode if encrypted else lambda data: None if data is NO_PAYLOAD else decode(data)
+
+
+def headers_of(fields: Mapping[bytes, bytes]) -> bytes:
+    """Return the encoded headers of an entry; of one without payload they include the fields that are not ours.
+
+    Another client may have put there what it has to say.
+    """
+    known = fields.get(b"headers", b"")
+    if b"payload" in fields or fields.keys() <= KNOWN_FIELDS:
+        return known
+    others = {read_text({name: name}, name): read_text(fields, name) for name in fields.keys() - KNOWN_FIELDS}
+    try:
+        return msgspec.json.encode(others | (_decode_headers(known) if known else {}))
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return known  # the callback learns that they are invalid
 
 
 def read_headers(fields: Mapping[bytes, bytes]) -> dict[str, str]:

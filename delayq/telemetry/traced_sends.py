@@ -156,10 +156,11 @@ class _TracedBatch(Producer):
         self.messages = 0
         """How many messages the batch has, once they are encoded."""
 
-    def _ready(self, messages: list[Any], due: int, retries: int, *, replace: Replace) -> list[Outgoing]:
+    def _ready(self, messages: list[Any], due: int, retries: int | None, *, replace: Replace) -> list[Outgoing]:
         ready: list[Any] = super()._ready(messages, due, retries, replace=replace)
         self.messages = len(ready)
         if ready and isinstance(ready[0], bytes):
             ids, own = new_ids(len(ready)), (b"", self._attributes)
-            ready = [Outgoing(id, due, retries, payload, *own) for id, payload in zip(ids, ready, strict=True)]
+            number = self._context.settings.default_retries if retries is None else retries
+            ready = [Outgoing(id, due, number, payload, *own) for id, payload in zip(ids, ready, strict=True)]
         return [self._span.carry(one) for one in ready]

@@ -130,7 +130,7 @@ def dispositions_of(
             f"the batch callback returned a list of {len(result)} results for {len(deliveries)} messages: "
             "return one result for each message, or None for all"
         )
-    spent = [delivery for delivery in deliveries if _snoozed_out([delivery], policy)]
+    spent = [delivery for delivery in deliveries if is_snoozed_out([delivery], policy)]
     if spent and len(spent) < len(deliveries):  # a snooze may be one too many for some of them
         parts = [delivery for delivery in deliveries if delivery not in spent], spent
         return [Completion(part, *disposition_of(part, result, error, policy), took) for part in parts]
@@ -242,7 +242,7 @@ def _disposition_of_error(
         name, fields = log_label(deliveries)
         _log("%s was cancelled while it ran", name, level=logging.INFO, extra=fields)
         return Disposition.NACK, "cancelled", None
-    if isinstance(error, Exception) and not _is_failure(error, policy) and not _snoozed_out(deliveries, policy):
+    if isinstance(error, Exception) and not _is_failure(error, policy) and not is_snoozed_out(deliveries, policy):
         delay = policy.backoff.delay(1 + max(map(_snoozes_of, deliveries)))
         if not quiet:
             name, fields = log_label(deliveries)
@@ -267,7 +267,7 @@ def _disposition_of_delay(
     try:
         if isinstance(outcome, Snooze):
             wait = to_millis(outcome.delay, "delay")
-            if outcome.counted and _snoozed_out(deliveries, policy):
+            if outcome.counted and is_snoozed_out(deliveries, policy):
                 text = SNOOZED_OUT.format(policy.max_snoozes)
                 _log("%s was %s", log_label(deliveries)[0], text, extra=log_label(deliveries)[1])
                 return Disposition.NACK, text, None
@@ -295,7 +295,7 @@ def _snoozes_of(delivery: InFlightDelivery) -> int:
     return delivery.attributes.snoozes
 
 
-def _snoozed_out(deliveries: Sequence[InFlightDelivery], policy: FailurePolicy) -> bool:
+def is_snoozed_out(deliveries: Sequence[InFlightDelivery], policy: FailurePolicy) -> bool:
     """Return whether a snooze more would be one too many."""
     return policy.max_snoozes > 0 and any(_snoozes_of(delivery) >= policy.max_snoozes for delivery in deliveries)
 

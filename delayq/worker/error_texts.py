@@ -9,6 +9,12 @@ MAX_ERROR = 2048
 SNOOZED_OUT = "snoozed {:,} times, as often as max_snoozes allows"
 """The error of a message that was snoozed too often."""
 
+WITHHELD = (
+    "undecodable: Redis closes the connection while it sends the payload of {:,} bytes:"
+    " is its client-output-buffer-limit too small for this?"
+)
+"""The error of a message that cannot be claimed with its payload."""
+
 
 def truncate(text: str, name: str = "error") -> str:
     """Return an error or reason as it is stored: cut to the maximum length, unencodable characters replaced."""

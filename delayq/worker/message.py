@@ -18,7 +18,7 @@ from delayq.broker.transport.operation import Operation
 from delayq.errors import UndecodableError, short_repr
 from delayq.options import nack_wait
 from delayq.times import Duration, from_millis, monotonic, to_millis
-from delayq.worker.error_texts import SNOOZED_OUT, truncate
+from delayq.worker.error_texts import SNOOZED_OUT, WITHHELD, truncate
 from delayq.worker.in_flight_delivery import InFlightDelivery
 
 if TYPE_CHECKING:
@@ -39,8 +39,11 @@ class _BaseMessage(Generic[T]):
 
     def __init__(self, delivery: InFlightDelivery, context: EngineContext, executor: Any, handed: float) -> None:
         """Wrap a delivery handed over at a local time; raises `UndecodableError` if the payload cannot be decoded."""
+        payload: Any = delivery.claimed.payload
+        if payload.__class__ is int:
+            raise UndecodableError(WITHHELD.format(payload))
         try:
-            self.payload = context.decode(delivery.claimed.payload)
+            self.payload = context.decode(payload)
         except UndecodableError:
             raise
         except Exception as error:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from typing import Any
 
+from delayq.backoff import FailurePolicy
+from delayq.broker.context import EngineContext
 from delayq.errors import UnavailableError
 from delayq.worker.beats import Beats
-from delayq.worker.disposition import Completion, Disposition
+from delayq.worker.disposition import Completion, Disposition, is_snoozed_out
+from delayq.worker.error_texts import SNOOZED_OUT
 from delayq.worker.in_flight import InFlight
 from delayq.worker.in_flight_delivery import Batch, InFlightDelivery
+from delayq.worker.log_label import log_label
 from delayq.worker.loop_steps import Cancel, RoundTrip, Run, Sleep, Step, StepResult, Withdraw
 from delayq.worker.refusals import Refusals
 from delayq.worker.schedule_firing import ScheduleFirer
@@ -24,12 +28,29 @@ Plan = list[tuple[Any, Callable[[Any], None]]]
 """The calls of one turn, each with the function that reads its reply."""
 
 
+def cut_off(deliveries: Sequence[InFlightDelivery], policy: FailurePolicy) -> Iterator[Completion]:
+    """Yield what becomes of deliveries for whose callbacks a stop waits no longer: they go back uncharged.
+
+    Each counts as a snooze, so one that never ends before its worker does is charged once `max_snoozes` are spent.
+    """
+    for delivery in deliveries:
+        of_task, (name, fields) = delivery.policy or policy, log_label([delivery])
+        if is_snoozed_out([delivery], of_task):
+            text = f"cut off by a stop, and {SNOOZED_OUT.format(of_task.max_snoozes)}"
+            log.error("%s was %s", name, text, extra=fields)
+            yield Completion([delivery], Disposition.NACK, text)
+        else:
+            log.warning("%s was cut off by a stop, and goes back uncharged", name, extra=fields)
+            yield Completion([delivery], Disposition.SNOOZE)
+
+
 class StoppingLoop:
     """The base of a `ConsumerLoop`, which has what is declared here."""
 
     leaves_hung = False
     """Whether a stop does not wait for callbacks that have taken too long."""
     beats: Beats | None
+    context: EngineContext
     in_flight: InFlight
     settlements: PendingSettlements
     refusals: Refusals
@@ -46,7 +67,7 @@ class StoppingLoop:
     _read: Callable[[Plan, StepResult], None]
 
     def _stop(self) -> Generator[Step, StepResult, None]:
-        """Release what has not started, wait for running callbacks, nack those cut off, and settle everything."""
+        """Release what has not started, wait for running callbacks, release those cut off, and settle everything."""
         result = yield Withdraw()
         self._release(result.withdrawn)
         cancelled = False
@@ -72,7 +93,7 @@ class StoppingLoop:
                     delivery.lost = True
                 result = yield Cancel()
                 cancelled, self.refusals.wait_until = True, 0.0
-                self._complete([Completion(running, Disposition.NACK, "cut off by a stop", 0)])
+                self._complete([*cut_off(running, self.context.settings.policy)])
             else:
                 result = yield Sleep(self._stopping_idle_time(self._stop_at or 0.0), listen=False)
         if self.settlements:

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from delayq import ConfigurationError, NoCallbackError
+from delayq import ConfigurationError, NewMessage, NoCallbackError
 from tests.behaviour.places import everywhere
 from tests.support.waiting import wait_until
 
@@ -271,17 +271,32 @@ def test_stop_releases_prefetched_messages_to_the_head_without_using_a_retry(ope
     assert queue.counts().living == 6
 
 
-def test_stop_nacks_messages_whose_callbacks_exceed_the_grace_period(open_queue, busy):
-    queue = open_queue(callback=busy, nack_delay=60)
-    queue.send_delay_msg("endless", retries=3, id="m")
+@pytest.mark.parametrize("retries", [3, 0])
+def test_message_that_a_stop_cuts_off_goes_back_to_the_head_uncharged(open_queue, busy, retries, caplog):
+    queue = open_queue(callback=busy, nack_delay=60, prefetch=0)
+    queue.send_many([NewMessage("endless", retries=retries, id="m"), NewMessage("waits", id="z")])
     queue.start_consume()
     wait_until(lambda: busy.seen)
 
     assert queue.stop_consume(grace="100ms")
 
-    message = queue.get("m")
-    assert (message.state, message.attempts, message.retries_left) == ("backoff", 1, 2)
-    assert message.error == "cut off by a stop"
+    message, _ = queue.list("ready").messages
+    assert (message.id, message.attempts, message.retries_left, message.snoozes) == ("m", 0, retries, 1)
+    assert queue.counts().dead == 0
+    assert "message m was cut off by a stop, and goes back uncharged" in caplog.text
+
+
+def test_message_that_stops_cut_off_too_often_is_charged(open_queue, busy, caplog):
+    queue = open_queue(callback=busy, nack_delay=60, max_snoozes=1, grace="10ms")
+    queue.send_delay_msg("endless", retries=3, id="m")
+    for times in (1, 2):
+        queue.start_consume()
+        wait_until(lambda times=times: len(busy.seen) == times)
+        queue.stop_consume()
+
+    message, text = queue.get("m"), "cut off by a stop, and snoozed 1 times, as often as max_snoozes allows"
+    assert (message.state, message.attempts, message.retries_left, message.error) == ("backoff", 1, 2, text)
+    assert f"message m was {text}" in caplog.text
 
 
 def test_grace_period_is_an_option_of_the_queue(open_queue, busy):

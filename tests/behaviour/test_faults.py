@@ -513,7 +513,27 @@ def test_second_interrupt_ends_running_callbacks_at_once(open_queue, url):
 
     assert worker.returncode == -signal.SIGINT
     message = queue.get("a")
-    assert (message.state, message.retries_left, message.error) == ("backoff", 2, "cut off by a stop")
+    assert (message.state, message.retries_left, message.snoozes) == ("ready", 3, 1)
+
+
+def test_late_ack_of_a_message_that_a_stop_has_cut_off_counts(url, gate):
+    acked = []
+
+    def work(message):
+        started.set()
+        gate.wait(30)
+        acked.append(message.ack())
+
+    started, queue = threading.Event(), DelayQueue("reminders", url=url, callback=work)
+    queue.send_delay_msg("endless", id="m")
+    queue.start_consume()
+    assert started.wait(30)
+    queue.stop_consume(grace=0)
+    assert queue.get("m").state == "ready"
+
+    gate.set()
+    wait_until(lambda: acked)
+    assert (acked, queue.get("m")) == ([True], None)
 
 
 FORKING = """

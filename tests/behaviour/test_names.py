@@ -102,12 +102,12 @@ def test_a_name_stays_through_retries_death_and_redrive(open_queue, seen):
     assert seen == Counter({("letter.sent", 1): 2, ("letter.sent", 2): 1})
 
 
-def test_replacing_a_message_replaces_its_name(open_queue):
+def test_replacing_a_message_replaces_its_name_if_one_is_given(open_queue):
     queue = open_queue()
     for name in ("one", "two", None):
         queue.send_delay_msg(1, "1h", id="m", name=name, replace=True)
-        assert queue.get("m").name == (name or "")
-        assert [message.name for message in queue.list("pending").messages] == [name or ""]
+        assert queue.get("m").name == (name or "two")
+        assert [message.name for message in queue.list("pending").messages] == [name or "two"]
 
 
 def test_a_message_that_has_ended_leaves_no_attributes(open_queue, redis_client):

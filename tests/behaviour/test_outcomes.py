@@ -226,6 +226,15 @@ def test_an_invalid_delay_is_refused_where_the_outcome_is_made(open_queue, make)
     assert "ConfigurationError: delay must" in message.error
 
 
+def test_a_duration_for_a_reason_fails_the_attempt_with_what_to_write(open_queue):
+    def work(message):
+        raise Retry("5m")
+
+    message = once(open_queue(nack_delay=60), work)
+    assert message.state == "backoff"
+    assert "'5m' reads as a duration: write Retry('why', delay='5m')" in message.error
+
+
 @pytest.mark.parametrize("how", ["raised", "returned"])
 def test_reject_moves_the_message_to_the_dead_letter_at_once(open_queue, how):
     outcome = Reject("no such user")
@@ -251,7 +260,7 @@ def test_discard_settles_the_message_and_is_counted_separately(open_queue, how):
 @pytest.mark.parametrize("kind", [Retry, Reject, Discard])
 def test_a_reason_of_another_type_is_shown_as_text(open_queue, kind):
     queue = open_queue(nack_delay=60)
-    message = once(queue, raising(kind(404)))
+    message = once(queue, raising(kind(KeyError("404"))))
 
     if kind is not Discard:
         assert "404" in message.error + message.reason

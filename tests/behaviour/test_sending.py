@@ -170,14 +170,49 @@ def test_replace_gives_a_waiting_message_a_new_payload_and_time(queue, state):
 
 
 @pytest.mark.parametrize("state", ["backoff", "retry"])
-def test_replaced_message_starts_with_no_attempts_headers_or_error(queue, state):
-    bring(queue, state, headers={"trace": "1"})
+def test_replaced_message_starts_with_no_attempts_or_error(queue, state):
+    bring(queue, state, headers={"trace": "1"}, retries=7)
 
     queue.send_delay_msg("second", id="m", replace=True)
 
     with queue.lease(block=5) as message:
-        assert (message.payload, message.attempt, message.headers) == ("second", 1, {})
-        assert queue.get("m").error == ""
+        assert (message.payload, message.attempt, message.retries_left) == ("second", 1, 7)
+        assert (message.headers, queue.get("m").error) == ({"trace": "1"}, "")
+
+
+LATER = datetime.now(UTC).replace(microsecond=0) + timedelta(days=3)
+KEPT = {
+    "retries": (7, 8, "retries_left"),
+    "headers": ({"trace": "1"}, {}, "headers"),
+    "name": ("mail", "letter", "name"),
+    "expires": (LATER, LATER + timedelta(days=1), "expires"),
+    "priority": (3, 0, "priority"),
+    "retention": ("1h", "2h", "retention"),
+    "timeout": (5, 6, "timeout"),
+}
+
+
+@pytest.mark.parametrize("way", ["send_delay_msg", "send_schedule_msg", "send_many"])
+@pytest.mark.parametrize("option", KEPT)
+def test_replaced_message_keeps_what_is_not_given(queue, option, way):
+    first, second, shown = KEPT[option]
+
+    def send_again(payload, replace, **options):
+        if way == "send_many":
+            return queue.send_many([NewMessage(payload, delay="1h", id="m", **options)], replace=replace)
+        if way == "send_schedule_msg":
+            at = datetime.now(UTC) + timedelta(hours=1)
+            return queue.send_schedule_msg(payload, at, id="m", **options, replace=replace)
+        return queue.send_delay_msg(payload, "1h", id="m", **options, replace=replace)
+
+    queue.send_delay_msg(1, "1h", id="given", **{option: second})
+    queue.send_delay_msg(1, "2h", id="m", **{option: first})
+    before = getattr(queue.get("m"), shown)
+    for replace in (True, "after"):
+        send_again(replace, replace)
+        assert (queue.get("m").payload, getattr(queue.get("m"), shown)) == (replace, before)
+    send_again(3, True, **{option: second})
+    assert getattr(queue.get("m"), shown) == getattr(queue.get("given"), shown) != before
 
 
 def test_replace_does_not_change_a_running_message(queue):

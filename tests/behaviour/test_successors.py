@@ -86,6 +86,17 @@ def test_the_last_that_was_sent_follows_and_no_other(queue):
 
 
 @everywhere
+def test_what_follows_has_what_it_is_not_given_from_what_is_before_it(queue):
+    queue.send_delay_msg(1, retries=7, id="m", name="mail", headers={"trace": "1"}, priority=2)
+    with queue.lease(block=5) as message:
+        queue.send_delay_msg(2, id="m", priority=3, replace="after")
+        queue.send_delay_msg(3, id="m", headers={"trace": "2"}, replace="after")
+        assert message.payload == 1
+    found = queue.get("m")
+    assert (found.payload, found.retries_left, found.name, found.priority) == (3, 7, "mail", 3)
+    assert found.headers == {"trace": "2"}
+
+
 def test_it_waits_while_the_message_is_tried_again(queue):
     queue.send_delay_msg("old", id=ID)
     running = claim(queue)

@@ -180,12 +180,12 @@ def test_failed_load_is_resumed_by_the_next_of_the_same_file(redis_url, queue, t
 
 
 def test_conflicts_are_skipped_replaced_or_refused(redis_url, queue):
-    load(hours(3), "q", url=redis_url)
+    load(hours(3), "q", url=redis_url, default_retries=7)
     other = hours(3).set_column(2, "payload", pa.array(['"new"'] * 3))
     assert counts(load(other, "q", url=redis_url)) == {"exists": 3}
     assert queue.get("0").payload == {"n": 0}
     assert counts(load(other, "q", url=redis_url, on_conflict="replace")) == {"replaced": 3}
-    assert queue.get("0").payload == "new"
+    assert (queue.get("0").payload, queue.get("0").retries_left) == ("new", 7)  # the table has no retries: they stay
     with pytest.raises(DelayqError, match="which on_conflict=fail does not allow"):
         load(other, "q", url=redis_url, on_conflict="fail")
 

@@ -256,7 +256,7 @@ def test_second_signal_kills_a_program(start: Start, queue, tmp_path):
     program.signal()
     assert program.ends() == 1
     wait_until(lambda: not alive(pid))
-    assert (queue.get("a").state, queue.get("a").error) == ("backoff", "cut off by a stop")
+    assert (queue.get("a").state, queue.get("a").snoozes) == ("ready", 1)
 
 
 def test_several_processes_deliver_and_none_shows_a_secret(start: Start, queue, hooks):

@@ -175,7 +175,7 @@ def test_second_signal_interrupts_callbacks(start: Start, jobs, app, target):
     ended = program.ended()
     assert ended.code == 1
     assert "messages that were cut off will be delivered again" in ended.err
-    assert (jobs.get("a").state, jobs.get("a").error) == ("backoff", "cut off by a stop")
+    assert (jobs.get("a").state, jobs.get("a").snoozes) == ("ready", 1)
     assert app() == ["start 1"]
 
 
@@ -186,7 +186,7 @@ def test_callback_longer_than_the_grace_period_is_interrupted(start: Start, jobs
     program.until(app, "the callback")
     program.signal()
     assert program.ends() == 1
-    assert jobs.get("a").state == "backoff"
+    assert (jobs.get("a").state, jobs.get("a").attempts) == ("ready", 0)
 
 
 def test_an_idle_worker_stops_at_once(start: Start, jobs, app):

@@ -79,7 +79,7 @@ def test_second_signal_ends_the_worker_at_once(open_queue, url):
         assert worker.wait(30) == -signal.SIGINT
         assert time.monotonic() - began < 10
     message = queue.get("m")
-    assert (message.retries_left, message.error) == (2, "cut off by a stop")
+    assert (message.retries_left, message.snoozes) == (3, 1)
 
 
 def test_callback_that_stops_and_starts_its_own_queue_does_not_hang(open_queue):

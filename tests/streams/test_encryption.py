@@ -32,6 +32,15 @@ def test_a_payload_that_was_moved_is_dead_and_comes_back_as_it_was(open_queue):
     assert queue.dead.redrive(all=True).redriven == 1
 
 
+def test_an_entry_without_payload_is_no_message_where_payloads_are_encrypted(open_queue, redis_client):
+    queue, seen = open_queue(codec=CODEC, nack_delay=0, default_retries=0), []
+    redis_client.xadd(queue.name, {"id": "X"})
+    queue.callback(seen.append)
+    queue.run(burst=True)
+    (dead,) = queue.dead.list().messages
+    assert (seen, dead.id, dead.reason[:11]) == ([], "X", "undecodable")
+
+
 def test_a_relay_passes_on_payloads_that_both_queues_seal_for_the_same_name(redis_url):
     codec, seen = Encrypted({"2026": bytes(range(32))}, name="cards"), []
     options = {"url": redis_url, "codec": codec}

@@ -40,16 +40,14 @@ def test_entries_of_other_clients_are_delivered(queue, server):
 @pytest.mark.parametrize(
     "fields",
     [
-        {"id": "only"},
-        {"x": "y"},
         {"id": "a", "payload": "[1", "retries": "1e9"},
         {"payload": "{", "due": "-"},
-        {"unique": "1", "headers": "[", "due": "9" * 30},
+        {"unique": "1", "payload": "", "headers": "[", "due": "9" * 30},
         {"payload": "{", "retries": "9" * 5000, "due": "9" * 5000},
-        {f"f{n}": "x" for n in range(1900)},
+        {"payload": "{"} | {f"f{n}": "x" for n in range(1900)},
     ],
 )
-def test_an_entry_without_the_known_fields_goes_to_the_dead_letter_with_its_own(open_queue, server, fields):
+def test_an_entry_that_cannot_be_decoded_goes_to_the_dead_letter_with_all_its_fields(open_queue, server, fields):
     queue = open_queue(nack_delay=0)
     server.xadd("tasks", fields)
     queue.callback(lambda _: None)
@@ -60,6 +58,43 @@ def test_an_entry_without_the_known_fields_goes_to_the_dead_letter_with_its_own(
     (shown,) = queue.dead.list().messages
     assert queue.dead.redrive(shown.entry).redriven == 1
     assert server.xrange("tasks")[0][1] == fields
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"codec": "text"}, {"codec": "bytes"}, {"payload_type": dict[str, int]}], ids=repr
+)
+@pytest.mark.parametrize(
+    ("fields", "headers"),
+    [
+        ({"id": "X"}, {}),
+        ({"id": "X", "retries": "0"}, {}),
+        ({"x": "y", "user": "42"}, {"x": "y", "user": "42"}),
+        ({"id": "X", "user": "42", "headers": '{"trace":"7"}'}, {"user": "42", "trace": "7"}),
+        ({f"f{n}": "x" for n in range(1900)}, {f"f{n}": "x" for n in range(1900)}),
+    ],
+    ids=["id", "known fields", "own fields", "own fields and headers", "many fields"],
+)
+def test_an_entry_without_payload_is_a_message_whose_headers_are_its_own_fields(
+    open_queue, server, fields, headers, options
+):
+    queue, seen = open_queue(**options), []
+    entry = server.xadd("tasks", fields)
+    assert [message.payload for message in queue.list("ready").messages] == [None]
+    queue.callback(lambda message: seen.append((message.id, message.payload, message.headers)))
+    queue.run(burst=True)
+    assert seen == [(fields.get("id", entry), None, headers)]
+    assert (queue.counts().living, queue.counts().dead) == (0, 0)
+
+
+def test_an_entry_without_payload_is_listed_and_redriven_when_it_is_dead(open_queue, server):
+    queue = open_queue(default_retries=0)
+    server.xadd("tasks", {"id": "X", "user": "42"})
+    with queue.lease() as message:
+        message.reject("no")
+    (dead,) = queue.dead.list().messages
+    assert (dead.id, dead.payload) == ("X", None)
+    assert queue.dead.redrive(dead.entry).redriven == 1
+    assert server.xrange("tasks")[0][1] == {"id": "X", "user": "42"}
 
 
 def test_an_entry_with_thousands_of_fields_stops_no_consumer(queue, server):

@@ -16,7 +16,7 @@ COUNTED = ("delivered", "acked", "discarded", "nacked", "released")
 HOW = ("ack", "nack", "reject", "release", "discard", "retry", "rejected", "error", "snooze", "done", "false")
 RAISES = {
     "discard": Discard(),
-    "retry": Retry("5m"),
+    "retry": Retry("busy", delay="5m"),
     "rejected": Reject("no"),
     "error": ValueError("broken"),
     "snooze": Snooze("10m"),

@@ -318,6 +318,12 @@ INVALID = {
     .claim("a", 1)
     .settle("nack", "a", 1)
     .claim("a", 2, attempt=3),
+    ("bounded deliveries", "charged though released, as a stop does with what it cuts off"): History()
+    .send("a")
+    .claim("a", 1)
+    .start("a", 1)
+    .settle("release", "a", 1)
+    .claim("a", 2, attempt=2),
     ("bounded deliveries", "charged without having started"): History()
     .send("a", retries=1)
     .claim("a", 1)

@@ -1,10 +1,10 @@
-"""A stop drains: prefetched messages are released, running callbacks finish, cancelled ones are nacked."""
+"""A stop drains: prefetched messages are released, running callbacks finish, cancelled ones go back uncharged."""
 
 import logging
 
 import pytest
 
-from delayq.broker.requests import Failure
+from delayq.broker.requests import Release
 from delayq.broker.scripts import MAX_MOVED
 from delayq.errors import OutcomeUnknown, ServerError
 from delayq.worker.disposition import Disposition
@@ -123,23 +123,23 @@ def test_leases_are_renewed_while_a_stop_waits():
     assert harness.ask("extend").what == harness.receipts("a")
 
 
-def test_callbacks_beyond_the_grace_are_cancelled_and_nacked():
+def test_callbacks_beyond_the_grace_are_cancelled_and_go_back_uncharged():
     harness = stopped("a", "b", running=["a", "b"], grace=2)
     harness.wake()
     assert harness.abandons
     assert harness.delivery("a").lost
     harness.tell()
-    assert harness.ask("nack").what == [Failure(id, TOKEN, 50, "cut off by a stop") for id in ("a", "b")]
+    assert harness.ask("release").what == [Release(id, TOKEN, 0, b"snoozes=1") for id in ("a", "b")]
     harness.reply()
     assert harness.ended
 
 
-def test_callback_that_ends_while_cancelled_is_nacked_once():
+def test_callback_that_fails_while_cancelled_is_not_charged():
     harness = stopped("a", running=["a"], grace=2)
     harness.wake()
     disposition = harness.done("a", Disposition.NACK, "cancelled")
     harness.tell()
-    assert harness.ask("nack").what == [Failure("a", TOKEN, 50, "cut off by a stop")]
+    assert harness.ask("release").what == [Release("a", TOKEN, 0, b"snoozes=1")]
     harness.tell(replies=["1"], done=[disposition])
     assert harness.ended
 
@@ -215,13 +215,13 @@ def test_pause_after_a_refusal_does_not_exceed_the_grace():
     assert harness.sleeps == 0.4
 
 
-def test_cancelled_callbacks_are_nacked_despite_a_refused_call():
+def test_cancelled_callbacks_are_released_despite_a_refused_call():
     harness = stopped("a", "b", running=["b"], grace=0.5)
     harness.reply(release=REFUSED)
     harness.wake()
     assert harness.abandons
     harness.tell()
-    assert harness.asked == ["nack", "release"]
+    assert harness.asked == ["release", "release"]
     harness.reply()
     assert harness.ended
 
@@ -232,7 +232,7 @@ def test_settlements_that_could_not_be_sent_are_reported_at_the_end(caplog):
     harness.wake()
     harness.tell()
     caplog.clear()
-    harness.reply(release=OutcomeUnknown("silence"), nack=OutcomeUnknown("silence"))
+    harness.tell(replies=[OutcomeUnknown("silence")] * 2)
     assert harness.ended
     assert "2 settlements unsent" in caplog.text
     assert caplog.records[-1].levelno == logging.ERROR

@@ -30,9 +30,9 @@ local function build_reply(retry_counts)
     unpack(cells, 1, 7 * #ids)}
 end
 if past then
-  alone = claim_again(past, messages, deliveries, deadline)
+  alone = claim_again(past, messages, deliveries, now, deadline)
   redis.call('HDEL', replies, '') -- changes nothing: a full Redis refuses a script whose first write adds data
-  lease_all(unack, deliveries, attributes, false)
+  lease_all(unack, deliveries, attributes, meta, false)
   next_deadline = redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')[2] or '-1'
   return build_reply(#ids > 0 and redis.call('HMGET', retries, unpack(ids)) or {})
 end
@@ -73,7 +73,7 @@ local wakes = next_due ~= '-1' and tonumber(next_due) <= now and redis.call('LLE
 redis.call('ZREMRANGEBYRANK', pending, 0, taken - 1)
 if #without_payload > 0 then redis.call('HDEL', deliveries, unpack(without_payload)) end
 if wakes then redis.call('RPUSH', wake, '1') end
-lease_all(unack, deliveries, attributes, false)
+lease_all(unack, deliveries, attributes, meta, false)
 if #ids > 0 then
   if next_deadline == '-1' or tonumber(next_deadline) > now + lease then next_deadline = deadline end
   redis.call('HSET', meta, 'token', tokens[#ids], 'delivered', string.format('%.0f', delivered + #ids))

@@ -65,7 +65,7 @@ local function take(source, other, count)
 end
 
 if past then
-  alone = claim_again(past, messages, deliveries, deadline)
+  alone = claim_again(past, messages, deliveries, now, deadline)
 else
   if limited then take_lines(limits, gates, throttled, running, deliveries, attributes, wanted, take) end
   -- Retries do not starve: one of every four deliveries may come from retry first. Nor does ready, beside large ones.
@@ -84,7 +84,7 @@ local wakes = (left > 0 or more) and redis.call('LLEN', wake) == 0
 -- The first write needs no memory, even if it changes nothing: a full Redis refuses a script whose first write may.
 redis.call('LTRIM', ready, 0, -1)
 remove_read(meta, in_ready, in_retry, in_ranked)
-lease_all(unack, deliveries, attributes, limited and not past)
+lease_all(unack, deliveries, attributes, meta, limited and not past)
 if limited and not past then settle_limits(limits, gates, throttled, running, deliveries, meta) end
 local trials = trials_of(past)
 local reply = {now, now + lease, left, alone, next_gate(gates) .. trials, retry_counts, unpack(cells, 1, 7 * #ids)}

@@ -5,12 +5,12 @@
 --   done zset, latest zset, runs hash, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), replace (0, 1, 2 after what runs, 3 what is not leased and has a successor),
 --   max_length (ids, 0 for none), run ('' for none), stride (4 to 6), then per message: id, due (ms from now, or @ms
---   since 1970), retries, payload[, headers[, attributes]]
+--   since 1970), retries, payload[, headers[, attributes]]; `keep=` and names at their end says what a replaced one keeps
 -- Returns: a status per message: 1 new, 0 exists, 2 replaced, 3 running, 4 in garbage and to be collected, 5 settled,
 --   6 successor; then the time from which delays count (microseconds since 1970), and for each
 --   status 0, 3 and 5 who holds the id: a state and a time (ms)
 -- Re-run: returns the same reply.
--- Uses: clock, once, record, attributed, leave, signal, successor, log, done, holder, unique, latest, full, run
+-- Uses: bytes, clock, once, record, attributed, kept, leave, signal, successor, log, done, holder, unique, latest, full, run
 local pending, ranked, throttled, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors, events,
   done, latest, runs, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, replace, max_length, run, stride = unpack(ARGV, 1, 7)
@@ -23,16 +23,15 @@ redis.call('HLEN', retries)
 if run ~= '' then redis.call('HLEN', runs) end
 local logged, window, schema = switched(meta, done)
 local was_settled = window and settled(done, window, at_once, ids) or {}
-
 local statuses, holders, seen, new_count, replaced, after = {}, {}, {}, 0, {}, {}
 local dues, retry_counts, payloads, header_texts, attribute_texts, first_due = {}, {}, {}, {}, {}, math.huge
 for n, id in ipairs(ids) do
-  local at, status, state = 8 + (n - 1) * stride, '1', 'pending'
+  local at, status, state, attempts, _ = 8 + (n - 1) * stride, '1', 'pending', 0, nil
   if seen[id] then
     status = seen[id] == '5' and '5' or '0'
   elseif redis.call('HEXISTS', messages, id) == 1 then
     local record = redis.call('HGET', deliveries, id)
-    if record then state = read(record) end
+    if record then state, _, attempts = read(record) end
     status = state == 'garbage' and '4' or replace == '0' and '0' or state ~= 'leased' and '2' or replace == '1' and '3'
       or '6'
   elseif was_settled[n] then
@@ -42,8 +41,9 @@ for n, id in ipairs(ids) do
   if status ~= '1' then holders[#holders + 1] = holder_of(pending, deliveries, done, window, id, status) end
   seen[id], statuses[n] = seen[id] or status, status
   if status == '1' or status == '2' or status == '6' then
-    local due, retry_count, payload = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
-    local header_text, attribute_text = stride > '4' and ARGV[at + 4] or '', stride > '5' and ARGV[at + 5] or ''
+    local due, payload, before = ARGV[at + 1], ARGV[at + 3], status ~= '1' and {id, state, attempts}
+    local retry_count, header_text, attribute_text, given = with_kept(ARGV[at + 2], stride > '4' and ARGV[at + 4] or '',
+      stride > '5' and ARGV[at + 5] or '', before, retries, headers, attributes, successors)
     due = string.byte(due) == 64 and tonumber(string.sub(due, 2)) or due == '0' and at_once or now + due
     if stride > '5' then note_priority(attribute_text) end
     if status == '6' then
@@ -58,7 +58,7 @@ for n, id in ipairs(ids) do
       if header_text ~= '' then header_texts[#header_texts + 1], header_texts[#header_texts + 2] = id, header_text end
       if attribute_text ~= '' then
         attribute_texts[#attribute_texts + 1], attribute_texts[#attribute_texts + 2] = id, attribute_text
-        note_end(done, at_once, id, attribute_text)
+        note_end(done, at_once, id, given)
         note_due(latest, id, due, attribute_text)
       end
     end

@@ -50,6 +50,8 @@ class PendingRequest:
     """The cluster node it was last sent to."""
     loaded = False
     """Whether its script was loaded because the server did not know it."""
+    cut = False
+    """Whether the server has closed a connection while its reply was awaited."""
     with_text = False
     """Whether it carries the text of its script."""
 
@@ -74,6 +76,14 @@ class PendingRequest:
             slot = self.slot or ()
             words = (b"EVAL", request.script.text, len(request.keys), *request.keys, *slot, *request.args)
             self._by_digest, self.packed, self.with_text = self.packed, pack(words), True
+
+    def repack(self, change: Callable[[ScriptCall[Any]], ScriptCall[Any]]) -> None:
+        """Send another call from now on, under the same slot."""
+        if isinstance(self.request, ScriptCall):
+            request = change(self.request)
+            slot = self.slot or ()
+            words = (b"EVALSHA", request.script.sha, len(request.keys), *request.keys, *slot, *request.args)
+            self.request, self.packed, self.with_text, self.loaded = request, pack(words), False, False
 
     def pack_without_text(self) -> None:
         """Send the digest of the script again: the user may not be allowed to send its text."""

@@ -15,6 +15,7 @@ from redis.exceptions import (
     RedisError,
     ResponseError,
 )
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.transport.exchange import NotConnectedError, PendingRequest, ProviderError
@@ -76,6 +77,11 @@ def _tls_error(error: BaseException | None) -> str:
 def is_lost(error: Exception) -> bool:
     """Return whether the reply was lost, so that the outcome is unknown. After a refusal it is known."""
     return not isinstance(error, NotConnectedError | CannotConnectError | BusyLoadingError | ResponseError)
+
+
+def is_cut(error: Exception) -> bool:
+    """Return whether the server, or the network, has closed a connection on which a reply was awaited."""
+    return is_lost(error) and not isinstance(error, RedisTimeoutError | TimeoutError)
 
 
 def is_temporary(sent: PendingRequest, error: Exception) -> bool:

@@ -22,6 +22,7 @@ from delayq.broker.transport.exchange import Exchange, PendingRequest, Replies, 
 from delayq.broker.transport.failures import final_error, is_lost, is_temporary, read_reply
 from delayq.broker.transport.operation import Wait
 from delayq.broker.transport.outage_log import OutageLog
+from delayq.broker.transport.reply_budget import ReplyBudget
 from delayq.errors import CannotConnectError, ServerError
 from delayq.times import monotonic
 
@@ -42,6 +43,7 @@ class RedisProtocol:
         self.deadline = deadline
         self._outage_log = OutageLog(server)
         self._call_slots = CallSlots()
+        self._budget = ReplyBudget()
         self._prefixes: dict[tuple[Script, tuple[str | bytes, ...]], tuple[int, bytes]] = {}
 
     @property
@@ -60,6 +62,8 @@ class RedisProtocol:
     def _pack(self, request: Request, slots: CallSlots) -> PendingRequest:
         if isinstance(request, RedisCommand):
             return PendingRequest(request, pack(request.args), None)
+        if self._budget.reduced:
+            request = self._budget.fit(request)
         slot = slots.take() if request.script.executes_once else None
         try:
             words, prefix = self._prefixes[request.script, request.keys]
@@ -126,6 +130,7 @@ class RedisProtocol:
                 pause = min(2 * pause, _MAX_PAUSE)
                 for one in waiting:
                     one.pack_without_text()
+                self._budget.reduce(error, waiting)
                 data = iter([one.packed for one in waiting])
             if should_retry and pause > _FIRST_PAUSE:
                 self._outage_log.answers()

@@ -5,7 +5,7 @@
 --   250; 0 to requeue those of the blocking read), lease (ms), idle (ms: the initial idle time, which shortens this
 --   lease), retries (default for messages without the field), dead_max (entries)
 -- Returns: now (ms), deadline (ms), 1 if more messages wait, then arrays: entries, deliveries, fields
--- Re-run: returns what is still leased under the remembered deliveries, with its lease renewed.
+-- Re-run: returns what is still leased under the remembered deliveries, with its lease renewed, as far as it fits.
 -- Uses: entries, clock, once, pel, give, bury, sweep
 local stream, ids, dead, errors, delays, meta, replies = unpack(KEYS)
 local slot, sequence, group, consumer, waiter, wanted, lease, idle, retries, dead_max = unpack(ARGV, 1, 10)
@@ -37,8 +37,10 @@ if not info and (past or wanted == 0) then return {now, now, 0, {}, {}, {}} end
 if past then
   begin(replies, '') -- deletes nothing, as no slot has this name, but lets the renewals run when Redis is full
   for entry, delivery in string.gmatch(past, '(%S+) (%d+)') do
-    local body = holds(stream, group, consumer, entry, delivery) and read(stream, entry)
+    local held, fits = holds(stream, group, consumer, entry, delivery), bytes_left > 0 or #entries == 0
+    local body = held and fits and read(stream, entry)
     if body then deliver(entry, tonumber(delivery), body) end
+    if held and not fits then give(stream, group, nobody, entry, lease, delivery - 1) end
   end
   return make_reply()
 end

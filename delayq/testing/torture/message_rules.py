@@ -155,11 +155,13 @@ def _charged_once(history: History, timeline: Timeline, before: Step, after: Ste
         return True
     unseen = history.unknown_claims_between(before, after)
     settled = timeline.settlements(before)
-    released = any(step.op == "release" and step.possible for step in settled)
+    releases = [step for step in settled if step.op == "release" and step.possible]
+    # Where tokens are reused, the release may be of an earlier delivery.
+    uncharged = not history.guarantees.tokens_reused and any(step.certain for step in releases)
     # A lease that expires is not charged before the start of the callback was reported.
     reported = history.guarantees.charges_unstarted or any(step.op == "nack" and step.certain for step in settled)
-    lowest = before.attempt + (1 if reported and not released and not unseen else 0)
-    return lowest <= after.attempt <= before.attempt + 1 + unseen
+    lowest = before.attempt + (1 if reported and not releases and not unseen else 0)
+    return lowest <= after.attempt <= before.attempt + (0 if uncharged else 1) + unseen
 
 
 def fencing(history: History, timeline: Timeline) -> Findings:

@@ -267,6 +267,38 @@ def _replacing() -> list[Case]:
                 headers={"a": "h"},
             ),
         ),
+        *(
+            Case(
+                f"keeping {what}",
+                there.but(retries={"a": 2, "z": 3}, headers={"a": "ha"}, attributes={"a": before}),
+                send(out("a", 9000, 5, b"other", b"", given.encode()), replace=True),
+                "2",
+                World(
+                    pending={"a": 9000, "z": 8000},
+                    retries={"a": retries, "z": 3},
+                    messages={"a": "other", "z": "new"},
+                    headers={"a": headers} if headers else {},
+                    attributes={"a": after} if after else {},
+                    meta=meta,
+                ),
+            )
+            for what, before, given, retries, headers, after, meta in [
+                ("retries", "name=a", "keep=retries", 2, "", "", {}),
+                ("headers", "name=a", "keep=headers", 5, "ha", "", {}),
+                ("a name", "name=a snoozes=3", "keep=name", 5, "", "name=a", {"schema": 2}),
+                ("one of two", "name=a timeout=5", "timeout=6 keep=name", 5, "", "timeout=6 name=a", {"schema": 2}),
+                (
+                    "one, not the default",
+                    "retention=1",
+                    "retention=2 keep=retention",
+                    5,
+                    "",
+                    "retention=1",
+                    {"schema": 2},
+                ),
+                ("what it has not", "name=a", "keep=timeout,priority", 5, "", "", {}),
+            ]
+        ),
         Case(
             "an id twice in a batch is replaced once, as it came first",
             there,

@@ -1,0 +1,71 @@
+"""How many bytes of payloads to ask for at a time: fewer once the server closes connections while it sends a reply.
+
+A server does that to a client whose replies exceed its `client-output-buffer-limit`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from delayq.broker.requests import ScriptCall
+from delayq.broker.scripts import MIN_BYTES
+from delayq.broker.transport.exchange import PendingRequest
+from delayq.broker.transport.failures import is_cut
+from delayq.times import monotonic
+
+log = logging.getLogger("delayq.executor")
+
+BUDGETS = (1 << 18, 1 << 16, MIN_BYTES)
+"""Bytes to ask for, one after another: one payload more comes each time, however large."""
+RAISE_AFTER = 60.0
+"""Seconds without such an end of a connection, after which more is asked for again."""
+
+
+class ReplyBudget:
+    """What the calls to one server ask for at a time."""
+
+    def __init__(self) -> None:
+        """Start with all that the scripts read by themselves."""
+        self.reduced = 0
+        """How many of `BUDGETS` were too large, and one more; 0 for none."""
+        self._raise_at = 0.0
+
+    def fit(self, request: ScriptCall[Any]) -> ScriptCall[Any]:
+        """Return the request with the budget of now; of use while it is reduced."""
+        now = monotonic()
+        if now >= self._raise_at:
+            self.reduced, self._raise_at = self.reduced - 1, now + RAISE_AFTER
+        return _reading(request, BUDGETS[self.reduced - 1]) if self.reduced else request
+
+    def reduce(self, error: Exception, waiting: Iterable[PendingRequest]) -> None:
+        """Have those that wait for a large reply ask for less, if the error is that the server closes the connection.
+
+        The first time says nothing if it was not so before: servers restart. At last a claim is
+        made again for sizes in the place of large payloads.
+        """
+        large = [one for one in waiting if isinstance(one.request, ScriptCall) and one.request.script.has_budget]
+        if not large or not is_cut(error):
+            return
+        seen = self.reduced or any(one.cut for one in large)
+        for one in large:
+            one.cut = True
+        if not seen:
+            return
+        self._raise_at = monotonic() + RAISE_AFTER
+        budget = 0
+        if self.reduced < len(BUDGETS):
+            budget = BUDGETS[self.reduced]
+            self.reduced += 1
+        text = "Redis closed the connection while %s waited for a reply: asking for %s; is %s too small?"
+        what = f"{budget:,} bytes of payloads at a time" if budget else "no large payload"
+        log.warning(text, ", ".join(sorted({one.name for one in large})), what, "client-output-buffer-limit")
+        for one in large:
+            one.repack(lambda call: _reading(call, budget))
+
+
+def _reading(request: ScriptCall[Any], budget: int) -> ScriptCall[Any]:
+    script = request.script.reading(budget)  # another one, unless it has no budget
+    return request if script is request.script else replace(request, script=script)
