@@ -211,6 +211,8 @@ def any_withdrawn(records: list[bytes | None]) -> bool:
     return any(record is not None and record.endswith(b" -") for record in records)
 
 
+    now: int
+    """The server's time (ms)."""
 def read_claim(reply: list[Any]) -> ClaimReply:
     """Parse the reply of `ready_to_unack`."""
     now, deadline, left, alone, next_gate, retries, *cells = reply
@@ -250,13 +252,13 @@ def read_counts(reply: list[Any]) -> CountsReply:
     return CountsReply._make([*map(int, numbers), dict(zip(texts[::2], texts[1::2], strict=True))])
 
 
-def read_get(reply: list[bytes]) -> GetReply | None:
+def read_get(reply: list[Any]) -> GetReply | None:
     """Parse the reply of `get`; None for an unknown id."""
     if not reply:
         return None
-    payload, pending, unack, left, record, headers, attributes, error, entry, dead, kept_until, result = reply
+    payload, pending, unack, left, record, headers, attributes, error, entry, dead, kept_until, result, now = reply
     texts = (pending.decode(), unack.decode(), left.decode(), record.decode())
-    last = (entry.decode(), dead, kept_until.decode(), result)
+    last = (entry.decode(), dead, kept_until.decode(), result, now)
     return GetReply(payload, *texts, headers, attributes, error.decode(errors="replace"), *last)
 
 
