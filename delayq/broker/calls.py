@@ -118,7 +118,7 @@ class Calls(
 
     def unack_to_retry(self, limit: int = MAX_IDS) -> ScriptCall[replies.ExpireReply]:
         """Move messages past their lease or nack delay to retry or garbage."""
-        return self._call("unack_to_retry", [self._now, limit], lambda reply: replies.ExpireReply(*integers(reply)))
+        return self._call("unack_to_retry", [self._now, limit], replies.ExpireReply.read)
 
     def ack(self, receipts: Iterable[Receipt], *, outcome: str = "acked") -> ScriptCall[str]:
         """Settle messages as done (acked, discarded or missed): the first ones, if they have large successors.

@@ -6,7 +6,9 @@ import logging
 from collections.abc import Callable, Collection, Generator, Sequence
 from typing import Any
 
+from delayq.broker.context import EngineContext
 from delayq.errors import UnavailableError
+from delayq.worker.attempt_log import log_completions
 from delayq.worker.beats import Beats
 from delayq.worker.disposition import Completion, Disposition
 from delayq.worker.in_flight import InFlight
@@ -30,6 +32,7 @@ class StoppingLoop:
     leaves_hung = False
     """Whether a stop does not wait for callbacks that have taken too long."""
     beats: Beats | None
+    context: EngineContext
     in_flight: InFlight
     settlements: PendingSettlements
     refusals: Refusals
@@ -72,7 +75,9 @@ class StoppingLoop:
                     delivery.lost = True
                 result = yield Cancel()
                 cancelled, self.refusals.wait_until = True, 0.0
-                self._complete([Completion(running, Disposition.NACK, "cut off by a stop", 0)])
+                cut_off = [Completion(running, Disposition.NACK, "cut off by a stop", 0)]
+                policy = self.context.settings.policy
+                self._complete(log_completions(cut_off, None, policy, self.context.queue))
             else:
                 result = yield Sleep(self._stopping_idle_time(self._stop_at or 0.0), listen=False)
         if self.settlements:
