@@ -72,14 +72,14 @@ def log_completions(
     traces = set[tuple[int, int]]()
     for at, completion in enumerate(completions):
         error = raised[at] if isinstance(raised, Sequence) else raised
-        is_fault = isinstance(error, BaseException) and not isinstance(error, Outcome)
+        fault = error if isinstance(error, BaseException) and not isinstance(error, Outcome) else None
         for part in _with_delays(completion, policy):
             told.append(part)
             for delivery in part.deliveries:
-                fate = None if delivery.settled else _fate(delivery, part, is_fault=is_fault)
+                fate = None if delivery.settled else _fate(delivery, part, is_fault=fault is not None)
                 if fate is not None:
                     key = fate.level, id(error)
-                    cause = error if traced and is_fault and key not in traces else None
+                    cause = fault if traced and key not in traces else None
                     traces.add(key)
                     _write(delivery, fate, part.text, queue=queue, when=when, cause=cause)
     return told
@@ -110,11 +110,10 @@ def _with_delays(completion: Completion, policy: FailurePolicy) -> list[Completi
     """Return a completion with the delay before the next attempt, or one for each message if their delays differ."""
     if completion.disposition is not Disposition.NACK or completion.delay is not None:
         return [completion]
-    first, *others = completion.deliveries or [None]
-    parts = [completion._replace(deliveries=[one], took=None) for one in others]
-    parts = [completion._replace(deliveries=[] if first is None else [first]), *parts]
-    delays = [_delay(one, policy) for part in parts for one in part.deliveries]
-    return [part._replace(delay=delay) for part, delay in zip(parts, delays, strict=True)] if delays else [completion]
+    return [
+        completion._replace(deliveries=[one], delay=_delay(one, policy), took=None if at else completion.took)
+        for at, one in enumerate(completion.deliveries)
+    ] or [completion]
 
 
 def _delay(delivery: InFlightDelivery, policy: FailurePolicy) -> int | None:

@@ -197,8 +197,8 @@ class _BaseMessage(Generic[T]):
             if self.snoozes >= most > 0:
                 return (yield from self._nack(None, SNOOZED_OUT.format(most)))
             release = Release(*self._delivery.receipt, wait, snoozed(stored))
-        wait = None if delay is None else release.delay
-        return (yield from self._settle(self._context.calls.release([release]), failed=None, delay=wait))
+        told = None if delay is None else release.delay
+        return (yield from self._settle(self._context.calls.release([release]), failed=None, delay=told))
 
     def _extend(self, duration: Duration | None) -> Operation[bool]:
         lease = self._context.settings.lease if duration is None else to_millis(duration, "lease", min=100)

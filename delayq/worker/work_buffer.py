@@ -182,6 +182,7 @@ class WorkBuffer:
         if delivery.claimed.attributes and (late := missed(delivery, started, self._context.queue)):
             self._completions.append(late)
             return None
+        raised: BaseException
         try:
             return self._kind(delivery, self._context, self._executor, started)
         except UndecodableError as error:
