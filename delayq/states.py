@@ -12,7 +12,7 @@ class State(StrEnum):
     PENDING = "pending"
     """Waiting for its due time."""
     READY = "ready"
-    """Due, waiting for a free consumer."""
+    """Due, waiting for a free consumer, whether one has seen it or not."""
     ACTIVE = "active"
     """Leased to a consumer."""
     BACKOFF = "backoff"
@@ -27,6 +27,15 @@ class State(StrEnum):
     """In the dead letter, until it is redriven, purged or trimmed."""
     COMPLETED = "completed"
     """Settled, and its result is kept until its retention is over; no message any more, so its id is free."""
+
+
+def state_at(stored: State, due: float, now: int) -> State:
+    """Return the state of a message at a time (ms), by the one that is stored: what is due is ready.
+
+    A consumer moves what is due from `pending` to `ready`. Until one does, it is stored as pending, and is ready all
+    the same. The scripts that read, `counts`, `page` and those that send, judge alike.
+    """
+    return State.READY if stored is State.PENDING and due <= now else stored
 
 
 MESSAGE_STATES = tuple(state for state in State if state is not State.COMPLETED)

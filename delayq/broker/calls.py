@@ -118,7 +118,7 @@ class Calls(
 
     def unack_to_retry(self, limit: int = MAX_IDS) -> ScriptCall[replies.ExpireReply]:
         """Move messages past their lease or nack delay to retry or garbage."""
-        return self._call("unack_to_retry", [self._now, limit], lambda reply: replies.ExpireReply(*integers(reply)))
+        return self._call("unack_to_retry", [self._now, limit], replies.ExpireReply.read)
 
     def ack(self, receipts: Iterable[Receipt], *, outcome: str = "acked") -> ScriptCall[str]:
         """Settle messages as done (acked, discarded or missed): the first ones, if they have large successors.
@@ -181,7 +181,7 @@ class Calls(
 
     def get(self, id: str) -> ScriptCall[replies.GetReply | None]:
         """Read everything stored about one id."""
-        return self._call("get", [id], replies.read_get)
+        return self._call("get", [self._now, id], replies.read_get)
 
     def page(
         self, state: str, *, limit: int, cursor: str, score: str, preview: int, between: Period = ALWAYS
@@ -190,7 +190,7 @@ class Calls(
 
         In states sorted by time, `between` limits them to a period.
         """
-        return self._call("page", [state, limit, cursor, score, preview, *between], replies.read_page)
+        return self._call("page", [self._now, state, limit, cursor, score, preview, *between], replies.read_page)
 
     def snapshot(
         self,

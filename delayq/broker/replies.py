@@ -28,6 +28,24 @@ class ClaimedMessage(msgspec.Struct, gc=False):
     """None if the engine does not store it."""
 
 
+class ExpiredLease(NamedTuple):
+    """A lease that has expired while its callback ran, or may have run: its attempt has failed."""
+
+    id: str
+    attempt: int
+    retries_left: int
+    """Of this attempt, as those of the message: 0 for the last one."""
+    name: str
+    holder: str
+    """The consumer that was lost; '' if that is not known."""
+
+    @classmethod
+    def read(cls, line: str) -> ExpiredLease:
+        """Parse a line of `unack_to_retry`."""
+        id, attempt, left, name, holder = line.split(" ", 4)
+        return cls(id, int(attempt), int(left), name, holder)
+
+
 class ClaimReply(NamedTuple):
     """The result of a claim: server time and deadline (ms), ids left, deliveries, whether the only one runs alone."""
 
@@ -45,6 +63,8 @@ class ClaimReply(NamedTuple):
     """Whether what is due must be promoted before it is claimed, because of priorities or limits."""
     next_gate: int = -1
     """When something that a limit holds back may start (ms, -1 if nothing is, or it depends on others)."""
+    expired: tuple[ExpiredLease, ...] = ()
+    """The leases that this claim has found expired; of streams alone."""
     trials: tuple[tuple[str, str | None], ...] = ()
     """The ids that start as trials of a breaker that has tripped, each with its name; None for the queue's breaker."""
 
@@ -70,12 +90,25 @@ class PromoteReply(NamedTuple):
     """When something that a limit holds back may start (ms or -1)."""
 
 
-class ExpireReply(NamedTuple):
-    """Expired leases: ids to retry, ids without retries left, and the next deadline (ms or -1)."""
-
+class _Expired(NamedTuple):
     retried: int
     spent: int
     next_deadline: int
+
+
+class ExpireReply(_Expired):
+    """Expired leases: ids to retry, ids without retries left, the next deadline (ms or -1), and what to log."""
+
+    expired: tuple[ExpiredLease, ...] = ()
+    """The leases that have cost a retry; it takes no part in comparisons."""
+
+    @classmethod
+    def read(cls, reply: bytes) -> ExpireReply:
+        """Parse the reply of `unack_to_retry`."""
+        numbers, *lines = reply.decode("utf-8", "backslashreplace").split("\n")
+        read = cls(*map(int, numbers.split()))
+        read.expired = tuple(map(ExpiredLease.read, lines))
+        return read
 
 
 class CollectReply(NamedTuple):
@@ -183,6 +216,8 @@ class GetReply(NamedTuple):
     dead: bytes
     kept_until: str
     result: bytes
+    now: int
+    """The server's time (ms)."""
 
 
 statuses: Callable[[bytes], str] = bytes.decode
@@ -255,13 +290,13 @@ def read_counts(reply: list[Any]) -> CountsReply:
     return CountsReply._make([*map(int, numbers), dict(zip(texts[::2], texts[1::2], strict=True))])
 
 
-def read_get(reply: list[bytes]) -> GetReply | None:
+def read_get(reply: list[Any]) -> GetReply | None:
     """Parse the reply of `get`; None for an unknown id."""
     if not reply:
         return None
-    payload, pending, unack, left, record, headers, attributes, error, entry, dead, kept_until, result = reply
+    payload, pending, unack, left, record, headers, attributes, error, entry, dead, kept_until, result, now = reply
     texts = (pending.decode(), unack.decode(), left.decode(), record.decode())
-    last = (entry.decode(), dead, kept_until.decode(), result)
+    last = (entry.decode(), dead, kept_until.decode(), result, now)
     return GetReply(payload, *texts, headers, attributes, error.decode(errors="replace"), *last)
 
 

@@ -8,12 +8,14 @@ from datetime import timedelta
 import click
 
 from delayq.broker.engine import Feature
+from delayq.broker.keys import Keys
 from delayq.cli.exit_codes import Exit
 from delayq.cli.options import DURATION, json_option, queue_with
 from delayq.cli.output import print_result
 from delayq.cli.session import Session
 from delayq.errors import ServerError
 from delayq.queue.counts import Stats, waiting_text
+from delayq.queue.server_check import Trouble, survey
 from delayq.text import format_duration, pluralize
 
 
@@ -35,7 +37,7 @@ def health(
     min_workers: int | None,
     as_json: bool,
 ) -> Exit:
-    """Tell in one line whether QUEUE is well: whether somebody consumes what is due, and it keeps to the options.
+    """Tell in one line whether QUEUE is well: somebody consumes what is due, Redis takes writes, the options are met.
 
     Made for probes: it is quick, and loads no program of yours. While the queue is paused, it may lag.
 
@@ -46,8 +48,9 @@ def health(
     JSON: {"queue", "healthy", "problems", "lag", "overdue", "throttled", "dead", "workers", "paused"}; lag is in
     seconds, problems a list of texts.
     """
-    stats = _read(session, queue)
-    problems = list(_problems(stats, max_lag=max_lag, max_dead=max_dead, min_workers=min_workers))
+    stats, troubles = _read(session, queue)
+    problems = [trouble.text for trouble in troubles if trouble.refuses]
+    problems += _problems(stats, max_lag=max_lag, max_dead=max_dead, min_workers=min_workers)
     facts = {
         "queue": queue,
         "healthy": not problems,
@@ -63,13 +66,13 @@ def health(
     return Exit.UNHEALTHY if problems else Exit.OK
 
 
-def _read(session: Session, queue: str) -> Stats:
-    """Read the counts; raise `NotFoundError` for a queue that was never used."""
+def _read(session: Session, queue: str) -> tuple[Stats, list[Trouble]]:
+    """Read the counts, and what is wrong with the server; raise `NotFoundError` for a queue that was never used."""
     session.check_queue_exists(queue)
     (found,) = session.stats([queue])
     if isinstance(found, ServerError):
         raise found
-    return found[0]
+    return found[0], session.executor.perform(survey(Keys.of(session.prefix, queue))).troubles
 
 
 def _problems(

@@ -58,15 +58,15 @@ class Families:
     ) -> None:
         """Add how many were observed in each bucket: at most each bound, and more than the last one.
 
-        `seconds` is their sum, which may be unknown.
+        `seconds` is their sum. If it is not known, there is no count either: OpenMetrics has both or none.
         """
         family = self._family(name, documentation, "histogram")
         ends = [*map(floatToGoString, bounds), "+Inf"]
         total = 0
         for end, total in zip(ends, accumulate(numbers), strict=True):
             family.add_sample(f"{name}_bucket", {**labels, "le": end}, total)
-        family.add_sample(f"{name}_count", labels, total)
         if seconds is not None:
+            family.add_sample(f"{name}_count", labels, total)
             family.add_sample(f"{name}_sum", labels, seconds)
 
     def merge(self, family: Metric, **labels: str) -> None:

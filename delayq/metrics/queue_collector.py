@@ -12,10 +12,11 @@ from delayq.broker.transport.executor import open_executor
 from delayq.errors import DelayqError, ServerError
 from delayq.lateness import LATENESS_BOUNDS, read_slo
 from delayq.metrics.families import Collector, Families, Metric
-from delayq.metrics.queue_figures import QueueFigures, existing_queues, read_figures
+from delayq.metrics.queue_figures import QueueFigures, existing_queues, read_figures, read_server
 from delayq.options import QueueOptions, read_settings
 from delayq.queue.counts import Stats
 from delayq.queue.lateness_report import SloReport
+from delayq.queue.server_check import Memory, find_troubles
 from delayq.states import State
 
 TOTALS = {
@@ -72,6 +73,7 @@ class QueueCollector(Collector):
         """Read the queues, and return their metrics."""
         families = Families()
         families.add_build()
+        _add_server(families, read_server(self._executor))
         names = existing_queues(self._executor, self._prefix, self._queues, self._pattern)
         for name, found in read_figures(self._executor, self._prefix, names).items():
             up = not isinstance(found, ServerError)
@@ -95,6 +97,16 @@ class QueueCollector(Collector):
     def close(self) -> None:
         """Close the connections."""
         self._executor.close()
+
+
+def _add_server(families: Families, info: dict[str, str]) -> None:
+    """Add how full the server is; nothing if it does not tell."""
+    if (memory := Memory.of(info)) is None:
+        return
+    refuses = any(trouble.refuses for trouble in find_troubles(info, {}))
+    families.gauge("delayq_redis_memory_used_bytes", "The memory of Redis that counts against its maximum", memory.used)
+    families.gauge("delayq_redis_memory_max_bytes", "The maxmemory of Redis, 0 for no limit", memory.most)
+    families.gauge("delayq_redis_refuses_writes", "1 if Redis refuses to store messages, else 0", refuses)
 
 
 def _add_stats(families: Families, stats: Stats, queue: str) -> None:

@@ -13,6 +13,7 @@ from delayq.errors import DelayqError, ServerError
 from delayq.queue.counts import Stats, stats_of
 from delayq.queue.lateness_report import SLO_HOURS, lateness_of, slo_report
 from delayq.queue.registered import is_in_use, queue_names
+from delayq.queue.server_check import server_info
 
 if TYPE_CHECKING:
     from delayq.broker.transport.executor import Executor
@@ -62,6 +63,12 @@ def read_figures(executor: Executor, prefix: str, names: Sequence[str]) -> dict[
             error = refused.get(name) or next((one for one in later if isinstance(one, ServerError)), None)
             found[name] = _figures(*counts[name], later) if error is None else error
     return found
+
+
+def read_server(executor: Executor) -> dict[str, str]:
+    """Return the `INFO` of the server, empty if it may not be read; in a cluster that of one node."""
+    (found,) = _run(executor, [server_info()])
+    return {} if isinstance(found, ServerError) else dict(found)
 
 
 def _asked_later(calls: Calls, counted: Any) -> list[Any]:

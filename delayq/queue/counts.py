@@ -54,7 +54,7 @@ class Stats:
     at: datetime
     """The server's time of this snapshot."""
     next_due: datetime | None
-    """When the next pending message becomes due; in the past if no consumer has seen it."""
+    """When the next pending message becomes due."""
     oldest_due: datetime | None
     """The earliest due time of the messages that are due and wait for their first delivery."""
     next_deadline: datetime | None

@@ -17,12 +17,27 @@ MAX_READ = 1_000
 """Characters of a text that are read: what is deleted takes quadratic time to find at worst."""
 _GROUP = re.compile(r"[0-9a-f]{8}")
 _CLASS = re.compile(r"[A-Za-z_][\w.]*: ")
-_VARYING = re.compile(
-    r"""(?<!\w)(?P<quote>['"`]).*?(?P=quote)(?!\w)   # a text in quotes; an apostrophe is none
-      | [\w.%+-]+@[\w.-]+                             # an email address
-      | [\w.:-]*\d[\w.:-]*                            # a number, a time, an id: every word with a digit""",
-    re.VERBOSE,
+_HOST = r"(?:[a-z0-9][\w-]{0,62}\.){1,9}[a-z]{2,24}(?![\w.-]*\w)"
+"""A name of labels, the last of letters: `api2.example.com`."""
+_FILE = re.compile(
+    r".*\.(?:bak|bin|csv|dat|docx?|gif|gz|html?|jpe?g|jsonl?|log|parquet|pdf|png|py|sql|tmp|txt|xlsx?|xml|ya?ml|zip)",
+    re.IGNORECASE,
 )
+"""The name of a file has the form of a host, and varies."""
+_VARYING = re.compile(
+    rf"""(?P<after>\b(?:replied|(?:status|error)(?:[ _]code)?|HTTP(?:/[\d.]+)?)[ :=('"]{{1,3}}[1-5]\d\d)(?![\w.:-]*\w)
+      | (?<!\w)(?P<before>[1-5]\d\d)(?=[ ](?:client|server)[ ]error\b|,[ ]message=)  # these are status codes
+      | \b(?P<ended>(?:exit[ ]code|signal)[ ]\d{{1,3}})(?![\w.:-]*\w)
+      | (?<!\w)(?P<quote>['"`])(?P<quoted>.*?)(?P=quote)(?!\w)   # a text in quotes; an apostrophe is none
+      | [\w.%+-]+@[\w.-]+                             # an email address
+      | (?<![\w.:-])(?P<host>{_HOST})(?P<port>:\d+)?
+      | [\w.:-]*\d[\w.:-]*                            # a number, a time, an id: every word with a digit""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_QUOTED_HOST = re.compile(
+    rf"(?:[a-z][a-z0-9+.-]{{0,20}}://)?(?:[^/@\s]*@)?(?P<host>{_HOST})(?::\d+)?(?:[/?]|\Z)", re.IGNORECASE
+)
+"""The host of a text in quotes that is a URL or a host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +47,10 @@ class DeadGroup:
     group: str
     """Its name, 8 hexadecimal digits: the same for the same shape, in every queue."""
     reason: str
-    """The shape of the reasons: a line with `#` in place of numbers, ids and addresses, and `'…'` of quoted texts."""
+    """The shape of the reasons: a line with `#` in place of numbers, ids and addresses, and `'…'` of quoted texts.
+
+    The names of hosts stay, and so do status codes, as in `replied 404`.
+    """
     error: str
     """The shape of the last errors; '' if there were none."""
     count: int
@@ -54,7 +72,7 @@ def check_group(group: str) -> str:
 def shape_of(text: str) -> str:
     """Return what texts of one kind have in common: their first line, without numbers, ids, addresses and quoted texts.
 
-    The class of an error stays as it is.
+    The class of an error stays as it is, and so do the names of hosts and status codes, which say whose error it is.
     """
     line = text.strip().partition("\n")[0][:MAX_READ]
     head = found[0] if (found := _CLASS.match(line)) else ""
@@ -86,8 +104,19 @@ def grouped(messages: Iterable[MessageInfo]) -> list[DeadGroup]:
 
 
 def _stand_in(found: re.Match[str]) -> str:
-    quote = found["quote"]
-    return f"{quote}…{quote}" if quote else "#"
+    if code := found["after"] or found["before"] or found["ended"]:
+        return code
+    if quote := found["quote"]:
+        within = _QUOTED_HOST.match(found["quoted"])
+        return f"{quote}{_kept_host(within['host']) if within else ''}…{quote}"
+    if host := _kept_host(found["host"] or ""):
+        return host + (":#" if found["port"] else "")
+    return "#" if not found["host"] or any(map(str.isdigit, found[0])) else found[0]
+
+
+def _kept_host(text: str) -> str:
+    """Return a host as it is; '' for the name of a file."""
+    return "" if _FILE.fullmatch(text) else text
 
 
 def _name_of(reason: str, error: str) -> str:

@@ -136,7 +136,7 @@ def forecast(
         overdue=counts.overdue,
         throttled=counts.throttled,
         retrying=counts.backoff + counts.retry,
-        later=max(0, counts.pending - named.total),
+        later=max(0, counts.pending - sum(due)),
         names=_names(named, occurrences),
         sampled=named.sampled,
         sampled_of=named.total,

@@ -23,7 +23,7 @@ from delayq.queue.counts import Counts, Stats, counts_of, stats_of
 from delayq.queue.deaths import read_death
 from delayq.queue.lateness_report import lateness_of, read_slo_report
 from delayq.queue.message_info import MessageInfo, Page
-from delayq.states import State
+from delayq.states import State, state_at
 from delayq.times import from_millis, timestamp
 
 RECENT = 2
@@ -51,7 +51,7 @@ _BY_TIME = {state: state not in (State.READY, State.RETRY, State.GARBAGE) for st
 _AFTER = re.compile(r"([!-~]{1,150})@([0-9]{1,15})")
 _POSITION = re.compile(r"([0-9]{1,15})()")
 _SKIPPED = re.compile(r"([0-9]{1,15})(?:@([0-9]{1,4}))?")
-_RANKED = re.compile(r"([!-~]{1,150})@(-?[0-9]{1,15})|([0-9]{1,15})")
+_RANKED = re.compile(r"([!-~]{1,150})@(d|d?-?[0-9]{1,15})|([0-9]{1,15})")
 _CURSORS = {State.READY: _RANKED, State.RETRY: _POSITION, State.GARBAGE: _SKIPPED}
 _ENTRY = re.compile(r".+:[0-9]{1,20}")
 """What an entry of the dead letter looks like; others are not delayq's."""
@@ -123,7 +123,8 @@ class Inspector:
         if state is State.COMPLETED:
             return self._kept(row.id, row.score, row.payload)
         record = _DeliveryRecord.read(row.record)
-        due = row.score if state is State.PENDING else record.due if record else ""
+        waits = state in (State.PENDING, State.READY) and row.score
+        due = waits or (record.due if record else "")
         return self._live(state, row, due, row.score if state in (State.ACTIVE, State.BACKOFF) else "", None)
 
     def _found(self, id: str, found: GetReply) -> MessageInfo | None:
@@ -134,7 +135,9 @@ class Inspector:
         record = _DeliveryRecord.read(found.record)
         due = found.pending or (record.due if record else "")
         row = MessageRow(id, due, found.payload, len(found.payload), *found[3:8])
-        return self._live(record.state if record else State.PENDING, row, due, found.unack, found.entry or None)
+        stored = record.state if record else State.PENDING
+        state = state_at(stored, float(found.pending or "inf"), found.now)
+        return self._live(state, row, due, found.unack, found.entry or None)
 
     def _live(self, state: State, row: MessageRow, due: str, deadline: str, entry: str | None) -> MessageInfo:
         record = _DeliveryRecord.read(row.record)

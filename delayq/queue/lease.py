@@ -16,6 +16,7 @@ from delayq.checks import check_int
 from delayq.errors import DelayqError, UndecodableError
 from delayq.outcomes import Outcome, StopWorker
 from delayq.times import Duration, monotonic, to_millis
+from delayq.worker.attempt_log import log_completions, log_expired
 from delayq.worker.disposition import Completion, Disposition, disposition_of, missed, undecodable
 from delayq.worker.in_flight_delivery import InFlightDelivery, deliveries_of
 from delayq.worker.message import AsyncMessage, Message
@@ -117,7 +118,9 @@ class _LeaseBase(Generic[M]):
 
     def _claim(self) -> Operation[tuple[PromoteReply, ClaimReply]]:
         calls = self._context.calls
-        _, promoted, claimed = yield [calls.unack_to_retry(), calls.pending_to_ready(), self._claim_call(self._limit)]
+        calls_of_claim = [calls.unack_to_retry(), calls.pending_to_ready(), self._claim_call(self._limit)]
+        expired, promoted, claimed = yield calls_of_claim
+        log_expired((*expired.expired, *claimed.expired), self._context.queue)
         if promoted.garbage:
             yield [calls.collect(self._context.settings)]
         return promoted, claimed
@@ -145,7 +148,8 @@ class _LeaseBase(Generic[M]):
                 self.messages.append(self._message_class(delivery, self._context, self._executor, now))
                 self._deliveries.append(delivery)
             except UndecodableError as error:
-                failed.append(undecodable(delivery, error, self._context.settings.policy))
+                policy = self._context.settings.policy
+                failed += log_completions([undecodable(delivery, error, policy)], error, policy, self._context.queue)
         yield from self._send(failed)
         if refused:
             raise refused
@@ -155,9 +159,9 @@ class _LeaseBase(Generic[M]):
         deliveries = [delivery for delivery in self._deliveries if not delivery.settled]
         if deliveries:
             policy = self._context.settings.policy
-            yield from self._send(
-                [Completion(deliveries, *disposition_of(deliveries, None, error, policy, quiet=True))]
-            )
+            ended = [Completion(deliveries, *disposition_of(deliveries, None, error, policy))]
+            # An exception goes on to the caller, who has its traceback.
+            yield from self._send(log_completions(ended, error, policy, self._context.queue, traced=False))
 
     def _send(self, completions: list[Completion]) -> Operation[None]:
         settlements = PendingSettlements(self._context.calls, self._context.settings)

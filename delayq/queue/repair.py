@@ -69,9 +69,10 @@ class _Examination:
     def run(self, queue: str) -> Operation[Checkup]:
         """Examine the server and the queue."""
         keys = self._context.calls.keys
-        dangers, meta = yield from survey(keys)
-        for danger in dangers:
-            self._collector.add(FindingKind.SERVER, danger)
+        surveyed = yield from survey(keys)
+        meta = surveyed.meta
+        for text, count in surveyed.findings():
+            self._collector.add(FindingKind.SERVER, text, count=count)
         if unknown := newer(queue, meta.get(b"schema")):
             self._collector.add(FindingKind.SCHEMA, unknown)
             return Checkup(queue, self._collector.findings())

@@ -13,7 +13,7 @@ class FindingKind(StrEnum):
     """What can be wrong with a queue."""
 
     SERVER = "server"
-    """The server could lose messages; see the start-up check. Not repaired."""
+    """The server could lose messages, refuses writes or is nearly full. Not repaired. Count 0: that is not known."""
     SCHEMA = "schema"
     """A newer delayq has written the queue, so it was not examined. Not repaired."""
     PLACE_WITHOUT_PAYLOAD = "place without payload"

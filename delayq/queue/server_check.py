@@ -1,8 +1,13 @@
-"""The start-up check: whether this Redis could lose messages, and whether this delayq can read the queue."""
+"""The start-up check: whether this Redis could lose messages, and whether this delayq can read the queue.
+
+Also what the doctor, `delayq health` and the exporter tell of a server that runs: whether it takes writes, and how
+full it is.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any, NamedTuple
 
@@ -24,6 +29,36 @@ CHECK_EVERY = 10.0
 """Seconds between two checks that Redis still has an open queue."""
 _KNOWN = [str(version).encode() for version in range(SCHEMA + 1)]
 MIN_SERVER = (6, 2)
+NEARLY_FULL = 0.9
+"""The share of the memory, or of the clients, from which on a server is nearly full: some time is left to act."""
+_SETTINGS = ("stop-writes-on-bgsave-error", "save", "min-replicas-to-write")
+"""What INFO does not tell. Few logins may read it, so it is asked only when it matters."""
+
+
+class Trouble(NamedTuple):
+    """What is wrong with a server that runs."""
+
+    text: str
+    refuses: bool = True
+    """Whether it refuses to store messages now; else it may soon."""
+
+
+class Survey(NamedTuple):
+    """What is known of the server of a queue, and the fields of the queue's `meta`."""
+
+    dangers: list[str]
+    """Why it could lose messages, one sentence each."""
+    troubles: list[Trouble]
+    unread: str
+    """Why INFO was not read, as a sentence; '' if it was, or the server has none."""
+    meta: dict[bytes, bytes]
+
+    def findings(self) -> Iterator[tuple[str, int]]:
+        """Yield what is to be told of the server, each with 1; with 0 what is not known."""
+        yield from ((trouble.text, 1) for trouble in self.troubles)
+        yield from ((danger, 1) for danger in self.dangers)
+        if self.unread:
+            yield self.unread, 0
 
 
 class Opening(NamedTuple):
@@ -70,14 +105,41 @@ def check(name: str, replies: Opening, *, embedded: bool, strict: bool) -> None:
         log.warning("%s", danger, extra={"queue": name})
 
 
-def survey(keys: Keys) -> Operation[tuple[list[str], dict[bytes, bytes]]]:
-    """Read why the server could lose messages, one sentence each, and the fields of the queue's `meta`."""
+def survey(keys: Keys) -> Operation[Survey]:
+    """Read what is wrong with the server of a queue, and the fields of the queue's `meta`."""
+    read, unread = RedisCommand(("HGETALL", keys.meta), pairs), ""
+    try:  # in one round trip with a key of the queue: in a cluster it is its node that tells
+        info, meta = yield [server_info(), read]
+    except ServerError as error:  # the embedded server has none
+        (meta,) = yield [read]
+        info, unread = {}, _why_unread(error)
+    settings: dict[str, str] = {}
+    if info.get("rdb_last_bgsave_status") == "err" or "min_slaves_good_slaves" in info:
+        for name in _SETTINGS:
+            settings |= yield from _ask(("CONFIG", "GET", name), _read_settings)
+    if info.get("cluster_enabled") == "1":
+        info |= yield from _ask(("CLUSTER", "INFO"), _parse)
+    return Survey(find_dangers(info), find_troubles(info, settings), unread, meta)
+
+
+def _why_unread(error: ServerError) -> str:
+    if "NOPERM" not in str(error).upper() and "no permissions" not in str(error):
+        return ""
+    return "INFO may not be read with this login: whether the server is full or refuses writes is not known"
+
+
+def _ask(command: tuple[str, ...], parse: Callable[[Any], dict[str, str]]) -> Operation[dict[str, str]]:
+    """Read more of a server, if this login may."""
     try:
-        (info,) = yield [RedisCommand(("INFO",), lambda reply: reply)]
-    except ServerError:  # not permitted, or embedded: the start-up check ignores that, too
-        info = None
-    (meta,) = yield [RedisCommand(("HGETALL", keys.meta), pairs)]
-    return find_dangers(_parse(info)) if isinstance(info, bytes) else [], meta
+        (reply,) = yield [RedisCommand(command, parse)]
+    except ServerError:
+        return {}
+    return dict(reply)
+
+
+def server_info() -> RedisCommand[dict[str, str]]:
+    """Read the `INFO` of a server."""
+    return RedisCommand(("INFO",), lambda reply: _parse(reply) if isinstance(reply, bytes) else {})
 
 
 def newer(name: str, schema: Any) -> str:
@@ -103,6 +165,93 @@ def find_dangers(info: dict[str, str]) -> list[str]:
     if numbers and numbers < MIN_SERVER:
         dangers.append(f"Redis {version} is older than {'.'.join(map(str, MIN_SERVER))}: upgrade it")
     return dangers
+
+
+class Memory(NamedTuple):
+    """How full a server is, in bytes."""
+
+    used: int
+    """What counts against the maximum."""
+    most: int
+    """0 for no limit."""
+
+    @classmethod
+    def of(cls, info: Mapping[str, str]) -> Memory | None:
+        """Read it from an `INFO`; None if that does not tell."""
+        if "used_memory" not in info:
+            return None
+        used = _number(info, "used_memory") - _number(info, "mem_not_counted_for_evict")
+        return cls(used, _number(info, "maxmemory"))
+
+    @property
+    def share(self) -> float:
+        """The share of the maximum that is used; 0 without one."""
+        return self.used / self.most if self.most else 0.0
+
+
+def find_troubles(info: Mapping[str, str], settings: Mapping[str, str]) -> list[Trouble]:
+    """Return why a server refuses to store messages, or soon may: by its `INFO`, and what is known of `_SETTINGS`."""
+    found = [_memory(info), _snapshot(info, settings), _replica(info), _replicas(info, settings), _clients(info)]
+    if info.get("aof_enabled") == "1" and info.get("aof_last_write_status") == "err":
+        found.append(Trouble("Redis cannot write its append-only file (is the disk full?): writes are refused"))
+    if info.get("cluster_state", "ok") != "ok":
+        found.append(Trouble(f"the cluster is down (cluster_state {info['cluster_state']}): writes are refused"))
+    return sorted((one for one in found if one is not None), key=lambda one: not one.refuses)
+
+
+def _memory(info: Mapping[str, str]) -> Trouble | None:
+    memory = Memory.of(info)
+    if memory is None or memory.share < NEARLY_FULL or info.get("maxmemory_policy", "").startswith("allkeys"):
+        return None  # one that evicts any key is a danger of its own
+    figures = f"used {memory.used / (1 << 20):,.1f} MiB of maxmemory {memory.most / (1 << 20):,.1f} MiB"
+    if memory.used > memory.most:
+        return Trouble(f"Redis is full ({figures}): sends are refused")
+    return Trouble(f"Redis is nearly full ({figures}, {memory.share:.0%}): sends are refused once it is", refuses=False)
+
+
+def _snapshot(info: Mapping[str, str], settings: Mapping[str, str]) -> Trouble | None:
+    if info.get("rdb_last_bgsave_status") != "err" or settings.get("save") == "":
+        return None
+    failed = "the last snapshot of Redis failed (is the disk full?)"
+    if not settings:
+        return Trouble(f"{failed}: writes are refused, unless stop-writes-on-bgsave-error is off")
+    if settings.get("stop-writes-on-bgsave-error") == "no":
+        return Trouble(f"{failed}: writes are accepted, and not saved by snapshots", refuses=False)
+    return Trouble(f"{failed}: writes are refused until one succeeds (stop-writes-on-bgsave-error)")
+
+
+def _replica(info: Mapping[str, str]) -> Trouble | None:
+    if info.get("role") != "slave" or info.get("slave_read_only") == "0":
+        return None
+    master = f"{info.get('master_host', '?')}:{info.get('master_port', '?')}"
+    return Trouble(f"this Redis is a read-only replica of {master}: writes are refused")
+
+
+def _replicas(info: Mapping[str, str], settings: Mapping[str, str]) -> Trouble | None:
+    if "min_slaves_good_slaves" not in info:  # no replica is asked for
+        return None
+    good, wanted = _number(info, "min_slaves_good_slaves"), _number(settings, "min-replicas-to-write") or 1
+    if good >= wanted:
+        return None
+    return Trouble(f"{good} replicas are in step, and min-replicas-to-write asks for {wanted}: writes are refused")
+
+
+def _clients(info: Mapping[str, str]) -> Trouble | None:
+    connected, most = _number(info, "connected_clients"), _number(info, "maxclients")
+    if not most or connected < NEARLY_FULL * most:
+        return None
+    return Trouble(
+        f"{connected:,} clients are connected to Redis, and maxclients is {most:,}: more are refused", refuses=False
+    )
+
+
+def _number(values: Mapping[str, str], name: str) -> int:
+    text = values.get(name, "")
+    return int(text) if text.isdecimal() else 0
+
+
+def _read_settings(reply: Any) -> dict[str, str]:
+    return {name.decode(): value.decode("utf-8", "replace") for name, value in pairs(reply).items()}
 
 
 def _parse(info: bytes) -> dict[str, str]:

@@ -10,11 +10,13 @@ from delayq.broker.replies import MessageRow, SnapshotReply, record_fields
 from delayq.broker.transport.operation import Operation
 from delayq.queue.deaths import read_death
 from delayq.queue.inspector import MAX_READ, RECORDED_STATES, WHOLE
-from delayq.states import State
+from delayq.states import State, state_at
 from delayq.times import timestamp
 
 PAGE_BYTES = 1 << 20
 """Payload bytes that one call reads, and then the rest of one payload."""
+UNPROMOTED = {State.PENDING, State.READY}
+"""What may be stored as pending: what is due is ready."""
 _WORDS = {word: state for word, state in RECORDED_STATES.items() if state is not State.PENDING}
 
 
@@ -83,10 +85,12 @@ def read_stored(
     """
     part, cursor, score = position
     messages = StoredTable.of([])
-    if part == "pending" and State.PENDING in states:
+    if part == "pending" and not UNPROMOTED.isdisjoint(states):
         (page,) = yield [context.calls.snapshot("", limit=MAX_READ, cursor=cursor, score=score, byte_limit=PAGE_BYTES)]
-        messages = _pending(page)
+        messages = _pending(page, states)
         cursor, score = page.cursor.decode(), page.score.decode()
+        if State.PENDING not in states and page.times and int(page.times[-1]) > page.now:
+            cursor = ""  # none of these is due
     elif part == "promoted" and any(state in states for state in _WORDS.values()):
         words = " ".join(word for word, state in _WORDS.items() if state in states)
         (page,) = yield [context.calls.snapshot(words, limit=MAX_READ, cursor=cursor or "0", byte_limit=PAGE_BYTES)]
@@ -105,11 +109,16 @@ def read_stored(
     return messages, StoredPosition(PARTS[following]) if following < len(PARTS) else None
 
 
-def _pending(page: SnapshotReply) -> StoredTable:
+def _pending(page: SnapshotReply, wanted: Collection[State]) -> StoredTable:
     # A message with a record was delivered before.
     attempts = [int(record_fields(record.decode())[2]) if record else 0 for record in page.records]
-    n = len(page.ids)
-    return _living(page, [State.PENDING] * n, list(map(int, page.times)), attempts or [0] * n)
+    dues = list(map(int, page.times))
+    states = [state_at(State.PENDING, due, page.now) for due in dues]
+    table = _living(page, states, dues, attempts or [0] * len(dues))
+    if set(states) <= set(wanted):
+        return table
+    rows = zip(*table, strict=True)
+    return StoredTable.of([one for one in map(StoredMessage._make, rows) if one.state in wanted])
 
 
 def _promoted(context: QueueContext, page: SnapshotReply) -> Operation[StoredTable]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from delayq.broker import replies
+from delayq.broker.attributes import Attributes
 from delayq.broker.calls import Calls
 from delayq.broker.engine import STREAMS, EngineCapabilities
 from delayq.broker.replies import integers, pairs, statuses
@@ -237,9 +238,15 @@ class StreamCalls:
         return self.settings.lease - lease
 
     def _read_claimed(self, reply: list[Any]) -> replies.ClaimReply:
-        now, deadline, more, entries, deliveries, bodies = reply
+        now, deadline, more, entries, deliveries, bodies, lost = reply
         rows = zip(entries, deliveries, bodies, strict=True)
-        return replies.ClaimReply(now, deadline, more, [self._delivery(*row) for row in rows])
+        expired = tuple(self._expired(*lost[at : at + 4]) for at in range(0, len(lost), 4))
+        return replies.ClaimReply(now, deadline, more, [self._delivery(*row) for row in rows], expired=expired)
+
+    def _expired(self, entry: bytes, holder: bytes, delivery: int, body: list[bytes]) -> replies.ExpiredLease:
+        message = self._delivery(entry, delivery, body)
+        name = Attributes.of(message.attributes).name
+        return replies.ExpiredLease(message.id, delivery, message.retries_left, name, holder.decode("utf-8", "replace"))
 
     def _delivery(self, entry: bytes, delivery: int, body: list[bytes]) -> replies.ClaimedMessage:
         """Return a claimed message; an entry that another client has added may lack any field."""

@@ -17,6 +17,7 @@ from delayq.breaker import Breaker
 from delayq.broker.context import EngineContext
 from delayq.broker.replies import ClaimReply, CollectReply, ExpireReply, PromoteReply
 from delayq.errors import DelayqError
+from delayq.worker.attempt_log import log_completions, log_expired
 from delayq.worker.beats import Beats
 from delayq.worker.breaking import BreakerSettlements
 from delayq.worker.disposition import DONE, Completion, timed_out
@@ -172,7 +173,9 @@ class ConsumerLoop(StoppingLoop):
     def _end_overdue(self) -> None:
         """Fail the attempts whose callbacks have run for too long. If one succeeds after all, that counts still."""
         for batch, deliveries, limit in self.in_flight.end_overdue(self._now):
-            self.settlements.add([timed_out(deliveries, limit, self.context.settings.policy)])
+            policy = self.context.settings.policy
+            failed = [timed_out(deliveries, limit, policy)]
+            self.settlements.add(log_completions(failed, None, policy, self.context.queue))
             self._interrupted.append(batch)
             self._returned, self._settle_at = True, self._now
 
@@ -297,6 +300,7 @@ class ConsumerLoop(StoppingLoop):
         self.outlook.read_collected(collected, self._now)
 
     def _on_claimed(self, claimed: ClaimReply) -> None:
+        log_expired(claimed.expired, self.context.queue)
         added = self.in_flight.add(claimed, self._sent_at, self._now)
         if starting := self.start_reports.hold_alone(claimed, added):
             self._claimed += starting
@@ -316,4 +320,5 @@ class ConsumerLoop(StoppingLoop):
         self._claimed.append(delivery)
 
     def _on_expired(self, expired: ExpireReply) -> None:
+        log_expired(expired.expired, self.context.queue)
         self._changed |= expired.retried + expired.spent > 0

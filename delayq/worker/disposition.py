@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 from delayq.backoff import FailurePolicy
 from delayq.broker.expiry import expiry_of
 from delayq.errors import ConfigurationError, UndecodableError, short_repr
-from delayq.options import nack_wait
 from delayq.outcomes import Discard, Outcome, RateLimited, Reject, Retry, Snooze, StopWorker
 from delayq.text import format_duration
 from delayq.times import to_millis
-from delayq.worker.error_texts import SNOOZED_OUT, truncate
+from delayq.worker.error_texts import SNOOZED_OUT
 from delayq.worker.in_flight_delivery import InFlightDelivery
 from delayq.worker.log_label import log_label
 
@@ -27,6 +26,10 @@ _NOT_RUN = (CoroutineType, GeneratorType, AsyncGeneratorType)
 _UNDONE = (Reject, Retry, Snooze, StopWorker)
 """What a callback may return that is no success."""
 _ADVICE = "use AsyncDelayQueue for coroutine functions, and do not yield in a callback"
+
+
+CANCELLED = "cancelled"
+"""The text of a callback that was cancelled because somebody has cancelled its message."""
 
 
 class Disposition(Enum):
@@ -75,13 +78,10 @@ def disposition_of(
     result: object,
     error: BaseException | None,
     policy: FailurePolicy,
-    *,
-    quiet: bool = False,
 ) -> tuple[Disposition, str, int | None]:
     """Return what a callback's result or exception means: the disposition, its text, and an explicit delay (ms).
 
-    It applies to those of `deliveries` that were not settled by hand. An exception is logged, with the delay that
-    `policy` gives, and so is a rejection; not so with `quiet`, if the exception is raised to the user.
+    It applies to those of `deliveries` that were not settled by hand. `attempt_log` tells of it.
     """
     if error is None and isinstance(result, _NOT_RUN):
         error = TypeError(f"the callback returned a {type(result).__name__}, which is never run: {_ADVICE}")
@@ -89,25 +89,20 @@ def disposition_of(
             result.close()
     if when := _ended_before(deliveries, result, error):
         if isinstance(error, Exception) and not isinstance(error, Outcome):
-            log_failure(deliveries, error, when=when)
+            _log_late(deliveries, error, when)
         return Disposition.NOTHING, "", None
     outcome = result if error is None else error
     if isinstance(outcome, Retry | Snooze | StopWorker):
         return _disposition_of_delay(deliveries, outcome, policy)
     if isinstance(outcome, Reject):
-        reason = _reason(outcome) or "rejected"
-        if not quiet:
-            name, fields = log_label(deliveries)
-            text = "%s was rejected%s and goes to the dead letter: %s"
-            _log(text, name, _at_attempt(fields), truncate(reason), level=logging.WARNING, extra=fields)
-        return Disposition.REJECT, policy.text_of(outcome, reason), None
+        return Disposition.REJECT, policy.text_of(outcome, _reason(outcome) or "rejected"), None
     if isinstance(outcome, Discard):
         return Disposition.DISCARD, policy.text_of(outcome, _reason(outcome)), None
     if error is None:
         return (
             (Disposition.NACK, "the callback returned False", None) if result is False else (Disposition.ACK, "", None)
         )
-    return _disposition_of_error(deliveries, error, policy, quiet=quiet)
+    return _disposition_of_error(deliveries, error, policy)
 
 
 def dispositions_of(
@@ -148,11 +143,11 @@ def undecodable(delivery: InFlightDelivery, error: UndecodableError, policy: Fai
 
     Another worker may be able to decode it: one that runs a newer version of the program.
     """
-    delay, text = log_failure([delivery], error, policy), str(error)
+    text = str(error)
     disposition = Disposition.NACK if delivery.claimed.retries_left else Disposition.REJECT
     text = text if text.startswith("undecodable") else f"undecodable: {text}"
     text = text if policy.keeps_text else "undecodable"
-    return Completion([delivery], disposition, text, delay)
+    return Completion([delivery], disposition, text)
 
 
 def missed(delivery: InFlightDelivery, now: float, queue: str) -> Completion | None:
@@ -171,11 +166,13 @@ def missed(delivery: InFlightDelivery, now: float, queue: str) -> Completion | N
         why = "is superseded by a later one with its id prefix"
     else:
         return None
-    fate = "is dropped" if attributes.missed == "drop" else "goes to the dead letter"
-    fields = {"queue": queue, "id": claimed.id}
-    _log("%s: message %s %s, and %s", queue, claimed.id, why, fate, level=logging.WARNING, extra=fields)
-    disposition = Disposition.DROP if attributes.missed == "drop" else Disposition.REJECT
-    return Completion([delivery], disposition, "missed")
+    label, fields = log_label([delivery], queue)
+    fields |= {"retries_left": claimed.retries_left, "delay": None, "error": "missed"}
+    if attributes.missed == "drop":
+        log_safely("%s %s, and is dropped", label, why, level=logging.WARNING, extra=fields)
+        return Completion([delivery], Disposition.DROP, "missed")
+    log_safely("%s %s, and goes to the dead letter", label, why, extra=fields)
+    return Completion([delivery], Disposition.REJECT, "missed")
 
 
 def timed_out(deliveries: Sequence[InFlightDelivery], limit: float, policy: FailurePolicy) -> Completion:
@@ -186,37 +183,19 @@ def timed_out(deliveries: Sequence[InFlightDelivery], limit: float, policy: Fail
     error = TimeoutError(f"the callback took longer than {format_duration(limit)}")
     for delivery in deliveries:
         delivery.timed_out = delivery.lost = True
-    disposition, text, delay = _disposition_of_error(deliveries, error, deliveries[0].policy or policy, quiet=True)
+    disposition, text, delay = _disposition_of_error(deliveries, error, deliveries[0].policy or policy)
     return Completion([one for one in deliveries if not one.settled], disposition, text, delay)
 
 
-def log_failure(
-    deliveries: Sequence[InFlightDelivery], error: BaseException, policy: FailurePolicy | None = None, when: str = ""
-) -> int | None:
-    """Log an error with its traceback, and what becomes of a single message if it fails; never raises.
-
-    Returns the delay (ms) before the next attempt that was logged; None if that is to be decided.
-    """
+def _log_late(deliveries: Sequence[InFlightDelivery], error: BaseException, when: str) -> None:
+    """Log an error that changes nothing any more: the attempt has failed already, or was settled by hand."""
     name, fields = log_label(deliveries)
-    fate, delay = "", None
-    if policy is not None and len(deliveries) == 1 and not deliveries[0].settled:
-        claimed = deliveries[0].claimed
-        if deliveries[0].cancel_requested:
-            fate = " and is cancelled, as was asked for"
-        elif claimed.retries_left:
-            delay = policy.backoff.delay(claimed.attempt)
-            fate = f" and is tried again in {format_duration(nack_wait(delay / 1000) / 1000)}"
-        else:
-            fate = " and has no retries left: it goes to the dead letter"
-    _log("%s failed%s%s%s", name, _at_attempt(fields), when, fate, exc_info=error, extra=fields)
-    return delay
+    attempt = f" at attempt {fields['attempt']}" if "attempt" in fields else ""
+    level = logging.WARNING if deliveries[0].timed_out else logging.ERROR
+    log_safely("%s failed%s%s", name, attempt, when, level=level, exc_info=error, extra=fields)
 
 
-def _at_attempt(fields: dict[str, Any]) -> str:
-    return f" at attempt {fields['attempt']}" if "attempt" in fields else ""
-
-
-def _log(text: str, *args: object, level: int = logging.ERROR, **fields: Any) -> None:
+def log_safely(text: str, *args: object, level: int = logging.ERROR, **fields: Any) -> None:
     """Log an error. If a user's filter or handler raises, print the error and what was raised: the worker goes on."""
     try:
         log.log(level, text, *args, **fields)
@@ -236,27 +215,13 @@ def _ended_before(deliveries: Sequence[InFlightDelivery], result: object, error:
 
 
 def _disposition_of_error(
-    deliveries: Sequence[InFlightDelivery], error: BaseException, policy: FailurePolicy, *, quiet: bool
+    deliveries: Sequence[InFlightDelivery], error: BaseException, policy: FailurePolicy
 ) -> tuple[Disposition, str, int | None]:
     if not isinstance(error, Exception) and all(delivery.cancel_requested for delivery in deliveries):
-        name, fields = log_label(deliveries)
-        _log("%s was cancelled while it ran", name, level=logging.INFO, extra=fields)
-        return Disposition.NACK, "cancelled", None
+        return Disposition.NACK, CANCELLED, None
     if isinstance(error, Exception) and not _is_failure(error, policy) and not is_snoozed_out(deliveries, policy):
-        delay = policy.backoff.delay(1 + max(map(_snoozes_of, deliveries)))
-        if not quiet:
-            name, fields = log_label(deliveries)
-            text, wait = (
-                "%s met what is no failure, and is tried again in %s",
-                format_duration(nack_wait(delay / 1000) / 1000),
-            )
-            _log(text, name, wait, level=logging.WARNING, exc_info=error, extra=fields)
-        return Disposition.SNOOZE, "", delay
-    return (
-        Disposition.NACK,
-        stored_text(error, policy),
-        None if quiet else log_failure(deliveries, error, policy),
-    )
+        return Disposition.SNOOZE, "", policy.backoff.delay(1 + max(map(_snoozes_of, deliveries)))
+    return Disposition.NACK, stored_text(error, policy), None
 
 
 def _disposition_of_delay(
@@ -268,15 +233,11 @@ def _disposition_of_delay(
         if isinstance(outcome, Snooze):
             wait = to_millis(outcome.delay, "delay")
             if outcome.counted and is_snoozed_out(deliveries, policy):
-                text = SNOOZED_OUT.format(policy.max_snoozes)
-                _log("%s was %s", log_label(deliveries)[0], text, extra=log_label(deliveries)[1])
-                return Disposition.NACK, text, None
+                return Disposition.NACK, SNOOZED_OUT.format(policy.max_snoozes), None
             scope = outcome.scope if isinstance(outcome, RateLimited) else ""
             return Disposition.SNOOZE if outcome.counted else Disposition.LEAVE, scope, wait
         delay = None if outcome.delay is None else to_millis(outcome.delay, "delay")
     except ConfigurationError as error:
-        name, kind = log_label(deliveries)[0], "Snooze" if isinstance(outcome, Snooze) else "Retry"
-        _log("%s: invalid delay of %s, using nack_delay: %s", name, kind, error)
         return Disposition.NACK, policy.text_of(error, str(error)), None
     return Disposition.NACK, policy.text_of(outcome, _reason(outcome) or "retry"), delay
 
@@ -287,7 +248,7 @@ def _is_failure(error: Exception, policy: FailurePolicy) -> bool:
     try:
         return bool(policy.is_failure(error))
     except Exception as broken:  # noqa: BLE001 - a user's function may raise anything
-        _log("is_failure failed, so the exception counts as a failure", exc_info=broken)
+        log_safely("is_failure failed, so the exception counts as a failure", exc_info=broken)
         return True
 
 

@@ -18,6 +18,8 @@ from delayq.broker.transport.operation import Operation
 from delayq.errors import UndecodableError, short_repr
 from delayq.options import nack_wait
 from delayq.times import Duration, from_millis, monotonic, to_millis
+from delayq.worker.attempt_log import log_by_hand
+from delayq.worker.disposition import Disposition
 from delayq.worker.error_texts import SNOOZED_OUT, WITHHELD, truncate
 from delayq.worker.in_flight_delivery import InFlightDelivery
 
@@ -27,6 +29,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
+_BY_HAND = {
+    "ack": Disposition.ACK,
+    "complete": Disposition.ACK,
+    "nack": Disposition.NACK,
+    "reject": Disposition.REJECT,
+    "release": Disposition.SNOOZE,
+}
+"""What a settlement by hand is, by the name of its script."""
 
 
 class _BaseMessage(Generic[T]):
@@ -138,15 +148,20 @@ class _BaseMessage(Generic[T]):
         """
         return self._delivery.cancel_requested
 
-    def _settle(self, call: ScriptCall[str], *, failed: bool | None) -> Operation[bool]:
-        """Settle by hand. If the call fails, the result of the callback settles the message."""
+    def _settle(
+        self, call: ScriptCall[str], *, failed: bool | None, text: str = "", delay: int | None = None
+    ) -> Operation[bool]:
+        """Settle by hand, and log it. If the call fails, the result of the callback settles the message."""
         self._delivery.settled, self._delivery.failed_by_hand = True, failed
         try:
             (reply,) = yield [call]
         except BaseException:
             self._delivery.settled = False
             raise
-        self._delivery.by_hand = call.script.name if reply != "0" else ""
+        script = call.script.name.rpartition("/")[2]
+        self._delivery.by_hand = script if reply != "0" else ""
+        if reply != "0":
+            log_by_hand(self._delivery, _BY_HAND[script], self._context.queue, text, delay)
         if reply == "2":  # no retries left, or cancelled
             yield [self._context.calls.collect(self._context.settings, ids=(self.id,))]
         return bool(reply != "0")
@@ -169,14 +184,14 @@ class _BaseMessage(Generic[T]):
         wait = policy.backoff.delay(self.attempt) if delay is None else nack_wait(delay)
         text = truncate(error) if policy.keeps_text else ""
         failure = Failure(*self._delivery.receipt, nack_wait(wait / 1000), text, self._delivery.span)
-        return (yield from self._settle(self._context.calls.nack([failure]), failed=True))
+        return (yield from self._settle(self._context.calls.nack([failure]), failed=True, text=text, delay=wait))
 
     def _reject(self, reason: str) -> Operation[bool]:
         text = truncate(reason, "reason")
         if not (self._delivery.policy or self._context.settings.policy).keeps_text:
             text = "rejected"
         rejection = Rejection(*self._delivery.receipt, text, "")
-        return (yield from self._settle(self._context.calls.reject([rejection]), failed=True))
+        return (yield from self._settle(self._context.calls.reject([rejection]), failed=True, text=text))
 
     def _release(self, delay: Duration | None) -> Operation[bool]:
         release, stored = Release(*self._delivery.receipt), self._delivery.claimed.attributes
@@ -185,7 +200,8 @@ class _BaseMessage(Generic[T]):
             if self.snoozes >= most > 0:
                 return (yield from self._nack(None, SNOOZED_OUT.format(most)))
             release = Release(*self._delivery.receipt, wait, snoozed(stored))
-        return (yield from self._settle(self._context.calls.release([release]), failed=None))
+        told = None if delay is None else release.delay
+        return (yield from self._settle(self._context.calls.release([release]), failed=None, delay=told))
 
     def _extend(self, duration: Duration | None) -> Operation[bool]:
         lease = self._context.settings.lease if duration is None else to_millis(duration, "lease", min=100)

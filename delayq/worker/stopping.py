@@ -9,6 +9,7 @@ from typing import Any
 from delayq.backoff import FailurePolicy
 from delayq.broker.context import EngineContext
 from delayq.errors import UnavailableError
+from delayq.worker.attempt_log import log_completions
 from delayq.worker.beats import Beats
 from delayq.worker.disposition import Completion, Disposition, is_snoozed_out
 from delayq.worker.error_texts import SNOOZED_OUT
@@ -28,17 +29,16 @@ Plan = list[tuple[Any, Callable[[Any], None]]]
 """The calls of one turn, each with the function that reads its reply."""
 
 
-def cut_off(deliveries: Sequence[InFlightDelivery], policy: FailurePolicy) -> Iterator[Completion]:
+def cut_off(deliveries: Sequence[InFlightDelivery], policy: FailurePolicy, queue: str) -> Iterator[Completion]:
     """Yield what becomes of deliveries for whose callbacks a stop waits no longer: they go back uncharged.
 
     Each counts as a snooze, so one that never ends before its worker does is charged once `max_snoozes` are spent.
     """
     for delivery in deliveries:
-        of_task, (name, fields) = delivery.policy or policy, log_label([delivery])
+        of_task, (name, fields) = delivery.policy or policy, log_label([delivery], queue)
         if is_snoozed_out([delivery], of_task):
             text = f"cut off by a stop, and {SNOOZED_OUT.format(of_task.max_snoozes)}"
-            log.error("%s was %s", name, text, extra=fields)
-            yield Completion([delivery], Disposition.NACK, text)
+            yield from log_completions([Completion([delivery], Disposition.NACK, text)], None, of_task, queue)
         else:
             log.warning("%s was cut off by a stop, and goes back uncharged", name, extra=fields)
             yield Completion([delivery], Disposition.SNOOZE)
@@ -93,7 +93,7 @@ class StoppingLoop:
                     delivery.lost = True
                 result = yield Cancel()
                 cancelled, self.refusals.wait_until = True, 0.0
-                self._complete([*cut_off(running, self.context.settings.policy)])
+                self._complete([*cut_off(running, self.context.settings.policy, self.context.queue)])
             else:
                 result = yield Sleep(self._stopping_idle_time(self._stop_at or 0.0), listen=False)
         if self.settlements:

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from delayq.options import Settings
 from delayq.worker.in_flight_delivery import Batch, InFlightDelivery
-from delayq.worker.log_label import log_label
 
 log = logging.getLogger("delayq.consumer")
 
@@ -73,7 +72,7 @@ class TimeLimits:
                     self._look_again(batch.started, limit, now)
                 elif batch.conclude():  # else its completion is on its way
                     self._noticed[batch] = now
-                    self._abandon(members, limit)
+                    self._abandon(members)
                     late.append(Overdue(batch, members, limit))
         return late
 
@@ -91,11 +90,9 @@ class TimeLimits:
             at = min(at, now + (LOOK_AFTER if now - started < LOOK_AFTER else self._tick))
         self.next_at = min(self.next_at, at)
 
-    def _abandon(self, members: list[InFlightDelivery], limit: float) -> None:
+    def _abandon(self, members: list[InFlightDelivery]) -> None:
         self.overdue.update(members)
         self.abandoned += 1
-        name, fields = log_label(members)
-        log.warning("%s has been processed for more than %g s", name, limit, extra=fields)
         self._count_hung()
 
     def _count_hung(self) -> None:

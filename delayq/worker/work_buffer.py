@@ -18,12 +18,12 @@ from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
 from delayq.errors import UndecodableError
 from delayq.times import monotonic
+from delayq.worker.attempt_log import log_completions, log_success, tells_success
 from delayq.worker.disposition import (
     Completion,
     Disposition,
     disposition_of,
     dispositions_of,
-    log_failure,
     missed,
     stop_reason_of,
     stored_text,
@@ -74,6 +74,7 @@ class WorkBuffer:
         self._completions: list[Completion] = []
         self._holds: HeldScopes | None = None
         self._count: Callable[[Sequence[Completion]], None] | None = None
+        self._tells_success = tells_success()
         self.stop_reason: str | None = None
         """Why a callback has stopped the consumer; None if none has."""
 
@@ -181,15 +182,15 @@ class WorkBuffer:
         if delivery.claimed.attributes and (late := missed(delivery, started, self._context.queue)):
             self._completions.append(late)
             return None
+        raised: BaseException
         try:
             return self._kind(delivery, self._context, self._executor, started)
         except UndecodableError as error:
-            self._completions.append(undecodable(delivery, error, self._context.settings.policy))
+            failed, raised = undecodable(delivery, error, policy := self._context.settings.policy), error
         except BaseException as error:  # noqa: BLE001 - whatever a codec raises costs one retry only
-            delay = log_failure([delivery], error, self._context.settings.policy, " to be decoded")
-            self._completions.append(
-                Completion([delivery], Disposition.NACK, stored_text(error, self._context.settings.policy), delay)
-            )
+            policy = self._context.settings.policy
+            failed, raised = Completion([delivery], Disposition.NACK, stored_text(error, policy)), error
+        self._completions += log_completions([failed], raised, policy, self._context.queue, when=" to be decoded")
         return None
 
     def complete(
@@ -202,19 +203,27 @@ class WorkBuffer:
             completion = _completion((deliveries, _ACK, "", None, took))
             if self._count is not None:
                 self._count((completion,))
+            if self._tells_success:
+                log_success(deliveries, took)
             self._completions.append(completion)
             return now
         policy = deliveries[0].policy or self._context.settings.policy
         if self.stop_reason is None:  # before the completion is there: the loop must not claim the message again
             self.stop_reason = stop_reason_of(result, error)
+        raised: BaseException | list[Any] | None = error
+        when = ""
         try:
             if self._single:
                 completions = [Completion(deliveries, *disposition_of(deliveries, result, error, policy), took)]
             else:
                 completions = dispositions_of(deliveries, result, error, took, policy)
+                if error is None and isinstance(result, list) and len(completions) == len(result):
+                    raised = result
         except BaseException as failure:  # noqa: BLE001 - a user's outcome may raise anything
-            delay = log_failure(deliveries, failure, policy, " when its result was read")
-            completions = [Completion(deliveries, Disposition.NACK, stored_text(failure, policy), delay, took)]
+            raised, when = failure, " when its result was read"
+            completions = [Completion(deliveries, Disposition.NACK, stored_text(failure, policy), None, took)]
+        if self._tells_success or any(one.disposition is not _ACK for one in completions):
+            completions = log_completions(completions, raised, policy, self._context.queue, when=when)
         if error is None and any(delivery.attributes.retention for delivery in deliveries):
             self._keep_results(completions, result)
         self._hold_back(completions)

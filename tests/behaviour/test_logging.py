@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
 
 import pytest
 
-from delayq import Backoff, Discard, Reject, Retry
+from delayq import Backoff, Discard, NewMessage, Reject, Retry, Snooze
 from delayq.text import format_duration
 from tests.support.processes import run
 from tests.support.waiting import wait_until
@@ -43,9 +44,10 @@ def test_a_failed_callback_is_logged_once_with_its_traceback(open_queue, logged)
 
     queue.run(burst=True)
 
-    (record,) = logged(logging.ERROR)
+    (record,) = logged(logging.WARNING)
+    assert record.levelno == logging.WARNING
     assert record.exc_info[1] is error
-    assert (record.queue, record.id) == (queue.name, "m")
+    assert (record.queue, record.id, record.delay) == (queue.name, "m", 60)
     assert record.getMessage() == f"{queue.name}: message m failed at attempt 1 and is tried again in 1m"
 
 
@@ -55,7 +57,7 @@ def test_delay_in_the_log_is_the_one_that_the_message_waits(open_queue, logged):
 
     queue.run(burst=True)
 
-    (record,) = logged(logging.ERROR)
+    (record,) = logged(logging.WARNING)
     waits = (queue.get("m").deadline - queue.stats().at).total_seconds()
     shown = record.getMessage().rpartition(" is tried again in ")[2]
     assert shown in {format_duration(waits + passed) for passed in range(-1, 60)}
@@ -67,7 +69,8 @@ def test_each_failed_attempt_is_logged(open_queue, logged):
 
     queue.run(burst=True)
 
-    assert [record.attempt for record in logged(logging.ERROR)] == [1, 2, 3]
+    assert [record.attempt for record in logged(logging.WARNING)] == [1, 2, 3]
+    assert [record.attempt for record in logged(logging.ERROR)] == [3]
 
 
 def test_a_callback_that_fails_after_it_has_settled_is_logged(open_queue, logged):
@@ -93,24 +96,25 @@ def test_rejection_is_logged_with_its_reason(open_queue, logged):
     queue.run(burst=True)
 
     (record,) = logged(logging.WARNING)
-    assert record.levelno == logging.WARNING
+    assert record.levelno == logging.ERROR
     assert (record.queue, record.id, record.attempt) == (queue.name, "m", 1)
     text = "message m was rejected at attempt 1 and goes to the dead letter: no such user"
     assert record.getMessage() == f"{queue.name}: {text}"
 
 
-def test_outcome_raised_in_a_lease_block_is_not_logged(open_queue, logged):
+def test_rejection_in_a_lease_block_is_logged(open_queue, logged):
     queue = open_queue()
-    queue.send_delay_msg("hello")
+    queue.send_delay_msg("hello", id="m")
 
     with queue.lease():
         raise Reject("no such user")
 
-    assert logged(logging.WARNING) == []
+    (record,) = logged(logging.WARNING)
+    assert (record.levelno, record.id, record.error) == (logging.ERROR, "m", "no such user")
 
 
-@pytest.mark.parametrize("outcome", [Retry("busy", delay=60), Discard("too late")])
-def test_raised_outcome_is_not_logged_as_a_failure(open_queue, logged, outcome):
+@pytest.mark.parametrize("outcome", [Snooze("1h"), Discard("too late")])
+def test_what_is_no_failure_is_not_logged_as_one(open_queue, logged, outcome):
     queue = open_queue(callback=raising(outcome))
     queue.send_delay_msg("hello")
 
@@ -128,14 +132,102 @@ def test_success_is_not_logged(open_queue, logged):
     assert logged(logging.INFO) == []
 
 
-def test_exception_in_a_lease_block_is_not_logged(open_queue, logged):
+def test_exception_in_a_lease_block_is_logged_without_its_traceback_which_the_caller_has(open_queue, logged):
     queue = open_queue(nack_delay=60)
     queue.send_many(range(3))
 
     with pytest.raises(ValueError, match="no such user"), queue.lease(n=3):
         raise ValueError("no such user")
 
-    assert logged(logging.WARNING) == []
+    assert [(record.levelno, record.delay, record.exc_info) for record in logged(logging.WARNING)] == [
+        (logging.WARNING, 60, None)
+    ] * 3
+
+
+def by_hand(settle):
+    def callback(message):
+        settle(message)
+
+    return callback
+
+
+FAILURES = {
+    "returns False": (lambda message: False, "the callback returned False"),
+    "raises": (raising(ValueError("boom")), "ValueError: boom"),
+    "raises what is no Exception": (raising(SystemExit(3)), "SystemExit: 3"),
+    "raises Retry": (raising(Retry("not paid yet")), "not paid yet"),
+    "returns Retry": (lambda message: Retry("not paid yet"), "not paid yet"),
+    "returns a coroutine": (lambda message: (one for one in ()), "TypeError: the callback returned a generator"),
+    "nacks by hand": (by_hand(lambda message: message.nack(error="by hand")), "by hand"),
+    "takes too long": (lambda message: time.sleep(0.1) or 1 / 0, "TimeoutError: the callback took longer than 50ms"),
+    "rejects": (raising(Reject("no such user")), "no such user"),
+    "rejects by hand": (by_hand(lambda message: message.reject("no such user")), "no such user"),
+    "cannot be decoded": (None, "undecodable"),
+}
+
+
+@pytest.mark.parametrize("batch", [False, True])
+@pytest.mark.parametrize("how", FAILURES)
+def test_every_failed_attempt_and_every_death_has_one_line(open_queue, logged, how, batch):
+    function, error = FAILURES[how]
+    options = {"nack_delay": 0, "codec": "json", "max_consume_duration": "50ms" if "long" in how else "10m"}
+    queue = open_queue(**options)
+    run_of = function or (lambda message: None)
+    if batch:
+        queue.batch_callback(lambda messages: run_of(messages[0]), most=1)
+    else:
+        queue.callback(run_of)
+    sender = open_queue(codec="bytes")
+    sender.send_many([NewMessage(b"1" if function else b"{", id="m", name="remind", retries=1)])
+
+    queue.run(burst=True)
+
+    late = " after its timeout"  # tells of an error of an attempt that has failed already
+    lines = [record for record in logged(logging.WARNING) if late not in record.getMessage()]
+    attempts = [1] if "rejects" in how else [1, 2]
+    assert queue.get("m").state == "dead"
+    assert [record.attempt for record in lines] == attempts
+    assert [record.levelno for record in lines] == [logging.WARNING, logging.ERROR][-len(attempts) :]
+    for record in lines:
+        assert (record.queue, record.id, record.message_name) == (queue.name, "m", "remind")
+        assert record.retries_left == (0 if record.attempt == 2 else 1)
+        assert (record.delay is None) == (record.levelno == logging.ERROR)
+        assert record.error.startswith(error)
+        assert f"{queue.name}: remind m " in record.getMessage()
+
+
+def test_expired_lease_is_logged_with_the_worker_that_was_lost(open_queue, logged):
+    queue = open_queue(lease="100ms", nack_delay=0)
+    queue.send_many([NewMessage("x", id="m", name="remind", retries=1)])
+    holders = []
+    for _ in range(2):
+        lease = queue.lease()
+        holders.append(queue.get("m").holder)
+        assert len(lease) == 1
+        wait_until(lambda: queue.get("m").deadline < queue.stats().at)
+    assert len(queue.lease()) == 0
+
+    first, second = [record for record in logged(logging.WARNING) if "lease expired" in record.getMessage()]
+    assert [(one.levelno, one.attempt, one.retries_left) for one in (first, second)] == [
+        (logging.WARNING, 1, 1),
+        (logging.ERROR, 2, 0),
+    ]
+    for record, holder in zip((first, second), holders, strict=True):
+        assert (record.id, record.message_name, record.holder) == ("m", "remind", holder)
+        assert f"worker {holder} was lost" in record.getMessage()
+
+
+def test_success_is_told_at_debug(open_queue, logged, caplog):
+    caplog.set_level(logging.DEBUG, "delayq")
+    queue = open_queue(callback=lambda message: None if message.id == "a" else "result")
+    queue.send_many([NewMessage("x", id=id, name="remind") for id in "ab"])
+
+    queue.run(burst=True)
+
+    lines = [record for record in logged() if "succeeded at attempt 1" in record.getMessage()]
+    assert [(record.levelno, record.id, record.message_name) for record in lines] == [
+        (logging.DEBUG, id, "remind") for id in "ab"
+    ]
 
 
 def test_lost_lease_is_logged_as_a_warning(open_queue, logged):
@@ -157,7 +249,7 @@ def test_callback_that_takes_too_long_is_logged_as_a_warning(open_queue, logged,
     queue.send_delay_msg("hello", id="m")
     queue.start_consume()
 
-    wait_until(lambda: any("m has been processed for more than" in record.getMessage() for record in logged()))
+    wait_until(lambda: any("the callback took longer than 100ms" in record.getMessage() for record in logged()))
 
 
 def test_payloads_are_never_logged(open_queue, logged, caplog):
@@ -168,7 +260,7 @@ def test_payloads_are_never_logged(open_queue, logged, caplog):
     with queue.lease():
         pass
 
-    assert logged(logging.ERROR)
+    assert logged(logging.WARNING)
     assert "canary" not in caplog.text
 
 

@@ -12,7 +12,7 @@ from tests.lua.cases.states import CROWD, DEAD, LEASED, LEFTOVERS, STATES
 from tests.support.scripts import KEYS, NOW, After, Dead, Kept, T, World, at, calls, observe, plant
 
 MOVED = f"{NOW - 5} 2 {T - 9} {T - 7} w"
-NOTHING = GetReply(b"", "", "", "", "", b"", b"", "", "", b"", "", b"")
+NOTHING = GetReply(b"", "", "", "", "", b"", b"", "", "", b"", "", b"", NOW)
 STORED = NOTHING._replace(payload=b"A", headers=b"ha", attributes=b"name=a", retries_left="2")
 DELIVERED = STORED._replace(error="oops")
 DIED = f"2 1 {NOW - 500} {NOW - 100} 12 4 2 6\nno such useroopshaname=aA".encode()
@@ -184,8 +184,8 @@ def test_stale_entry_of_a_list_is_not_listed(executor, state, kept):
 
 
 def test_missing_fields_are_listed_as_empty(executor):
-    plant(executor, World(pending={"a": 0}, garbage={"b"}))
-    assert listed(executor, "pending").rows == [MessageRow("a", str(NOW), b"", 0, "", "", b"", b"", "")]
+    plant(executor, World(pending={"a": 1}, garbage={"b"}))
+    assert listed(executor, "pending").rows == [MessageRow("a", str(NOW + 1), b"", 0, "", "", b"", b"", "")]
     assert listed(executor, "garbage").rows == [MessageRow("b", "", b"", 0, "", "", b"", b"", "")]
 
 
@@ -210,7 +210,7 @@ def test_dead_letter_entry_with_missing_or_invalid_message_is_listed(executor):
 
 
 def test_payloads_are_truncated_to_the_preview(executor):
-    plant(executor, World(pending={"a": 0}, messages={"a": "123456"}))
+    plant(executor, World(pending={"a": 1}, messages={"a": "123456"}))
     for preview in (0, 1, 5, 6, 7):
         (row,) = listed(executor, "pending", preview=preview).rows
         assert (row.payload, row.size) == (b"123456"[:preview], 6)
@@ -218,7 +218,17 @@ def test_payloads_are_truncated_to_the_preview(executor):
 
 MANY = [f"m{n}" for n in range(7)]
 IN_ORDER = {
-    "pending": World(pending={id: n // 2 for n, id in enumerate(MANY)}),
+    "pending": World(pending={id: n // 2 + 10 for n, id in enumerate(MANY)}),
+    "due": World(pending={id: n // 2 - 3 for n, id in enumerate(MANY)}),
+    "due and pending": World(pending={id: n - 6 for n, id in enumerate(MANY)} | {"later": 1}),
+    "ranked, ready and due": World(
+        ranked={id: n - 60_000 for n, id in enumerate(MANY[:2])},
+        ready=MANY[2:4],
+        pending={id: n - 90_000 for n, id in enumerate(MANY[4:])},
+        deliveries=dict.fromkeys(MANY[:2], "ranked -5 0 0 0 -")
+        | dict.fromkeys(MANY[2:4], "ready -5 0 0 0 -")
+        | {MANY[5]: "pending -5 1 T-9 T-9 w"},
+    ),
     "ready": World(ready=MANY, deliveries=dict.fromkeys(MANY, "ready -5 0 0 0 -")),
     "ranked": World(
         ranked={id: n // 2 for n, id in enumerate(MANY)}, deliveries=dict.fromkeys(MANY, "ranked -5 0 0 0 -")
@@ -243,10 +253,11 @@ IN_ORDER = {
 @pytest.mark.parametrize("limit", [1, 2, 3, 6, 7, 8])
 def test_pages_have_no_gaps_or_repetitions(executor, state, limit):
     plant(executor, IN_ORDER[state])
-    found = list(pages(executor, "ready" if state.startswith("ranked") else state, limit))
+    of_ready = state.startswith(("ranked", "due"))
+    found = list(pages(executor, "ready" if of_ready else state, limit))
     ids = [f"{id}:{T - 7}" if state == "dead" else id for id in MANY]
     cut = [ids[first : first + limit] for first in range(0, 7, limit)]
-    if state == "ranked and ready":  # the script ends a page where the list begins, and callers go on
+    if state == "ranked and ready" or "due" in state:  # the script ends a page where another part begins: callers go on
         assert [id for page in found for id in page] == ids
     elif state == "ranked":
         assert [page for page in found if page] == cut
@@ -255,13 +266,13 @@ def test_pages_have_no_gaps_or_repetitions(executor, state, limit):
 
 
 def test_page_continues_after_the_score_of_a_removed_member(executor):
-    plant(executor, IN_ORDER["pending"])  # m0 0, m1 0, m2 1, m3 1, m4 2, m5 2, m6 3
+    plant(executor, IN_ORDER["pending"])  # m0 10, m1 10, m2 11, m3 11, m4 12, m5 12, m6 13
     page = listed(executor, "pending", limit=3)
-    assert (page.cursor, page.score) == ("m2", str(NOW + 1))
+    assert (page.cursor, page.score) == ("m2", str(NOW + 11))
     executor.client.zrem(calls.keys.pending, "m2")
     rest = listed(executor, "pending", cursor="m2", score=page.score)
     assert [row.id for row in rest.rows] == ["m3", "m4", "m5", "m6"]
-    executor.client.zadd(calls.keys.pending, {"m2": NOW + 9})  # found again at its new place
+    executor.client.zadd(calls.keys.pending, {"m2": NOW + 19})  # found again at its new place
     rest = listed(executor, "pending", cursor="m2", score=page.score)
     assert [row.id for row in rest.rows] == ["m3", "m4", "m5", "m6", "m2"]
 
@@ -271,7 +282,8 @@ def test_page_continues_after_the_score_of_a_removed_member(executor):
 @pytest.mark.parametrize("limit", [1, 2, 3, 8])
 def test_pages_of_a_period_have_only_its_messages(executor, state, low, high, limit):
     plant(executor, IN_ORDER[state])  # m0 0, m1 0, m2 1, m3 1, m4 2, m5 2, m6 3
-    found = pages(executor, state, limit, between=(NOW + low, NOW + high))
+    start = NOW + 10 if state == "pending" else NOW
+    found = pages(executor, state, limit, between=(start + low, start + high))
     ids = [row.partition(":")[0] for page in found for row in page]
     assert ids == [id for n, id in enumerate(MANY) if low <= n // 2 < high]
 
@@ -282,6 +294,18 @@ def test_every_spent_message_is_listed_on_some_page(executor):
     found = list(pages(executor, "garbage", 50))
     assert len(found) > 1
     assert {id for page in found for id in page} == set(many)
+
+
+def test_what_has_become_due_is_ready_and_no_longer_pending(executor):
+    plant(executor, World(pending={"a": -1, "b": 0, "c": 1, "d": 2}))
+
+    def states(offset):
+        reader, rest = at(offset), {"limit": 9, "cursor": "", "score": "", "preview": 0}
+        ready = executor.call(reader.page("ready", **{**rest, "cursor": "0", "score": "d"})).rows
+        pending = executor.call(reader.page("pending", **rest)).rows
+        return ["".join(row.id for row in rows) for rows in (ready, pending)]
+
+    assert [states(offset) for offset in (-2, 0, 1, 2)] == [["", "abcd"], ["ab", "cd"], ["abc", "d"], ["abcd", ""]]
 
 
 # Counts
@@ -386,16 +410,16 @@ COUNTED = [
         EMPTY,
     ),
     (
-        "pending ones that are due are overdue, now included, and the first of them is the oldest",
+        "what is due is ready, and overdue, now included, and the first of them is the oldest",
         World(
             pending={"a": -20, "b": 0, "c": 1}, ready=["d"], deliveries={"d": "ready -10 0 0 0 -"}, messages={"a": "m"}
         ),
-        EMPTY._replace(next_due=NOW - 20, oldest_due=NOW - 20, pending=3, ready=1, messages=1, overdue=3),
+        EMPTY._replace(next_due=NOW + 1, oldest_due=NOW - 20, pending=1, ready=3, messages=1, overdue=3),
     ),
     (
         "the first of ready is older than the first of pending",
         World(pending={"a": -20}, ready=["d"], deliveries={"d": "ready -30 0 0 0 -"}),
-        EMPTY._replace(next_due=NOW - 20, oldest_due=NOW - 30, pending=1, ready=1, overdue=2),
+        EMPTY._replace(oldest_due=NOW - 30, ready=2, overdue=2),
     ),
     (
         "leases and backoffs that have ended are overdue, and are not held",

@@ -162,16 +162,17 @@ def _lists_keep_their_order(entries: list[str], living: list[str]) -> None:
 def _counts_are_exact(scan: Scan, model: Model, now: int) -> None:
     counts, ready = scan.counts, len(model.ready) + len(scan.ranked)
     offered = [*scan.offered("ready")[:1], *scan.ranked]
-    overdue = sorted(due for id in model.ids("pending") if (due := model.messages[id].due) <= now)
+    dues = [model.messages[id].due for id in model.ids("pending")]
+    overdue = sorted(due for due in dues if due <= now)
     ended = [message for message in model.in_unack() if message.until <= now]
     unended = [message for message in model.in_unack() if message.until > now]
     assert counts._replace(meta={}) == CountsReply(
         now=now,
-        next_due=model.next_due(),
+        next_due=min((due for due in dues if due > now), default=-1),
         oldest_due=min([*overdue[:1], *[model.messages[id].due for id in offered]], default=-1),
         next_deadline=model.next_deadline(),
-        pending=len(model.ids("pending")),
-        ready=ready,
+        pending=len(model.ids("pending")) - len(overdue),
+        ready=len(overdue) + ready,
         active=len(model.ids("leased")),
         backoff=len(model.ids("backoff")),
         retry=len(model.retry),

@@ -190,9 +190,8 @@ def test_overdue_batch_is_abandoned_as_one(caplog):
         harness.reply()
     assert harness.loop.in_flight.abandoned == 1
     assert harness.capacity == 2
-    (record,) = caplog.records
-    assert record.getMessage() == "batch of 2 messages has been processed for more than 1 s"
-    assert record.ids == ["a", "b"]
+    assert [record.id for record in caplog.records] == ["a", "b"]
+    assert all("the callback took longer than 1s" in record.getMessage() for record in caplog.records)
 
 
 def test_leases_of_an_abandoned_batch_are_not_renewed():

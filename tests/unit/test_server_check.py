@@ -7,7 +7,7 @@ import pytest
 from delayq import UnsafeServerError
 from delayq.broker.keys import Keys
 from delayq.errors import ServerError
-from delayq.queue.server_check import NEW_SCHEMA, SCHEMA, Opening, check, find_dangers, opening
+from delayq.queue.server_check import NEW_SCHEMA, SCHEMA, Memory, Opening, check, find_dangers, find_troubles, opening
 
 SAFE = {"redis_version": "7.0.15", "maxmemory_policy": "noeviction", "aof_enabled": "1"}
 INFO = b"# Server\r\nredis_version:7.0.15\r\n\r\n# Memory\r\nmaxmemory_policy:noeviction\r\n\r\naof_enabled:1\r\n"
@@ -112,3 +112,57 @@ def test_opening_stores_the_schema_and_registers_the_queue():
     commands = [command.args for command in opening(keys, "delayq", "reminders")]
     assert ("HSETNX", keys.meta, "schema", NEW_SCHEMA) in commands
     assert ("SADD", "delayq:queues", "reminders") in commands
+
+
+MIB = 1 << 20
+TAKES = {
+    "role": "master",
+    "used_memory": f"{MIB}",
+    "maxmemory": "0",
+    "aof_last_write_status": "ok",
+    "rdb_last_bgsave_status": "ok",
+    "connected_clients": "5",
+    "maxclients": "10000",
+    "cluster_state": "ok",
+}
+FULL = {"maxmemory": f"{10 * MIB}", "mem_not_counted_for_evict": f"{MIB}"}
+SNAPSHOT = {"rdb_last_bgsave_status": "err"}
+SAVES = {"save": "3600 1", "stop-writes-on-bgsave-error": "yes"}
+REPLICA = {"role": "slave", "master_host": "a", "master_port": "6379", "slave_read_only": "1"}
+
+
+@pytest.mark.parametrize(
+    ("info", "settings", "said", "refuses"),
+    [
+        (FULL | {"used_memory": f"{11 * MIB + 1}"}, {}, "full (used 10.0 MiB of maxmemory 10.0 MiB): sends are", True),
+        (FULL | {"used_memory": f"{11 * MIB}"}, {}, "nearly full", False),
+        (FULL | {"used_memory": f"{10 * MIB}"}, {}, "90%", False),
+        (FULL | {"used_memory": f"{10 * MIB - 1}"}, {}, None, False),
+        (FULL | {"used_memory": f"{99 * MIB}", "maxmemory_policy": "allkeys-lru"}, {}, None, False),
+        ({"used_memory": f"{99 * MIB}", "maxmemory": "0"}, {}, None, False),
+        (SNAPSHOT, SAVES, "until one succeeds", True),
+        (SNAPSHOT, {}, "unless stop-writes-on-bgsave-error is off", True),
+        (SNAPSHOT, SAVES | {"stop-writes-on-bgsave-error": "no"}, "are accepted", False),
+        (SNAPSHOT, SAVES | {"save": ""}, None, False),
+        ({"aof_enabled": "1", "aof_last_write_status": "err"}, {}, "append-only file", True),
+        ({"aof_enabled": "0", "aof_last_write_status": "err"}, {}, None, False),
+        (REPLICA, {}, "replica of a:6379", True),
+        (REPLICA | {"slave_read_only": "0"}, {}, None, False),
+        ({"min_slaves_good_slaves": "1"}, {"min-replicas-to-write": "2"}, "asks for 2", True),
+        ({"min_slaves_good_slaves": "2"}, {"min-replicas-to-write": "2"}, None, False),
+        ({"min_slaves_good_slaves": "0"}, {}, "asks for 1", True),
+        ({"connected_clients": "9000"}, {}, "9,000 clients", False),
+        ({"connected_clients": "8999"}, {}, None, False),
+        ({"cluster_state": "fail"}, {}, "cluster is down", True),
+        ({}, {}, None, False),
+    ],
+)
+def test_a_server_that_refuses_writes_or_soon_may_is_in_trouble(info, settings, said, refuses):
+    found = find_troubles(TAKES | info, settings)
+    assert [trouble.refuses for trouble in found] == ([] if said is None else [refuses])
+    assert said is None or said in found[0].text
+
+
+def test_what_is_not_known_of_a_server_is_no_trouble():
+    assert find_troubles({}, {}) == []
+    assert Memory.of({}) is None

@@ -2,7 +2,7 @@
 -- KEYS: pending zset, ready list, ranked zset, throttled zset, unack zset, retry list, garbage set, dead zset,
 --   messages hash, deliveries hash, successors hash, completed zset, beats zset, meta hash
 -- ARGV: now (ms or '')
--- Returns: now (ms), next due (ms or -1), oldest due (ms or -1; of the first ready, the first and last hundred ranked, or
+-- Returns: now (ms), next due (ms or -1; of what is not due yet), oldest due (ms or -1; of the first ready, the first and last hundred ranked, or
 --   of a pending one that is due),
 --   next deadline (ms or -1), then counts: pending, ready, active, backoff, retry, garbage, dead, messages, overdue
 --   (messages that wait for a consumer), held (leases that have not expired), successors that wait, completed,
@@ -14,8 +14,9 @@ local pending, ready, ranked, throttled, unack, retry, garbage, dead, messages, 
   meta = unpack(KEYS)
 local marks = redis.call('HMGET', meta, 'stale_ready', 'stale_retry', 'backoffs', 'priority_step')
 local backoffs = tonumber(marks[3] or 0)
-local now = math.floor(clock(ARGV[1]) / 1000)
-local next_due = redis.call('ZRANGE', pending, 0, 0, 'WITHSCORES')[2]
+local now = string.format('%.0f', math.floor(clock(ARGV[1]) / 1000))
+local due = redis.call('ZCOUNT', pending, '-inf', now) -- what nobody has moved to ready yet is ready all the same
+local next_due = redis.call('ZRANGEBYSCORE', pending, '(' .. now, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
 local ready_count = math.max(redis.call('LLEN', ready) - (marks[1] or 0), 0)
 local ranked_count = marks[4] and redis.call('ZCARD', ranked) or 0
 local retry_count = math.max(redis.call('LLEN', retry) - (marks[2] or 0), 0)
@@ -36,26 +37,29 @@ for _, first in ipairs(ranked_count > 0 and {0, -100} or {}) do
     if state == 'ranked' then oldest = math.min(oldest or due, due) end
   end
 end
-if next_due and tonumber(next_due) <= now then oldest = math.min(oldest or next_due, next_due) end
+if due > 0 then
+  local first = redis.call('ZRANGE', pending, 0, 0, 'WITHSCORES')[2]
+  oldest = math.min(oldest or first, first)
+end
 return {
   now,
   next_due or '-1',
   oldest or '-1',
   redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')[2] or '-1',
-  redis.call('ZCARD', pending),
-  ready_count + ranked_count,
+  redis.call('ZCARD', pending) - due,
+  due + ready_count + ranked_count,
   math.max(ended + unended - backoffs, 0),
   backoffs,
   retry_count,
   redis.call('SCARD', garbage),
   redis.call('ZCARD', dead),
   redis.call('HLEN', messages),
-  redis.call('ZCOUNT', pending, '-inf', now) + ready_count + ranked_count + retry_count + ended,
+  due + ready_count + ranked_count + retry_count + ended,
   math.max(unended - backoffs, 0),
   redis.call('HLEN', successors),
   redis.call('ZCARD', completed),
   redis.call('ZCARD', throttled),
   redis.call('ZCOUNT', beats, now, '+inf'),
-  redis.call('ZCOUNT', beats, now, now + 30000),
+  redis.call('ZCOUNT', beats, now, string.format('%.0f', now + 30000)),
   redis.call('HGETALL', meta),
 }

@@ -28,7 +28,7 @@ elseif window and settled(done, window, at_once, {id})[1] then
   status = '5'
 end
 if status == '4' or status == '5' then
-  local holder = status == '5' and holder_of(pending, deliveries, done, window, id, status) or ''
+  local holder = status == '5' and holder_of(pending, deliveries, done, window, id, status, at_once) or ''
   return remember(replies, slot, sequence, millis, status .. holder)
 end
 

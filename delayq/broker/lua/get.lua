@@ -1,15 +1,15 @@
 -- Reads everything stored about one id: the message, its last entry in the dead letter, and its result.
 -- KEYS: pending zset, unack zset, retries hash, messages hash, deliveries hash, headers hash,
 --   attributes hash, errors hash, dead_messages hash, dead_ids hash, completed zset, results hash
--- ARGV: id
+-- ARGV: now (ms or ''), id
 -- Returns: payload, pending score, unack score, retries left, record, headers, attributes, error, last entry in the
 --   dead letter, the dead message if there is no other, and for one that is not alive the time until which its result is
---   kept (ms) and its record; '' for each missing part, an empty reply for an unknown id
+--   kept (ms) and its record; '' for each missing part, then now (ms); an empty reply for an unknown id
 -- Re-run: reads only.
--- Uses: bytes
+-- Uses: bytes, clock
 local pending, unack, retries, messages, deliveries, headers, attributes, errors, dead_messages, dead_ids, completed,
   results = unpack(KEYS)
-local id = ARGV[1]
+local override, id = unpack(ARGV)
 local payload = read_payload(messages, id)
 local token = string.match(redis.call('HGET', dead_ids, id) or '', '%d+$', -20) -- no token is longer
 local record = not payload and read_payload(results, id)
@@ -28,4 +28,5 @@ return {
   not payload and token and read_payload(dead_messages, entry) or '',
   record and redis.call('ZSCORE', completed, id) or '',
   record or '',
+  math.floor(clock(override) / 1000),
 }

@@ -38,7 +38,7 @@ for n, id in ipairs(ids) do
     status = '5'
   end
   if replace == '3' and (status ~= '2' or redis.call('HEXISTS', successors, id) == 0) then status = '0' end
-  if status ~= '1' then holders[#holders + 1] = holder_of(pending, deliveries, done, window, id, status) end
+  if status ~= '1' then holders[#holders + 1] = holder_of(pending, deliveries, done, window, id, status, at_once) end
   seen[id], statuses[n] = seen[id] or status, status
   if status == '1' or status == '2' or status == '6' then
     local due, payload, before = ARGV[at + 1], ARGV[at + 3], status ~= '1' and {id, state, attempts}

@@ -47,7 +47,7 @@ if status == '1' then
     status = record and string.match(record, '^%a+') == 'garbage' and '4' or '0'
   end
 end
-local holder = status == '1' and '' or holder_of(pending, deliveries, done, window, id, status)
+local holder = status == '1' and '' or holder_of(pending, deliveries, done, window, id, status, at_once)
 local reply = remember(replies, slot, sequence, millis, status .. ' ' .. micros .. holder)
 if status == '1' then
   log(events, meta, logged, 'sent', at_once, 'ids', {id}, 'dues', {due}, 'retries', {retry_count})

@@ -4,9 +4,10 @@
 -- KEYS: unack zset, ranked zset, running zset, gates zset, retry list, garbage set, retries hash, deliveries hash,
 --   attributes hash, errors hash, events stream, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), limit (ids)
--- Returns: "retried spent next_deadline": ids; ids; ms or -1
+-- Returns: "retried spent next_deadline": ids; ids; ms or -1; then a line for each lease that has cost a retry: "id attempt
+--   retries_left name consumer", with the retries that the attempt had
 -- Re-run: returns the same reply; a call that moved nothing is not remembered and runs again.
--- Uses: clock, once, record, started, rank, signal, places, log
+-- Uses: bytes, clock, once, record, started, rank, signal, places, log
 local unack, ranked, running, gates, retry, garbage, retries, deliveries, attributes, errors, events, meta, replies,
   wake = unpack(KEYS)
 local slot, sequence, override, limit = unpack(ARGV, 1, 4)
@@ -17,7 +18,7 @@ local now = math.floor(clock(override) / 1000)
 local ids = redis.call('ZRANGEBYSCORE', unack, '-inf', now, 'LIMIT', 0, limit)
 local again, listed, spent, records, retry_counts, causes, backoffs = {}, {}, {}, {}, {}, {}, 0
 local expired, unstarted = {ids = {}, tokens = {}, left = {}}, {ids = {}, tokens = {}}
-local ranks, tokens, logged = {}, {}
+local ranks, tokens, lost, logged = {}, {}, {}
 if #ids > 0 then
   local known = redis.call('HMGET', deliveries, unpack(ids))
   local known_retries = redis.call('HMGET', retries, unpack(ids))
@@ -46,6 +47,8 @@ if #ids > 0 then
       local n = #expired.ids + 1
       expired.ids[n], expired.tokens[n], expired.left[n] = id, token, left > 0 and left - 1
       causes[#causes + 1], causes[#causes + 2] = id, 'lease expired'
+      local name = string.match(' ' .. (read_payload(attributes, id) or ''), ' name=(%S+)')
+      lost[n] = string.format('\n%s %s %d %s %s', id, attempts, left, name or '', unmarked(consumer))
       if left == 0 then to = 'garbage' end
       if mark_of(consumer) then consumer = marked(consumer, '?') end
       retry_counts[#retry_counts + 1], retry_counts[#retry_counts + 2] = id, math.max(left - 1, 0)
@@ -77,7 +80,7 @@ if #ids > 0 then
   if backoffs > 0 then redis.call('HINCRBY', meta, 'backoffs', -backoffs) end
 end
 local next_deadline = redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')[2] or -1
-local reply = string.format('%d %d %.0f', #again, #spent, next_deadline)
+local reply = string.format('%d %d %.0f', #again, #spent, next_deadline) .. table.concat(lost)
 if #ids == 0 then return reply end
 remember(replies, slot, sequence, now, reply)
 log(events, meta, logged, 'expired', now, 'ids', expired.ids, 'tokens', expired.tokens, 'retries', expired.left)

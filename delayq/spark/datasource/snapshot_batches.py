@@ -11,7 +11,7 @@ from delayq.broker.replies import MessageRow, SnapshotReply, record_fields
 from delayq.queue.deaths import Death
 from delayq.queue.inspector import RECORDED_STATES
 from delayq.spark.datasource.schemas import BATCH_ROWS, SNAPSHOT, arrow_schema, record_batch
-from delayq.states import State
+from delayq.states import State, state_at
 from delayq.times import timestamp
 
 BATCH_BYTES = 8 << 20
@@ -40,7 +40,8 @@ class SnapshotRows:
         """Add the selected rows of a page of pending messages."""
         count = len(selected)
         part = slice(selected.start, selected.stop)
-        self._add_page(page, part, state=[State.PENDING] * count, due=dues[part], attempt=[0] * count)
+        states = [state_at(State.PENDING, due, page.now) for due in dues[part]]
+        self._add_page(page, part, state=states, due=dues[part], attempt=[0] * count)
         # A message that was delivered before and then rescheduled has a record.
         for index, record in enumerate(page.records[part]):
             if record:

@@ -28,6 +28,7 @@ from delayq.bulk.connection import calls_of, check_queue, connect
 from delayq.errors import ConfigurationError
 from delayq.queue.deaths import read_death
 from delayq.queue.inspector import RECORDED_STATES
+from delayq.queue.stored_messages import UNPROMOTED
 from delayq.spark.datasource.snapshot_batches import SnapshotRows
 from delayq.spark.datasource.source_options import SnapshotOptions
 from delayq.states import State
@@ -90,7 +91,7 @@ class SnapshotReader(DataSourceReader):
         counts = [RedisCommand(("ZCOUNT", calls.keys.pending, "-inf", f"({due}"), int) for due in (low, high)]
         now, before, through = connect(options.target).perform(together([calls.time(), *counts]))
         ends: list[Position] = []
-        if State.PENDING in options.states:
+        if not UNPROMOTED.isdisjoint(options.states):
             # The last message of each partition; the last partition ends with the period.
             ranks = {before + (through - before) * part // options.partitions for part in range(1, options.partitions)}
             lasts = [pending_at(calls.keys, rank - 1) for rank in sorted(ranks) if rank > before]
@@ -116,13 +117,13 @@ class SnapshotReader(DataSourceReader):
             yield rows.take()
 
     def _living(self, partition: SnapshotPartition, rows: SnapshotRows) -> Iterator[None]:
-        states, seen = self._options.states, set[bytes]()
-        if State.PENDING in states:
-            now = 0
+        states, seen, now = self._options.states, set[bytes](), 0
+        if not UNPROMOTED.isdisjoint(states):
             for page, after in self._pages(partition):
                 now = page.now
                 dues = list(map(int, page.times))
-                selected = _between(after, partition.until, page.ids, dues)
+                ready = bisect_right(dues, now)
+                selected = self._wanted(_between(after, partition.until, page.ids, dues), ready)
                 rows.add_pending(page, dues, selected)
                 seen.update(page.ids[selected.start : min(selected.stop, bisect_right(dues, now + SOON))])
                 yield
@@ -145,6 +146,12 @@ class SnapshotReader(DataSourceReader):
         if State.DEAD in states:
             yield from self._dead(partition, rows, seen)
 
+    def _wanted(self, rows: range, ready: int) -> range:
+        """Return those of the rows of a page whose state is wanted: the first `ready` rows of the page are due."""
+        first = rows.start if State.READY in self._options.states else max(rows.start, ready)
+        last = rows.stop if State.PENDING in self._options.states else min(rows.stop, ready)
+        return range(first, max(first, last))
+
     def _pages(self, partition: SnapshotPartition) -> Iterator[tuple[SnapshotReply, Position]]:
         """Read the pending messages in pages; yields each page with the position after which its rows are new.
 
@@ -157,7 +164,8 @@ class SnapshotReader(DataSourceReader):
                 calls.snapshot("", limit=PAGE, cursor=after[1], score=str(after[0]), byte_limit=byte_limit)
             )
             yield page, after
-            if not page.cursor:
+            ends = State.PENDING not in self._options.states and int(page.score or 0) > page.now
+            if not page.cursor or ends:  # what follows is not due, and what is pending is not wanted
                 return
             after = max(after, (int(page.score), page.cursor))
             if after >= partition.until:

@@ -4,13 +4,14 @@
 -- ARGV: slot, sequence, group, consumer, waiter (the consumer name of the blocking read), wanted (messages, at most
 --   250; 0 to requeue those of the blocking read), lease (ms), idle (ms: the initial idle time, which shortens this
 --   lease), retries (default for messages without the field), dead_max (entries)
--- Returns: now (ms), deadline (ms), 1 if more messages wait, then arrays: entries, deliveries, fields
+-- Returns: now (ms), deadline (ms), 1 if more messages wait, then arrays: entries, deliveries, fields, and of leases that have
+--   expired: entry, consumer, delivery, fields (of one call: not told by a re-run)
 -- Re-run: returns what is still leased under the remembered deliveries, with its lease renewed, as far as it fits.
 -- Uses: entries, clock, once, pel, give, bury, sweep
 local stream, ids, dead, errors, delays, meta, replies = unpack(KEYS)
 local slot, sequence, group, consumer, waiter, wanted, lease, idle, retries, dead_max = unpack(ARGV, 1, 10)
 local now = math.floor(clock('') / 1000)
-local entries, deliveries, bodies, claimed, more_expired = {}, {}, {}, {}, false
+local entries, deliveries, bodies, claimed, lost, more_expired = {}, {}, {}, {}, {}, false
 wanted, lease = math.min(tonumber(wanted), 250), tonumber(lease)
 
 local function add(entry, delivery, body)
@@ -28,12 +29,12 @@ local function missing() return bytes_left > 0 and wanted - #entries or 0 end
 local function make_reply()
   local more = wanted > 0 and (more_expired or missing() == 0 and undelivered(stream, find_group(stream, group)))
   -- Redis counts the idle time from the start of the script, which may be in the millisecond before.
-  return {now, now + lease - idle - 1, more and 1 or 0, entries, deliveries, bodies}
+  return {now, now + lease - idle - 1, more and 1 or 0, entries, deliveries, bodies, lost}
 end
 
 local past = answered(replies, slot, sequence)
 local info = find_group(stream, group)
-if not info and (past or wanted == 0) then return {now, now, 0, {}, {}, {}} end
+if not info and (past or wanted == 0) then return {now, now, 0, {}, {}, {}, {}} end
 if past then
   begin(replies, '') -- deletes nothing, as no slot has this name, but lets the renewals run when Redis is full
   for entry, delivery in string.gmatch(past, '(%S+) (%d+)') do
@@ -53,7 +54,7 @@ begin(replies, slot)
 if not info then redis.call('XGROUP', 'CREATE', stream, group, '0', 'MKSTREAM') end
 
 -- Takes over an entry with an expired lease. If its message was deleted, removes the entry from the pending list.
-local function recover(entry)
+local function recover(entry, holder)
   local body, at = read(stream, entry), delayed and redis.call('HGET', delays, entry)
   local delivery = body and redis.call('XPENDING', stream, group, entry, entry, 1)[1][4]
   if not body then
@@ -65,6 +66,10 @@ local function recover(entry)
   else
     if at then redis.call('HDEL', delays, entry) end
     deliver(entry, delivery + 1, body)
+  end
+  -- Without a known holder it may have waited for a retry.
+  if body and not at and holder and holder ~= nobody then
+    for _, cell in ipairs({entry, holder, delivery, body}) do lost[#lost + 1] = cell end
   end
 end
 
@@ -81,7 +86,8 @@ for _, row in ipairs(redis.call('XPENDING', stream, group, '-', '+', wanted > 0 
     if body then redis.call('XADD', stream, '*', unpack(body)) end
   end
 end
-more_expired = sweep(stream, group, consumer, meta, now, lease, missing, recover)
+more_expired = sweep(stream, group, consumer, meta, now, lease, missing, recover,
+  info and field(info, 'pending') or 0)
 each_entry(missing(), function(count)
   local fresh = redis.call('XREADGROUP', 'GROUP', group, consumer, 'COUNT', count, 'STREAMS', stream, '>')
   fresh = fresh and type(fresh[1]) == 'table' and fresh[1] or fresh or {} -- the embedded server returns no outer list

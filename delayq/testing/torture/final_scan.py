@@ -120,11 +120,12 @@ def _inconsistencies(contents: QueueContents) -> Iterator[str]:
 def _wrong_counts(contents: QueueContents) -> Iterator[str]:
     counted, meta = contents.counted, contents.counted.meta
     ready, retry = contents.offered("ready"), contents.offered("retry")
+    due = sum(at <= counted.now for at in contents.pending.values())
     in_backoff = sum(contents.record(id)[0] == "backoff" for id in contents.unack)
     for name, count, found in (
         ("messages", counted.messages, len(contents.messages)),
-        ("pending", counted.pending, len(contents.pending)),
-        ("ready", counted.ready, len(ready) + len(contents.ranked)),
+        ("pending", counted.pending, len(contents.pending) - due),
+        ("ready", counted.ready, due + len(ready) + len(contents.ranked)),
         ("retry", counted.retry, len(retry)),
         ("active", counted.active, len(contents.unack) - in_backoff),
         ("backoff", counted.backoff, in_backoff),

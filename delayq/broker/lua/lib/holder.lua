@@ -1,11 +1,13 @@
 -- Returns who holds an id that a send with this status leaves as it is: the state of its message, and its due time (ms),
 -- '-' if it is not known. An id that is settled is held until the dedupe window is over, or until its own end.
-local function holder_of(pending, deliveries, done, window, id, status)
+local function holder_of(pending, deliveries, done, window, id, status, now)
   if status == '5' then
     return string.format(' settled %.0f', held_until(redis.call('ZSCORE', done, id), string.match(window, '^%d+')))
   elseif status ~= '0' and status ~= '3' then
     return ''
   end
   local state, due = string.match(redis.call('HGET', deliveries, id) or '', '^(%a+) (%d+)')
-  return ' ' .. (state or 'pending') .. ' ' .. (redis.call('ZSCORE', pending, id) or due or '-')
+  local waits_until = redis.call('ZSCORE', pending, id)
+  if waits_until then state = tonumber(waits_until) <= now and 'ready' or 'pending' end
+  return ' ' .. (state or 'pending') .. ' ' .. (waits_until or due or '-')
 end

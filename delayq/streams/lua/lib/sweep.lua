@@ -4,19 +4,24 @@
 -- Moves expired entries to a consumer and calls `recover` with each, even with a deleted one, while messages are
 -- missing. Scans a few thousand entries at most. All of them may be in flight, so the next call continues after them.
 -- The consumers share the scan of a longer list, and start it at most once a second. Returns whether to continue now.
-local function sweep(stream, group, consumer, meta, now, lease, missing, recover)
+local function sweep(stream, group, consumer, meta, now, lease, missing, recover, total)
   local cursor_field, wait_field = 'cursor ' .. group, 'rest ' .. group
   local state, scanned, wrapped = redis.call('HMGET', meta, cursor_field, wait_field), 0, false
   local from, wait = state[1] or '0-0', (state[2] or 0) - now
   local cursor, number = from, 1
   if wait > 0 and wait <= 1000 then return false end
+  -- Taking an entry over forgets who has held it. Looking for what has expired reads the whole list, so a long one is not.
+  local holders = {}
+  for _, row in ipairs(total <= 10000 and redis.call('XPENDING', stream, group, 'IDLE', lease, '-', '+', 1000) or {}) do
+    holders[row[1]] = row[2]
+  end
   while missing() > 0 and scanned < 1000 do
     local count = math.min(missing(), number)
     local per_call = 10 * count -- entries that XAUTOCLAIM scans for such a COUNT
     local found = redis.call('XAUTOCLAIM', stream, group, consumer, lease, cursor, 'COUNT', count, 'JUSTID')
     cursor, number = found[1], math.min(2 * number, 16)
-    for _, entry in ipairs(found[2]) do recover(entry) end
-    for _, entry in ipairs(found[3] or {}) do recover(entry) end
+    for _, entry in ipairs(found[2]) do recover(entry, holders[entry]) end
+    for _, entry in ipairs(found[3] or {}) do recover(entry, nil) end
     if cursor ~= '0-0' then
       scanned = scanned + per_call
     elseif from == '0-0' or wrapped then
