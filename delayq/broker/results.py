@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from delayq.broker.attributes import Attributes
 from delayq.broker.replies import ClaimedMessage
 from delayq.codec import Codec
 from delayq.errors import PayloadError, PayloadTooLargeError
+from delayq.plain import AnnotatedType
 from delayq.times import HORIZON, Duration, to_millis
 
 MAX_PROGRESS = 4096
@@ -108,7 +110,7 @@ def check_retention(retention: Duration | None, default: int) -> int:
 class ResultCodec:
     """Encodes results and progress by the codec of the queue, whatever the type of its payloads."""
 
-    __slots__ = ("decode", "encode", "keeps_text", "max_result")
+    __slots__ = ("decode", "encode", "keeps_text", "max_result", "types")
 
     def __init__(self, codec: Codec, max_result: int, *, keeps_text: bool = True) -> None:
         """Refuse results of more than `max_result` bytes; note why, or the class of the error alone."""
@@ -116,24 +118,35 @@ class ResultCodec:
         self.encode = codec.encode
         self.decode: Callable[[bytes], Any] = codec.decode
         self.max_result = max_result
+        self.types: Mapping[str, AnnotatedType] = MappingProxyType({})
+        """What the tasks of this process return, by the names of their messages."""
 
-    def pack(self, value: object) -> tuple[str, str, bytes]:
+    def pack(self, value: object, attributes: Attributes) -> tuple[str, str, bytes]:
         """Return how a message ends whose callback returned this: the ending, a note, the encoded result."""
         try:
-            return self.pack_checked(value)
+            return self.pack_checked(value, attributes)
         except PayloadError as error:
             return Ending.UNKEPT, str(error)[:MAX_NOTE] if self.keeps_text else type(error).__name__, b""
 
-    def pack_checked(self, value: object) -> tuple[str, str, bytes]:
+    def pack_checked(self, value: object, attributes: Attributes) -> tuple[str, str, bytes]:
         """Return the same for a result that is given by hand; raise `PayloadError` for one that cannot be kept."""
         if value is None:
             return Ending.NOTHING, "", b""
-        return Ending.RETURNED, "", self.encoded(value, "result", self.max_result)
+        kind = self.types.get(attributes.name)
+        return Ending.RETURNED, "", self.encoded(value, "result", self.max_result, kind)
 
-    def encoded(self, value: object, what: str, most: int) -> bytes:
-        """Return an encoded value; raise `PayloadError` if it cannot be encoded or is longer than `most` bytes."""
+    def encoded(self, value: object, what: str, most: int, kind: AnnotatedType | None = None) -> bytes:
+        """Return an encoded value; raise `PayloadError` if it cannot be encoded or is longer than `most` bytes.
+
+        What only comes back equal by the annotated type `kind` is encoded, too.
+        """
         try:
-            encoded = self.encode(value)
+            try:
+                encoded = self.encode(value)
+            except PayloadError:
+                if kind is None:
+                    raise
+                encoded = self.encode(kind.plain(value))
         except PayloadError as error:
             raise PayloadError(str(error).replace("payload", what, 1)) from None
         except Exception as error:
@@ -146,8 +159,12 @@ class ResultCodec:
         return encoded
 
     def read(self, record: KeptRecord) -> Any:
-        """Return the result of a record; its bytes if they cannot be decoded."""
-        return self._value(record.result) if record.ending == Ending.RETURNED else None
+        """Return the result of a record, by the annotation of its task; its bytes if they cannot be decoded."""
+        if record.ending != Ending.RETURNED:
+            return None
+        value = self._value(record.result)
+        kind = self.types.get(Attributes.of(record.attributes).name) if self.types else None
+        return value if kind is None else kind.read(value)
 
     def pack_progress(self, value: object) -> str:
         """Return a progress report as it is stored; raise `PayloadError` for one that cannot be."""

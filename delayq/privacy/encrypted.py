@@ -10,7 +10,7 @@ from os import urandom
 from typing import Any
 
 from delayq.checks import check_bool
-from delayq.codec import Codec, find_codec
+from delayq.codec import Codec, canonical_encode, find_codec
 from delayq.errors import ConfigurationError, PayloadError, UndecodableError, short_repr
 from delayq.privacy.ciphertext import KEY_ID, MARK, NONCE, TAG, head_of, read_key_id
 
@@ -76,6 +76,7 @@ class QueueCipher:
         self._ciphers, self._secret, self._inner, self._name = ciphers, secret, inner, name
         self._fixed, self._plain = fixed, plain
         self._encode_plain = inner.encode
+        self._encode_canonical = canonical_encode(inner)
         self._decode_plain = inner.decode
         self._head = head_of(next(iter(ciphers)))
         self._associated = self._head + name
@@ -114,7 +115,13 @@ class QueueCipher:
 
         The nonce is a keyed digest of the payload, so that it tells nobody without the key what the payload is.
         """
-        plain = self._encode_plain(payload)
+        return self._seal_checked(self._encode_plain(payload))
+
+    def encode_canonical(self, payload: Any) -> bytes:
+        """Return the same bytes also for objects whose fields are in another order: a digest of them is an id."""
+        return self._seal_checked(self._encode_canonical(payload))
+
+    def _seal_checked(self, plain: Any) -> bytes:
         if type(plain) is not bytes:
             raise _not_bytes(plain)
         return self.seal_stable(plain)

@@ -70,9 +70,9 @@ class QueueBase(Generic[T, M]):
         self.settings = read_settings(options)
         self._options = options
         self._codec: Codec = find_codec(options.get("codec", "json"), payload_type, name)
-        self._context = self._make_context()
-        self._producer = Producer(self._context, self._codec)
         self._handlers = HandlerRegistry(self.name, self.settings, stable_encode(self._codec), awaits=self._awaits)
+        self._context = self._make_context()
+        self._producer = Producer(self._context, self._codec, self._handlers.in_one_form)
         self._identity: Any = None
         """The identity that Redis has given the queue, as this process knows it; see `shared_calls.identify`."""
         if callback is not None:

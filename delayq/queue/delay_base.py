@@ -34,6 +34,7 @@ class DelayBase(QueueBase[T, M]):
     def _make_context(self) -> QueueContext:
         settings, codec = self.settings, find_codec(self._options.get("codec", "json"), None, self.name)
         results = ResultCodec(codec_of_results(codec), settings.max_result, keeps_text=settings.policy.keeps_text)
+        results.types = self._handlers.returns
         hides = isinstance(codec, Redacted)
         return QueueContext(self._make_calls(), settings, self._codec.decode, self.name, results, hides=hides)
 

@@ -17,6 +17,7 @@ from delayq.checks import check_int
 from delayq.codec import Codec, recode, stable_encode
 from delayq.errors import ConfigurationError, NoCallbackError, short_repr
 from delayq.options import Settings
+from delayq.plain import AnnotatedType
 from delayq.queue.producer import NewMessage
 from delayq.worker.work_buffer import Callback
 
@@ -49,6 +50,8 @@ class HandlerRegistry:
         self._functions: Mapping[str, Callable[[Any], Any]] = MappingProxyType({})
         self._named: Mapping[str, Callable[[Any], Any]] = MappingProxyType({})
         self._tasks: Mapping[str, BaseTask[..., Any]] = MappingProxyType({})
+        self.returns: dict[str, AnnotatedType] = {}
+        """What tasks return by their annotations, by name; read wherever the results of the queue are."""
         self.declared: Mapping[str, bytes] = MappingProxyType({})
         """The declared schedules by name, encoded as they are stored."""
         limit = (settings.rate_limit, settings.running)
@@ -146,8 +149,14 @@ class HandlerRegistry:
         for name in names:
             self._refuse_taken(name, task.function)
         self._tasks = {**self._tasks, **dict.fromkeys(names, task)}
+        self.returns |= dict.fromkeys(names, AnnotatedType(task.arguments.returns))
         if task.limit != (None, None):
             self._limits = {**self._limits, task.name: task.limit}
+
+    def in_one_form(self, name: str | None, payload: Any) -> Any:
+        """Return the payload of a message with a name in one form for all calls of its task that are equal."""
+        task = self._tasks.get(name or "")
+        return payload if task is None else task.arguments.canonical(payload)
 
     @property
     def declares(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain
@@ -21,7 +21,7 @@ from delayq.broker.same_id import Debounce, check_holds, missing_id
 from delayq.broker.send_replies import Placing, SendStatuses
 from delayq.broker.transport.operation import Operation
 from delayq.checks import check_retries
-from delayq.codec import Codec, encode_headers, encode_payload, stable_encode
+from delayq.codec import Codec, canonical_encode, encode_headers, encode_payload, encoder_of_many, stable_encode
 from delayq.errors import ConfigurationError, NotReplicatedError, OutcomeUnknown, QueueFullError
 from delayq.queue.debouncing import send_debounced
 from delayq.queue.message_attributes import attributes_of, keeping
@@ -72,15 +72,24 @@ def due_text(delay: Duration | None, at: datetime | None) -> str | int:
     return f"@{timestamp(at)}"
 
 
+InOneForm = Callable[[str | None, Any], Any]
+
+
+def _as_it_is(_: str | None, payload: Any) -> Any:
+    return payload
+
+
 class Producer:
     """Makes the operations that send messages; blocking and asyncio queues share it."""
 
-    def __init__(self, context: EngineContext, codec: Codec) -> None:
+    def __init__(self, context: EngineContext, codec: Codec, in_one_form: InOneForm = _as_it_is) -> None:
         self._context = context
+        self.in_one_form = in_one_form
+        """Returns the payload of a message with a name in one form for all calls of a task that are equal."""
         self._has_delays = context.calls.capabilities.has(Feature.DELAYS)
-        self.encode = codec.encode
-        self.encode_stable = stable_encode(codec)
-        """As `encode`, but equal payloads become equal bytes."""
+        self.encode, self.encode_many = codec.encode, encoder_of_many(codec)
+        self.encode_stable, self.encode_canonical = stable_encode(codec), canonical_encode(codec)
+        """As `encode`, but equal payloads become equal bytes; the latter also if their fields are in another order."""
         self._attributes = attributes_of(context, 0)
         """Those of a message without options of its own."""
 
@@ -117,8 +126,7 @@ class Producer:
             check_after_outage(after_outage, replace=replace)
             check_prefix(id)
         if unique is not None:
-            stable = encoded if self.encode == self.encode_stable else self.encode_stable(payload)
-            id = digest_id(unique, id, name, stable)
+            id = digest_id(unique, id, name, self.encode_canonical(self.in_one_form(name, payload)))
         if check_replace(replace) and id is None:
             raise missing_id(replace)
         own_id = id is not None
@@ -215,7 +223,7 @@ class Producer:
     ) -> list[Outgoing] | list[bytes]:
         """Check and encode messages; plain payloads take a fast path."""
         if not replace and not any(issubclass(kind, NewMessage) for kind in set(map(type, messages))):
-            encoded: list[bytes] = list(map(self.encode, messages))
+            encoded: list[bytes] = self.encode_many(messages)
             are_bytes = set(map(type, encoded)) <= {bytes}
             if are_bytes and max(map(len, encoded), default=0) <= self._context.settings.max_payload:
                 return encoded

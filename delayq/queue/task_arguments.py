@@ -11,8 +11,9 @@ from typing import Any, get_type_hints
 import msgspec
 from msgspec import UNSET
 
-from delayq.codec import Codec, to_model, without_values
+from delayq.codec import Codec, without_values
 from delayq.errors import ConfigurationError, PayloadError
+from delayq.plain import changed, convert, to_model, to_plain
 
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.VAR_POSITIONAL)
 
@@ -54,12 +55,13 @@ class TaskArguments:
         except (NameError, AttributeError, SyntaxError, TypeError) as error:
             text = f"the parameter types of task {name} cannot be read: {error}; import it outside of TYPE_CHECKING"
             raise ConfigurationError(text) from None
+        self.returns = types.get("return", Any)
+        """What the function returns, by its annotation."""
         self._takes_any = any(one.kind is Parameter.VAR_KEYWORD for one in parameters)
         named = [one for one in parameters if one.kind is not Parameter.VAR_KEYWORD]
-        fields = [
-            (one.name, types.get(one.name, Any), *([] if one.default is Parameter.empty else [UNSET])) for one in named
-        ]
-        self._names = [one.name for one in named]
+        self._defaults = {one.name: one.default for one in named if one.default is not Parameter.empty}
+        self._types = {one.name: types.get(one.name, Any) for one in named}
+        fields = [(name, kind, *([UNSET] if name in self._defaults else [])) for name, kind in self._types.items()]
         try:
             self._kind = msgspec.defstruct(
                 "Arguments", fields, kw_only=True, forbid_unknown_fields=not self._takes_any, gc=False
@@ -69,7 +71,11 @@ class TaskArguments:
             raise ConfigurationError(f"the parameters of task {name} cannot be decoded: {error}") from None
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the payload for a call; raises `PayloadError` if the function does not take these arguments."""
+        """Return the payload for a call; raises `PayloadError` if the function would not get these arguments.
+
+        Arguments that the codec refuses are stored as plain JSON if they come back equal by the types of the
+        parameters. Those that it takes, such as a text for a date, become what the type says.
+        """
         try:
             given = self._signature.bind(*args, **kwargs).arguments
         except TypeError as error:
@@ -78,16 +84,49 @@ class TaskArguments:
             if one.kind is Parameter.VAR_KEYWORD:
                 given |= given.pop(one.name, {})
         try:
-            self.read(self._codec.decode(self._codec.encode(given)))  # as the worker will
+            stored, back = given, self._as_delivered(given)
+        except PayloadError as error:
+            try:
+                stored = to_plain(given)
+            except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+                raise error from None
+            back = self._as_delivered(stored)
+            for name, value in given.items():
+                if changed(value, stored[name]) and (why := changed(value, back[name])):
+                    text = f"argument {name} of task {self._name} cannot be sent: {why}: annotate the parameter"
+                    raise PayloadError(text) from None
+        return stored
+
+    def _as_delivered(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a payload as the worker will read them; raises `PayloadError` if they do not fit."""
+        try:
+            return self.read(self._codec.decode(self._codec.encode(payload)))
         except MisfitError as error:
             raise PayloadError(f"task {self._name} does not take these arguments: {error}") from None
-        return given
+
+    def canonical(self, payload: Any) -> Any:
+        """Return the payload of a call in one form for all equal calls: by the types, and without the defaults."""
+        try:
+            values = {**payload, **to_plain(self.read(payload), order="deterministic")}
+        except (MisfitError, TypeError):  # no call of it, or of a codec that carries what JSON does not
+            return payload
+        return {name: value for name, value in values.items() if not self._is_default(name, value)}
+
+    def _is_default(self, name: str, value: Any) -> bool:
+        if name not in self._defaults:
+            return False
+        try:
+            default = convert(to_plain(self._defaults[name], order="deterministic"), self._types[name])
+            default = to_plain(default, order="deterministic")
+        except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+            default = self._defaults[name]  # such as None for an int, or an object that stands for no value
+        return type(value) is type(default) and bool(value == default)
 
     def read(self, payload: Any) -> dict[str, Any]:
         """Return the arguments for the function; raises `MisfitError` if the payload does not fit its parameters."""
         try:
-            struct = msgspec.convert(payload, self._kind, str_keys=True, dec_hook=to_model)
+            struct = convert(payload, self._kind)
         except (msgspec.ValidationError, TypeError, ValueError, RecursionError) as error:
             raise MisfitError(without_values(error)) from None
-        arguments = {name: value for name in self._names if (value := getattr(struct, name)) is not UNSET}
+        arguments = {name: value for name in self._types if (value := getattr(struct, name)) is not UNSET}
         return {**payload, **arguments} if self._takes_any else arguments

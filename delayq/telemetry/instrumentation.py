@@ -66,7 +66,7 @@ class QueueTelemetry:
         queue._handlers.around = ProcessSpans(recorder, name, awaits=queue._awaits).around
         if hasattr(queue, "_sends"):
             queue._sends = traced_sends(queue._sends, recorder, name, awaits=queue._awaits)
-        producer = TracedProducer(context, queue._codec)
+        producer = TracedProducer(context, queue._codec, queue._handlers.in_one_form)
         queue._producer = producer.trace(recorder, name, create_spans=self._create_spans)
 
 

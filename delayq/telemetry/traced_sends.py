@@ -151,7 +151,8 @@ class _TracedBatch(Producer):
     """The producer of one batch."""
 
     def __init__(self, context: Any, producer: Producer, span: SendSpan) -> None:
-        super().__init__(context, producer)  # type: ignore[arg-type]  # of a codec, it takes `encode` alone
+        encoder: Any = producer  # of a codec, it takes what encodes alone
+        super().__init__(context, encoder, producer.in_one_form)
         self._span = span
         self.messages = 0
         """How many messages the batch has, once they are encoded."""

@@ -169,7 +169,7 @@ class _BaseMessage(Generic[T]):
     def _ack(self, result: object) -> Operation[bool]:
         calls, claimed, done = self._context.calls, self._delivery.claimed, None
         if calls.capabilities.has(Feature.RESULTS) and self._delivery.attributes.retention > 0:
-            done = completed(claimed, *self._context.results.pack_checked(result))
+            done = completed(claimed, *self._context.results.pack_checked(result, self._delivery.attributes))
         call = calls.ack([self._delivery.receipt]) if done is None else calls.complete([done])
         return (yield from self._settle(call, failed=False))
 

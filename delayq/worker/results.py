@@ -16,7 +16,7 @@ def keep_result(delivery: InFlightDelivery, value: object, context: EngineContex
     """Encode what a callback returned if its message has retention; one that cannot be is logged."""
     if not delivery.attributes.retention:
         return
-    delivery.result = context.results.pack(value)
+    delivery.result = context.results.pack(value, delivery.attributes)
     if delivery.result[0] == Ending.UNKEPT:
         name, fields = log_label([delivery])
         log.warning("%s is done, but its result is not kept: %s", name, delivery.result[1], extra=fields)

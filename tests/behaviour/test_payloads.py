@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import zlib
+from collections import OrderedDict
 from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from enum import IntEnum
 from typing import Annotated
 
 import msgspec
 import pydantic
 import pytest
 
-from delayq import ConfigurationError, PayloadError
+from delayq import ConfigurationError, NewMessage, NoResultError, PayloadError
 from tests.behaviour.places import everywhere
 
 pytestmark = everywhere
@@ -25,6 +29,10 @@ class Reminder(msgspec.Struct, frozen=True):
 class Point:
     x: float
     y: float
+
+
+class Level(IntEnum):
+    HIGH = 1
 
 
 class Mail(pydantic.BaseModel):
@@ -225,3 +233,129 @@ def test_lease_skips_undecodable_messages(open_queue):
     with queue.lease(n=10, block=5) as messages:
         assert [message.payload for message in messages] == [Reminder(42)]
     assert queue.get("m").reason.startswith("undecodable")
+
+
+class Safe(str):
+    """A text such as those of Django and MarkupSafe."""
+
+    __slots__ = ()
+
+
+def by_send(queue, value):
+    return roundtrip(queue, value)[0]
+
+
+def by_batch(queue, value):
+    queue.send_many([{"plain": 1}, value, NewMessage(value, name="n")])
+    seen = []
+    queue.callback(lambda message: seen.append(message.payload))
+    queue.run(burst=True)
+    assert seen[1] == seen[2]
+    return seen[1]
+
+
+def by_schedule(queue, value):
+    queue.schedules.add("daily", every="1d", payload=value)
+    queue.schedules.run_now("daily")
+    seen = []
+    queue.callback(lambda message: seen.append(message.payload))
+    queue.run(burst=True)
+    return seen[0]
+
+
+def by_argument(queue, value):
+    seen = []
+    queue.task(name="remind")(lambda what: seen.append(what)).send(value)
+    queue.run(burst=True)
+    return seen[0]
+
+
+def by_result(queue, value):
+    queue.callback(lambda _: value)
+    sent = queue.send_delay_msg(1, retention="1d")
+    queue.run(burst=True)
+    try:
+        return queue.result(sent.id, timeout=0)
+    except NoResultError as error:
+        raise PayloadError(str(error)) from error
+
+
+def by_hand(queue, value):
+    sent = queue.send_delay_msg(1, retention="1d")
+    (message,) = queue.lease("60s", n=1, block=5)
+    message.ack(value)
+    return queue.result(sent.id, timeout=0)
+
+
+def by_progress(queue, value):
+    queue.send_delay_msg(1, id="m")
+    (message,) = queue.lease("60s", n=1, block=5)
+    message.report(value)
+    return queue.get("m").progress
+
+
+WAYS = [by_send, by_batch, by_schedule, by_argument, by_result, by_hand, by_progress]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_subclass_comes_back_as_its_base(open_queue, way):
+    for at, value in enumerate([Safe("<b>"), Level.HIGH, {Safe("a"): [Safe("b"), (1, 2)]}, OrderedDict(a=1)]):
+        back = way(open_queue(f"q{at}"), value)
+        assert back == msgspec.json.decode(msgspec.json.encode(value, enc_hook=str.__str__))
+        assert type(back) in (str, int, dict)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_type_that_json_does_not_have_is_refused_where_it_is_given(open_queue, way):
+    for at, value in enumerate([b"x", {"at": date(2027, 1, 1)}, [{1, 2}], {"a": Decimal(1)}, {1: 2}, Point(1, 2)]):
+        queue = open_queue(f"q{at}")
+        with pytest.raises(PayloadError, match="would come back as"):
+            way(queue, value)
+        assert queue.counts().living == (1 if way in (by_hand, by_progress) else 0)
+
+
+def test_a_header_may_be_of_a_subclass(open_queue):
+    queue, seen = open_queue(), []
+    queue.callback(lambda message: seen.append(message.headers))
+    queue.send_delay_msg(1, headers={Safe("a"): Safe("b")})
+    queue.send_many([NewMessage(1, headers={"a": Safe("b")})])
+    queue.run(burst=True)
+    assert seen == [{"a": "b"}] * 2
+    for headers in ({"a": 1}, {1: "a"}, {"a": b"x"}, {"a": None}, ["a"]):
+        with pytest.raises(ConfigurationError, match="headers must map str to str"):
+            queue.send_delay_msg(1, headers=headers)
+
+
+def test_what_a_task_returns_comes_back_by_its_annotation(open_queue):
+    queue, other = open_queue(), open_queue()
+    total = queue.task(retention="1d", aliases=["sum"])(total_of)
+    sent = total.send([Decimal("1.10"), Decimal("2.20")])
+    named = queue.send_delay_msg({"prices": ["1.5"]}, name="sum", retention="1d")
+    queue.run(burst=True)
+
+    for result in (queue.result(sent.id, timeout=0), queue.get(sent.id).result):
+        assert (result, type(result)) == (Decimal("3.30"), Decimal)
+    assert queue.result(named.id, timeout=0) == Decimal("1.5")
+    assert other.result(sent.id, timeout=0) == "3.30"  # which knows no such task
+    other.task(name="total_of")(total_of)
+    assert other.result(sent.id, timeout=0) == Decimal("3.30")
+
+
+def total_of(prices: list[Decimal]) -> Decimal:
+    """A task."""
+    return sum(prices, Decimal())
+
+
+def test_a_result_that_is_not_of_its_annotation_is_not_changed(open_queue):
+    queue = open_queue()
+
+    def tell(what: str) -> date:
+        return {"text": "no date", "other": 5, "wrong": b"x"}[what]
+
+    task = queue.task(retention="1d")(tell)
+    sent = {what: task.send(what) for what in ("text", "other", "wrong")}
+    queue.run(burst=True)
+    assert queue.result(sent["text"].id, timeout=0) == "no date"
+    assert queue.result(sent["other"].id, timeout=0) == 5
+    with pytest.raises(NoResultError, match="a bytes would come back as str"):
+        queue.result(sent["wrong"].id, timeout=0)

@@ -38,6 +38,33 @@ def test_the_first_of_equal_messages_wins_until_it_has_ended(open_queue):
     assert queue.send_delay_msg({"user": 1}, name="remind", unique="payload").status is SendStatus.NEW
 
 
+def test_equal_payloads_have_one_id_however_they_are_written(open_queue):
+    queue = open_queue()
+    first = queue.send_delay_msg({"a": 1, "b": [{"c": 1, "d": 2}]}, unique="payload")
+    batch = queue.send_many([NewMessage({"b": [{"d": 2, "c": 1}], "a": 1}, unique="payload")])
+    assert [first.id] == batch.ids
+    assert queue.send_delay_msg({"a": 1.0, "b": [{"c": 1, "d": 2}]}, unique="payload").new  # 1.0 is not 1 in JSON
+
+    typed = open_queue("typed", payload_type=dict[str, float])
+    assert typed.send_delay_msg({"a": 1, "b": 2}, unique="payload").new
+    assert not typed.send_delay_msg({"b": 2.0, "a": 1.0}, unique="payload").new
+
+
+def test_a_default_that_is_given_makes_no_other_call(open_queue):
+    queue = open_queue()
+
+    @queue.task(unique="payload")
+    def sync(user: int, full: bool = False, ratio: float = 1, tags: frozenset[str] = frozenset(), until=None): ...
+
+    first = sync.send(7)
+    calls = [((7, False), {}), ((), {"ratio": 1.0, "user": 7}), ((7,), {"tags": frozenset(), "until": None})]
+    assert [sync.send(*args, **kwargs).id for args, kwargs in calls] == [first.id] * 3
+    assert queue.send_many([sync.message(7, ratio=1)]).ids == [first.id]
+    assert queue.send_delay_msg({"full": False, "user": 7}, name="sync", unique="payload").id == first.id
+    others = [sync.send(7, True), sync.send(7, ratio=2), sync.send(7, tags={"a", "b"}), sync.send(7, until=0)]
+    assert [one.new for one in others] == [True] * 4
+
+
 def test_a_unique_message_can_be_replaced(open_queue):
     queue = open_queue()
     queue.send_delay_msg(1, "1h", unique="payload")

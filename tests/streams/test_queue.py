@@ -343,7 +343,7 @@ def test_snoozed_message_comes_again_after_the_delay_and_is_not_counted(open_que
         if len(seen) == 1:
             raise Snooze(delay)
 
-    queue.send(b"x", retries=0)
+    queue.send("x", retries=0)
     queue.start_consume()
     wait_until(lambda: len(seen) == 2 and counts(queue) == (0, 0, 0, 0))
     queue.stop_consume()
@@ -362,7 +362,7 @@ def test_stop_by_a_callback_ends_the_consumer_and_counts_no_attempt(open_queue):
         if len(attempts) == 1:
             raise StopWorker("no password")
 
-    queue.send(b"x", retries=0)
+    queue.send("x", retries=0)
     with pytest.raises(StoppedByCallbackError, match=r"^no password$"):
         queue.run()
     queue.start_consume()

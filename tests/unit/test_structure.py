@@ -42,6 +42,7 @@ LAYERS = [
         "breaker",
         "states",
         "codec",
+        "plain",
         "privacy",
         "times",
         "text",
