@@ -25,12 +25,13 @@ MAX_ATTEMPTS = 1 << 31
 NEEDS_ADMIN = "dead messages need the role admin: leave them out with dead='skip' (--dead skip)"
 
 
-def dead_messages_of(lines: Sequence[MessageLine], context: QueueContext) -> list[ImportedDeath]:
+def dead_messages_of(lines: Sequence[MessageLine], context: QueueContext, max_payload: int) -> list[ImportedDeath]:
     """Return the dead messages of lines; raise `ConfigurationError` for values that they cannot have.
 
     Nothing begins anew: they keep their expiry, their snoozes and all else, which a redrive leaves out later.
     """
-    messages = outgoing_of([msgspec.structs.replace(line, state=State.PENDING) for line in lines], context)
+    anew = [msgspec.structs.replace(line, state=State.PENDING) for line in lines]
+    messages = outgoing_of(anew, context, max_payload)
     return [
         ImportedDeath(
             id=message.id,

@@ -11,8 +11,8 @@ from typing import BinaryIO
 
 import msgspec
 
-from delayq.bulk.local_files import is_file, is_folder
-from delayq.bulk.message_files import MessageFile
+from delayq.bulk.local_files import check_suffix, is_file, is_folder
+from delayq.bulk.message_files import FORMATS, MessageFile
 from delayq.bulk.message_lines import is_parquet
 from delayq.errors import ConfigurationError, DelayqError
 from delayq.queue.stored_messages import StoredPosition
@@ -110,6 +110,7 @@ def open_export(path: Path, progress: ExportProgress, *, resume: bool) -> Iterat
     Raises `ConfigurationError` if the file cannot be written, if another process exports to it, and if what would be
     resumed is of other messages.
     """
+    check_suffix(path, FORMATS, "; `delayq list --csv` writes CSV" if path.suffix.lower() == ".csv" else "")
     if is_folder(path):
         raise ConfigurationError(f"{path} is a folder: give the name of a file")
     part, note = path.with_name(f".{path.name}.part"), _note_of(path)

@@ -15,10 +15,10 @@ from delayq.bulk.connection import context_of, target_of
 from delayq.bulk.dead_messages import ImportSender, dead_messages_of
 from delayq.bulk.load_run import begin_load, digest_of, file_uri, window_of
 from delayq.bulk.loaded import Loaded
-from delayq.bulk.local_files import is_file
-from delayq.bulk.message_files import FileBatch, MessageFile
+from delayq.bulk.local_files import check_suffix, is_file
+from delayq.bulk.message_files import FORMATS, FileBatch, MessageFile
 from delayq.bulk.message_lines import ENDED, outgoing_of
-from delayq.bulk.send_options import MAX_PAYLOAD, send_options
+from delayq.bulk.send_options import send_options
 from delayq.bulk.table_sender import Refusal
 from delayq.checks import check_bool
 from delayq.errors import ConfigurationError, DelayqError, short_repr
@@ -57,6 +57,7 @@ def import_messages(
     strict: bool = False,
     batch_size: int = 200,
     max_rows_per_second: float | None = None,
+    max_payload: int = 1 << 20,
     dedupe_window: Duration | None = None,
     url: str | None = None,
     prefix: str = "delayq",
@@ -74,9 +75,10 @@ def import_messages(
     is there, and an id that was settled after that death. With `dead="send"` they are sent again as by a redrive, with
     `dead="skip"` left out. The role producer may not write to the dead letter.
 
-    An invalid line is refused, and the rest sent: `refused` says how many, and `queue.refusals(run)` which, with their
-    places. With `strict`, the whole file is checked first, and the error of the first invalid line raised: then nothing
-    is sent. The note of a `KeyboardInterrupt` says what the run has stored.
+    An invalid line, or one whose payload has more than `max_payload` bytes, is refused, and the rest sent: `refused`
+    says how many, and `queue.refusals(run)` which, with their places. With `strict`, the whole file is checked first,
+    and the error of the first invalid line raised: then nothing is sent. The note of a `KeyboardInterrupt` says what
+    the run has stored.
     """
     check_bool(strict, "strict")
     options = send_options(
@@ -85,7 +87,7 @@ def import_messages(
         on_conflict="skip",
         on_error="collect",
         default_retries=3,
-        max_payload=MAX_PAYLOAD,
+        max_payload=max_payload,
     )
     if dead not in ("keep", "send", "skip"):
         raise ConfigurationError(f"dead must be 'keep', 'send' or 'skip', not {short_repr(dead)}")
@@ -93,13 +95,15 @@ def import_messages(
     if run is not None:
         check_run(run)
     path = Path(file) if isinstance(file, str) else file
-    reader = MessageFile(path)
+    if isinstance(path, Path):
+        check_suffix(path, FORMATS, "; `delayq load` reads CSV" if path.suffix.lower() == ".csv" else "")
+    reader = MessageFile(path, options.max_payload)
     is_rereadable = isinstance(path, Path) and is_file(path)
     if strict:
         if not is_rereadable:
             raise ConfigurationError("strict needs a file: a stream can be read only once")
         _check(reader, context_of(target), dead)
-        reader = MessageFile(path)
+        reader = MessageFile(path, options.max_payload)
     source = digest_of([file_uri(file)] if isinstance(file, str | Path) else [])
     window = window_of(dedupe_window)
     begun = begin_load(target, None, None, run=run, source=source, has_due=True, dedupe_window=window)
@@ -169,8 +173,8 @@ class _LineReader:
         lines = part.decode()
         living = [line for line in lines if line.state not in self._ended]
         dead = [line for line in lines if line.state in self._ended] if len(living) < len(lines) else []
-        deaths = dead_messages_of(dead, self._context) if self._keeps and dead else []
-        return outgoing_of(living, self._context), deaths, len(dead) - len(deaths)
+        deaths = dead_messages_of(dead, self._context, part.max_payload) if self._keeps and dead else []
+        return outgoing_of(living, self._context, part.max_payload), deaths, len(dead) - len(deaths)
 
     def _without_invalid(self, part: FileBatch) -> FileBatch:
         """Return the valid lines, and refuse the others."""

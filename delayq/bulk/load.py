@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute
 
+from delayq.broker.batches import byte_slices
+from delayq.bulk.arrow_types import text_lengths
 from delayq.bulk.connection import target_of
 from delayq.bulk.load_run import LoadRun, When, begin_load, cancel_ids, digest_of, window_of
 from delayq.bulk.loaded import Loaded
@@ -24,7 +27,9 @@ pc: Any = pyarrow.compute
 """Untyped: its stubs lack plain values as arguments."""
 
 BATCH_ROWS = 10_000
-"""Rows that are checked and sent at a time."""
+"""Rows that are checked and sent at a time, at most."""
+BATCH_BYTES = 8 << 20
+"""Bytes of their payloads, and then those of one more."""
 
 
 class _Selection(NamedTuple):
@@ -107,7 +112,7 @@ def load_table(
     target = target_of(queue, url, prefix, deadline)
     if run is not None:
         check_run(run)
-    table = messages if isinstance(messages, pa.Table) else read_table(messages)
+    table = messages if isinstance(messages, pa.Table) else read_table(messages, repeated=("payload",))
     source = () if isinstance(messages, pa.Table) else files_of(messages)
     to_send, to_cancel = _parts(table)
     to_send = message_table(to_send)
@@ -123,11 +128,19 @@ def load_table(
     selected = _select(to_send, begun)
     sender = MessageSender(target, options, begun.name, lambda at: f"row {selected.numbers[at].as_py() + 1}")
     with begun.telling_what_is_stored():
-        for batch in selected.rows.to_batches(max_chunksize=BATCH_ROWS):
+        for batch in _batches(selected.rows):
             sender.send(batch)
         begun.commit(sender.refusals, sender.refused)
         cancelled = Counter(cancel_ids(target, to_cancel))
     return begun.result(past=selected.past, later=selected.later, cancelled=cancelled)
+
+
+def _batches(table: pa.Table) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a table in parts whose payloads fit into memory once more."""
+    for batch in table.to_batches(max_chunksize=BATCH_ROWS):
+        sizes: list[Any] = pc.fill_null(text_lengths(batch.column("payload")), 0).to_pylist()
+        for part in byte_slices(sizes, BATCH_BYTES):
+            yield batch.slice(part.start, part.stop - part.start)
 
 
 def _parts(table: pa.Table) -> tuple[pa.Table, list[str]]:

@@ -1,9 +1,15 @@
-"""Checks of local paths, which answer False, and raise nothing, for a name that no file can have."""
+"""Local files: checks of paths, which answer False for a name that no file can have, and lines of text."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import codecs
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from typing import IO
+
+from delayq.errors import ConfigurationError
+
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def is_file(path: Path) -> bool:
@@ -19,6 +25,36 @@ def can_be_read(path: Path) -> bool:
 def is_folder(path: Path) -> bool:
     """Return whether there is a folder."""
     return _is(path.is_dir)
+
+
+def check_suffix(path: Path, formats: Collection[str], more: str = "") -> str:
+    """Return the suffix of a file in lower case, '' for none; raise `ConfigurationError` if no format has it."""
+    suffix = path.suffix.lower()
+    if suffix and suffix not in formats:
+        raise ConfigurationError(f"{str(path)!r} ends with {path.suffix}, not with one of {', '.join(formats)}{more}")
+    return suffix
+
+
+def read_lines(stream: IO[bytes], max_line: int, *, is_text: bool = True) -> Iterator[bytes]:
+    """Yield the lines of a stream; of a longer line, `max_line` bytes and one more.
+
+    A text is UTF-8, with or without a byte order mark, which is left out; `ValueError` for UTF-16.
+    """
+    line = stream.readline(max_line + 1)
+    if is_text:
+        check_utf_8(line)
+        line = line.removeprefix(codecs.BOM_UTF8)
+    while line:
+        yield line
+        while len(line) > max_line and not line.endswith(b"\n"):
+            line = stream.readline(max_line + 1)
+        line = stream.readline(max_line + 1)
+
+
+def check_utf_8(start: bytes) -> None:
+    """Raise `ValueError` if a text begins like UTF-16, as it is saved on Windows."""
+    if start.startswith(_UTF_16):
+        raise ValueError("it is UTF-16: save it as UTF-8")
 
 
 def _is(asked: Callable[[], bool]) -> bool:

@@ -13,6 +13,7 @@ import pyarrow.compute
 
 from delayq.broker.keys import ID, check_id
 from delayq.broker.requests import OutgoingTable
+from delayq.bulk.arrow_types import value_type
 from delayq.bulk.send_options import SendOptions
 from delayq.bulk.table_sender import Refusal
 from delayq.checks import MAX_RETRIES, check_retries
@@ -83,7 +84,7 @@ def to_messages(batch: pa.RecordBatch, options: SendOptions) -> tuple[OutgoingTa
 
 def _payloads(batch: pa.RecordBatch) -> Any:
     column = batch.column("payload")
-    return column.cast(pa.large_binary() if column.type == pa.large_string() else pa.binary())
+    return column.cast(pa.large_binary() if value_type(column.type) == pa.large_string() else pa.binary())
 
 
 def _dues(batch: pa.RecordBatch) -> list[Any]:

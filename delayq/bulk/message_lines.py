@@ -22,7 +22,7 @@ from delayq.broker.requests import OutgoingTable
 from delayq.broker.same_id import check_holds
 from delayq.checks import check_int, check_retries
 from delayq.codec import encode_headers, inert, without_values
-from delayq.errors import ConfigurationError
+from delayq.errors import ConfigurationError, PayloadTooLargeError
 from delayq.privacy.redaction import RedactedPayload
 from delayq.queue.decoded_payload import stored_payload
 from delayq.queue.message_attributes import attributes_of
@@ -172,8 +172,10 @@ def payload_bytes(line: MessageLine) -> bytes:
     return stored_payload(line.payload, line.encoding)
 
 
-def outgoing_of(lines: Sequence[MessageLine], context: QueueContext) -> OutgoingTable:
+def outgoing_of(lines: Sequence[MessageLine], context: QueueContext, max_payload: int) -> OutgoingTable:
     """Return the messages to send for lines; raise `ConfigurationError` for values that they cannot have.
+
+    Raises `PayloadTooLargeError` for a payload of more than `max_payload` bytes.
 
     One that has ended begins anew, as with a redrive: it is due at once, and what was counted, has expired or was
     superseded in its life before is left out.
@@ -186,10 +188,16 @@ def outgoing_of(lines: Sequence[MessageLine], context: QueueContext) -> Outgoing
         ids=[check_id(line.id) for line in lines],
         dues=[_due(line) for line in lines],
         retries=[retries if line.retries is None else check_retries(line.retries) for line in lines],
-        payloads=[payload_bytes(line) for line in lines],
+        payloads=[_bounded(payload_bytes(line), max_payload) for line in lines],
         headers=[encode_headers(line.headers) if line.headers else b"" for line in lines],
         attributes=[_attributes(line, context) for line in lines],
     )
+
+
+def _bounded(payload: bytes, max_payload: int) -> bytes:
+    if len(payload) > max_payload:
+        raise PayloadTooLargeError(f"payload is {len(payload)} bytes, and at most {max_payload} are allowed")
+    return payload
 
 
 def _due(line: MessageLine) -> str | int:

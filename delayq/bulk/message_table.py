@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute
 
-from delayq.bulk.arrow_types import spark_name
+from delayq.bulk.arrow_types import spark_name, value_type
 from delayq.bulk.message_batches import check_columns
 from delayq.errors import ConfigurationError, short_repr
 
@@ -33,7 +33,8 @@ def message_table(table: pa.Table) -> pa.Table:
         if name in table.column_names and _is_read(name, table.schema.field(name).type):
             column = read(table.column(name))
             table = table.set_column(table.column_names.index(name), name, column)
-    columns = [(field.name, spark_name(field.type), str(field.type).upper()) for field in table.schema]
+    kinds = [(field.name, value_type(field.type) if field.name == "payload" else field.type) for field in table.schema]
+    columns = [(name, spark_name(kind), str(kind).upper()) for name, kind in kinds]
     check_columns(columns, _ADVICE, f"a text with its zone, such as {_EXAMPLE}")
     if "due" not in table.column_names:
         return table

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import errno
 import gc
 import logging
 import sys
@@ -20,6 +19,7 @@ from delayq.cli.defaults import config_option
 from delayq.cli.exit_codes import CommandError, Exit, redact, to_command_error
 from delayq.cli.options import TIMEOUT, ZONE
 from delayq.cli.session import Session
+from delayq.cli.standard_streams import forget, outlasting, prepare_streams
 from delayq.cli.suggestions import SuggestingGroup
 from delayq.errors import did_you_mean
 from delayq.text import clean
@@ -84,6 +84,10 @@ COMMANDS = {
     },
 }
 """Commands by section of the help: the name, where to load it from when it is called, and its line in the help."""
+SERVICES = {"worker", "relay", "metrics", "notify", "web"}
+"""Commands that run until they are stopped: that nobody reads their output is a failure."""
+READERS = {*COMMANDS["Inspect"], *COMMANDS["Help"], "acl", "export"} - SERVICES
+"""Commands that end when nobody reads their output any more; all others do their work to its end."""
 
 EPILOG = """\
 Set any option in the environment (DELAYQ_PREFIX for --prefix, DELAYQ_WORKER_GRACE for --grace of worker) or in
@@ -133,9 +137,13 @@ class Root(SuggestingGroup):
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
+        except BrokenPipeError:
+            if ctx.invoked_subcommand not in READERS:
+                raise
+            forget(sys.stdout)
+            return Exit.OK
         except Exception as error:
-            broken_pipe = isinstance(error, OSError) and error.errno == errno.EPIPE
-            if broken_pipe or ctx.params.get("traceback"):
+            if ctx.params.get("traceback"):
                 raise
             raise to_command_error(error) from error
 
@@ -149,6 +157,7 @@ class Root(SuggestingGroup):
     ) -> NoReturn:
         """Run a command line and exit with its code; an error is one line on stderr."""
         code: int = Exit.OK
+        prepare_streams()
         try:
             result = super().main(args, prog_name or "delayq", complete_var, standalone_mode=False, **extra)
             code = result if isinstance(result, int) else Exit.OK
@@ -164,10 +173,11 @@ class Root(SuggestingGroup):
             code = Exit.INTERRUPTED if interrupted else Exit.FAILURE
             if not interrupted:
                 _print_error("cancelled: nothing was changed")
-        except BrokenPipeError:
-            # The reader of our output is gone; the interpreter must not try to flush it again.
-            sys.stdout = open("/dev/null", "w")  # noqa: SIM115, PTH123
-            code = Exit.FAILURE
+        except OSError as error:  # of the last flush
+            code = Exit.OK if isinstance(error, BrokenPipeError) else Exit.FAILURE
+            forget(sys.stdout)
+            if code:
+                _print_error(to_command_error(error).format_message())
         sys.exit(code)
 
 
@@ -226,6 +236,8 @@ def main(ctx: click.Context, /, url: str | None, prefix: str, timeout: timedelta
     """A reliable delay queue on Redis."""
     # Without this, Python prints warnings of the log. Commands that log set it up; others print one line for an error.
     logging.getLogger("delayq").addHandler(logging.NullHandler())
+    if ctx.invoked_subcommand not in READERS | SERVICES:
+        sys.stdout = outlasting(sys.stdout)
     session = ctx.obj = Session(url, prefix, timeout)
     ctx.call_on_close(session.close)
     if ctx.invoked_subcommand is None:

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from delayq.cli.message_json import payload_of
-from delayq.cli.send import MAX_LINE
+from delayq.cli.send import lines_of
 from delayq.errors import ConfigurationError
 from delayq.privacy.ciphertext import is_encrypted
 from delayq.privacy.redaction import HIDDEN, has_hidden
@@ -100,9 +100,7 @@ def _is_same(found: MessageInfo, payload: bytes, which: str) -> bool:
 
 
 def _rows(stream: IO[bytes]) -> Iterator[tuple[str, Any]]:
-    for number, line in enumerate(iter(lambda: stream.readline(MAX_LINE + 1), b""), 1):
-        if len(line) > MAX_LINE:
-            raise click.UsageError(f"line {number} is longer than {MAX_LINE:,} bytes")
+    for number, line in lines_of(stream):
         if not line.strip():
             continue
         try:

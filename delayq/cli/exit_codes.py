@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from enum import IntEnum
 
@@ -63,6 +64,8 @@ def to_command_error(error: Exception) -> CommandError:
     if isinstance(error, errors.DelayqError):
         codes = [code for kind, code in _CODES.items() if isinstance(error, kind)]
         return CommandError(str(error), *codes[:1])
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return CommandError(f"cannot write all of the output: {error.strerror}; what was done stays")
     return CommandError(f"internal error, {type(error).__name__}: {error} (delayq --traceback shows where)")
 
 

@@ -12,7 +12,7 @@ import click
 from delayq.broker.engine import Feature
 from delayq.bulk.send_options import CommandLineOptions, SendOptions, send_options
 from delayq.cli.exit_codes import interrupted
-from delayq.cli.options import DURATION, SERVER_WHEN, json_option, queue_with
+from delayq.cli.options import DURATION, SERVER_WHEN, json_option, max_payload_option, queue_with
 from delayq.cli.output import print_json, print_note
 from delayq.cli.plan import open_bulk
 from delayq.cli.progress import spinner
@@ -46,9 +46,7 @@ _OPTIONS = (
     click.option(
         "--default-retries", type=click.IntRange(0), default=3, help="Set the retries of rows that name none."
     ),
-    click.option(
-        "--max-payload", type=click.IntRange(1), default=1 << 20, metavar="BYTES", help="Refuse longer payloads."
-    ),
+    max_payload_option,
     click.option(
         "--dedupe-window", type=DURATION, help="Refuse ids so long after they are settled.  [default: 1d at first]"
     ),

@@ -195,6 +195,9 @@ yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmati
 dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would happen; change nothing.")
 reveal_option = click.option("--reveal", is_flag=True, help="Show what the queue redacts.")
 _codecs = click.Choice(["json", "text", "bytes"])
+max_payload_option = click.option(
+    "--max-payload", type=click.IntRange(1), default=1 << 20, metavar="BYTES", help="Refuse longer payloads."
+)
 codec_option = click.option("--codec", type=_codecs, default="json", help="Encode payloads like the queue does.")
 
 

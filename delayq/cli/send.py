@@ -14,6 +14,7 @@ import msgspec
 
 from delayq.broker.batches import BATCH
 from delayq.broker.engine import Feature
+from delayq.bulk.local_files import read_lines
 from delayq.cli.engines import ENGINES
 from delayq.cli.exit_codes import Exit
 from delayq.cli.options import (
@@ -249,12 +250,21 @@ def _messages(
     stream: IO[bytes], message: Callable[[bytes, str], NewMessage[Any]], codec: str
 ) -> Iterator[tuple[int, NewMessage[Any]]]:
     """Yield the messages of a stream, each with the bytes of its line; blank lines are skipped in JSON."""
-    for number, line in enumerate(iter(lambda: stream.readline(MAX_LINE + 1), b""), 1):
-        if len(line) > MAX_LINE:
-            raise click.UsageError(f"line {number} is longer than {MAX_LINE:,} bytes")
+    for number, line in lines_of(stream, is_text=codec != "bytes"):
         raw = line.removesuffix(b"\n").removesuffix(b"\r")
         if raw.strip() or codec != "json":
             yield len(line), message(raw, f"line {number}")
+
+
+def lines_of(stream: IO[bytes], *, is_text: bool = True) -> Iterator[tuple[int, bytes]]:
+    """Yield the numbered lines of a stream; a usage error for one that is too long, and for a text in UTF-16."""
+    try:
+        for number, line in enumerate(read_lines(stream, MAX_LINE, is_text=is_text), 1):
+            if len(line) > MAX_LINE:
+                raise click.UsageError(f"line {number} is longer than {MAX_LINE:,} bytes")
+            yield number, line
+    except ValueError as error:
+        raise click.UsageError(f"cannot read {getattr(stream, 'name', 'stdin')}: {error}") from error
 
 
 def payload_parser(codec: str) -> Callable[[bytes, str], Any]:

@@ -332,8 +332,9 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
 
         Case matters. The reason of a death counts as an error. Without a state, all messages are searched, also the
         dead letter. Reads one after the other, in short calls, until `limit` (at most 1,000) have been found, about
-        `max_searched` have been read, or all. There is no index: a search costs as much as a `list` of all messages
-        with their payloads. The queue changes meanwhile, as with `list`. Changes nothing.
+        `max_searched` or 64 MiB of payloads have been read, or all. A match has of its payload what `list` returns.
+        There is no index: a search costs as much as a `list` of all messages with their payloads. The queue changes
+        meanwhile, as with `list`. Changes nothing.
         """
         from delayq.queue.search import search  # few programs search
 

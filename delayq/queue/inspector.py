@@ -36,6 +36,8 @@ PREVIEW = 4096
 """Bytes of each payload that a page contains, by default."""
 WHOLE = 1 << 40
 """The same for all of each payload."""
+MAX_BYTES = MAX_ROWS * PREVIEW
+"""Bytes of payloads after which a page ends: only pages of whole payloads, or of results, have fewer rows for it."""
 
 RECORDED_STATES = {
     "pending": State.PENDING,
@@ -103,14 +105,19 @@ class Inspector:
     def rows(
         self, state: State, *, limit: int, cursor: str | None, preview: int, between: Period = ALWAYS
     ) -> Operation[tuple[list[MessageRow], str | None]]:
-        """Read one page as it is stored, and the cursor of the next one; None at the end."""
+        """Read one page as it is stored, and the cursor of the next one; None at the end.
+
+        It ends early, after the call with which it has `MAX_BYTES` of payloads.
+        """
         at, score = _start(state, cursor)
         rows: list[MessageRow] = []
-        while limit > 0:
+        size = 0
+        while limit > 0 and size < MAX_BYTES:
             count = min(limit, MAX_READ)
             part: dict[str, Any] = {"limit": count, "cursor": at, "score": score, "preview": preview}
             (listed,) = yield [self.context.calls.page(state, **part, between=between)]
             rows += listed.rows
+            size += sum(len(row.payload) for row in listed.rows)
             at, score, limit = listed.cursor, listed.score, limit - listed.inspected
             if not at:
                 break

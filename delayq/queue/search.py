@@ -22,6 +22,8 @@ WHERE = ("payload", "error", "headers")
 """Where a text may be; the reason of a death counts as an error."""
 MAX_SEARCHED = 100_000
 """Messages that one call reads, by default: about a second of Redis' time."""
+MAX_SEARCHED_BYTES = 64 << 20
+"""Bytes of payloads after which a call ends: large messages take that second for their bytes."""
 _CURSOR = re.compile(r"([a-z]+):([0-9]{1,4}):(.*)")
 
 
@@ -54,7 +56,10 @@ def search(
     max_searched: int,
     cursor: str | None,
 ) -> Operation[SearchPage]:
-    """Read messages, state by state, until `limit` of them contain the text or `max_searched` are read."""
+    """Read messages, state by state, until `limit` of them contain the text or `max_searched` are read.
+
+    A match keeps as much of its payload as a page of `list`.
+    """
     if not isinstance(text, str) or not text:
         raise ConfigurationError(f"text must be what to search for, not {short_repr(text)}")
     parts = _choices(where, WHERE, "where")
@@ -66,21 +71,30 @@ def search(
     searcher = _Searcher(text, parts, context.decode if context.hides else bytes)
     preview = WHOLE if "payload" in parts else PREVIEW
     matches: list[Match] = []
-    searched = 0
+    searched = size = 0
     while at < len(wanted):
         rows, after = yield from inspector.rows(wanted[at], limit=MAX_READ, cursor=page, preview=preview)
         for index, row in enumerate(rows[skipped:], skipped):
             if len(matches) == limit:
                 return SearchPage(matches, searched, f"{wanted[at]}:{index}:{page or ''}")
             searched += 1
+            size += len(row.payload)
             found = searcher.where(wanted[at], row)
-            info = inspector.info(wanted[at], row) if found else None
+            info = inspector.info(wanted[at], _shortened(wanted[at], row)) if found else None
             if info is not None:
                 matches.append(Match(info, found))
         at, skipped, page = (at, 0, after) if after else (at + 1, 0, None)
-        if at < len(wanted) and (searched >= max_searched or len(matches) == limit):
+        is_enough = searched >= max_searched or size >= MAX_SEARCHED_BYTES or len(matches) == limit
+        if at < len(wanted) and is_enough:
             return SearchPage(matches, searched, f"{wanted[at]}:0:{page or ''}")
     return SearchPage(matches, searched, None)
+
+
+def _shortened(state: State, row: MessageRow) -> MessageRow:
+    """Return the row with the beginning of its payload, as a page of `list` has it."""
+    death = read_death(row.payload) if state is State.DEAD else None
+    head = len(row.payload) - len(death.payload) if death else 0
+    return row._replace(payload=row.payload[: head + PREVIEW])
 
 
 class _Searcher:

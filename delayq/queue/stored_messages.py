@@ -64,11 +64,13 @@ class StoredPosition(NamedTuple):
     part: str = "pending"
     cursor: str = ""
     score: str = ""
+    rest: tuple[StoredMessage, ...] = ()
+    """Messages of the page that was read last whose payloads it did not have room for."""
 
     @property
     def is_lasting(self) -> bool:
         """Whether the position is good after a restart of Redis: the cursor of a scan is not."""
-        return self.part != "promoted" or not self.cursor
+        return self.part != "promoted" or not (self.cursor or self.rest)
 
 
 PARTS = ("pending", "promoted", "dead")
@@ -83,7 +85,7 @@ def read_stored(
     A page may be empty. What stays in its state while all pages are read is read at least once. What changes its state,
     or is due at the same time as one that has gone meanwhile, may be read twice.
     """
-    part, cursor, score = position
+    part, cursor, score, rest = position
     messages = StoredTable.of([])
     if part == "pending" and not UNPROMOTED.isdisjoint(states):
         (page,) = yield [context.calls.snapshot("", limit=MAX_READ, cursor=cursor, score=score, byte_limit=PAGE_BYTES)]
@@ -91,10 +93,12 @@ def read_stored(
         cursor, score = page.cursor.decode(), page.score.decode()
         if State.PENDING not in states and page.times and int(page.times[-1]) > page.now:
             cursor = ""  # none of these is due
+    elif rest:
+        messages, rest = yield from _rest(context, rest)
     elif part == "promoted" and any(state in states for state in _WORDS.values()):
         words = " ".join(word for word, state in _WORDS.items() if state in states)
         (page,) = yield [context.calls.snapshot(words, limit=MAX_READ, cursor=cursor or "0", byte_limit=PAGE_BYTES)]
-        messages = yield from _promoted(context, page)
+        messages, rest = _promoted(page)
         cursor = page.cursor.decode()
     elif part == "dead" and State.DEAD in states:
         call = context.calls.page(State.DEAD, limit=MAX_READ, cursor=cursor, score=score, preview=WHOLE)
@@ -103,8 +107,8 @@ def read_stored(
         cursor, score = listed.cursor, listed.score
     else:
         cursor = ""
-    if cursor:
-        return messages, StoredPosition(part, cursor, score)
+    if cursor or rest:
+        return messages, StoredPosition(part, cursor, score, rest)
     following = PARTS.index(part) + 1
     return messages, StoredPosition(PARTS[following]) if following < len(PARTS) else None
 
@@ -121,24 +125,34 @@ def _pending(page: SnapshotReply, wanted: Collection[State]) -> StoredTable:
     return StoredTable.of([one for one in map(StoredMessage._make, rows) if one.state in wanted])
 
 
-def _promoted(context: QueueContext, page: SnapshotReply) -> Operation[StoredTable]:
-    """Return the messages of a page of a scan; payloads beyond its byte limit are read one by one."""
+def _promoted(page: SnapshotReply) -> tuple[StoredTable, tuple[StoredMessage, ...]]:
+    """Return the messages of a page of a scan, and those whose payloads are beyond its byte limit."""
     records = [record_fields((record or b"").decode())[:3] for record in page.records]
     words, dues, attempts = zip(*records, strict=True) if records else ((), (), ())
     states = [RECORDED_STATES[word] for word in words]
     table = _living(page, states, list(map(int, dues)), list(map(int, attempts)))
-    messages = []
+    messages, rest = [], []
     for at, cells in enumerate(zip(*table, strict=True)):
         message = StoredMessage._make(cells)
-        if not page.payloads or page.payloads[at] is None:
-            (found,) = yield [context.calls.get(message.id)]
-            if found is None or found.dead or found.result:  # it has ended since the scan
-                continue
-            message = message._replace(payload=found.payload)
         if message.state is State.GARBAGE:
             message = message._replace(retries=max(0, message.attempts - 1))
-        messages.append(message)
-    return StoredTable.of(messages)
+        is_read = page.payloads and page.payloads[at] is not None
+        (messages if is_read else rest).append(message)
+    return StoredTable.of(messages), tuple(rest)
+
+
+def _rest(
+    context: QueueContext, rest: tuple[StoredMessage, ...]
+) -> Operation[tuple[StoredTable, tuple[StoredMessage, ...]]]:
+    """Read payloads one by one, as far as a page has room; return the messages, and those that are left."""
+    messages, size, at = [], 0, 0
+    while at < len(rest) and size < PAGE_BYTES:
+        (found,) = yield [context.calls.get(rest[at].id)]
+        if not (found is None or found.dead or found.result):  # else it has ended since the scan
+            messages.append(rest[at]._replace(payload=found.payload))
+            size += len(found.payload)
+        at += 1
+    return StoredTable.of(messages), rest[at:]
 
 
 def _living(page: SnapshotReply, states: list[State], dues: list[int], attempts: list[int]) -> StoredTable:

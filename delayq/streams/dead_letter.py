@@ -15,7 +15,7 @@ from delayq.checks import check_int, check_retries
 from delayq.errors import ConfigurationError, DelayqError, short_repr
 from delayq.queue.dead_letter import Redriven
 from delayq.queue.deaths import BATCH
-from delayq.queue.inspector import MAX_ROWS
+from delayq.queue.inspector import MAX_BYTES, MAX_ROWS
 from delayq.states import State
 from delayq.streams.calls import StreamCalls
 from delayq.streams.keys import ENTRY
@@ -66,10 +66,12 @@ class _StreamDeadLetterOperations:
         after = "" if cursor is None else _check_entry(cursor, "cursor")
         check_int(limit, "limit", 1, MAX_ROWS)
         messages: list[DeadMessage] = []
-        while len(messages) < limit:  # one call reads a limited number of bytes
+        size = 0
+        while len(messages) < limit and size < MAX_BYTES:  # one call reads a limited number of bytes
             missing = limit - len(messages)
             (listed,) = yield [self._calls.page(State.DEAD, limit=missing, after=after, preview=-1)]
             messages += [self._message(row.entry, row.fields) for row in listed.rows]
+            size += sum(row.size for row in listed.rows)
             after = listed.after
             if not after:
                 break

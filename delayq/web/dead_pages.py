@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -13,17 +11,15 @@ from delayq.queue.dead_letter import DeadFilter
 from delayq.queue.message_info import MessageInfo
 from delayq.web.message_pages import PAGE
 from delayq.web.payload_view import payload_line
-from delayq.web.site import site_of
+from delayq.web.site import one_at_a_time, site_of
 
 MAX_GROUPED = 500
 """Dead messages up to which the page groups them by itself; of more, a link asks for it: all of them are read."""
 MAX_PAGES = 20
 """Pages of the dead letter that are read to find the messages of a group for one page."""
 
-_grouping = threading.Lock()
-"""One request at a time groups a dead letter: that reads all of it."""
 
-
+@one_at_a_time
 def show_dead(request: Request) -> Response:
     """Group the dead letter, and list a page of it or of a group."""
     site = site_of(request)
@@ -44,8 +40,7 @@ def show_dead(request: Request) -> Response:
             break
     groups = []
     if grouped and dead:
-        with _grouping:
-            groups = queue.dead.groups()
+        groups = queue.dead.groups()
     return site.page(
         request,
         "dead.html",

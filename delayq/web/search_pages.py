@@ -10,13 +10,14 @@ from starlette.routing import Route
 
 from delayq.queue.search import WHERE
 from delayq.web.payload_view import payload_line
-from delayq.web.site import site_of
+from delayq.web.site import one_at_a_time, site_of
 
 LIMIT = 50
 MAX_SEARCHED = 2_000
 """Messages that one request reads, so that it takes a moment; a link goes on with the next."""
 
 
+@one_at_a_time
 def show_search(request: Request) -> Response:
     """Ask for a text, and list the messages that contain it."""
     site = site_of(request)

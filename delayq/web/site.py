@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
+from anyio import CapacityLimiter, to_thread
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -36,6 +39,8 @@ class Site:
         self.access = access
         self.live = LiveQueues(source)
         self.failed_logins = FailedLogins()
+        self.reads: CapacityLimiter | None = None
+        """Admits one of the requests that read many messages; made by the first, as it belongs to the event loop."""
         self._write = write
         self._shown = shown
         self._templates = make_environment()
@@ -104,6 +109,18 @@ def site_of(request: Request) -> Site:
     """Return the dashboard that serves a request."""
     site: Site = request.app.state.site
     return site
+
+
+def one_at_a_time(page: Callable[[Request], Response]) -> Callable[[Request], Awaitable[Response]]:
+    """Let the requests for pages that read many messages wait for each other, without holding a thread meanwhile."""
+
+    @wraps(page)
+    async def show(request: Request) -> Response:
+        site = site_of(request)
+        site.reads = site.reads or CapacityLimiter(1)
+        return await to_thread.run_sync(page, request, limiter=site.reads)
+
+    return show
 
 
 def show_error(request: Request, error: Exception) -> Response:

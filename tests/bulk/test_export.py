@@ -10,9 +10,11 @@ import sys
 import threading
 from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
-from delayq import ConfigurationError, DelayQueue, NewMessage, UnavailableError
+from delayq import ConfigurationError, DelayQueue, NewMessage, PayloadTooLargeError, UnavailableError
 from delayq.broker.requests import Failure
 from delayq.bulk import export_messages, import_messages
 from delayq.queue.stored_messages import read_stored
@@ -506,6 +508,54 @@ def test_line_needs_an_id_and_a_payload_only(other, to_other):
     assert (found.payload, found.retries_left, found.state) == (b'{"x":1}', 3, "pending")
 
 
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+@pytest.mark.parametrize("dead", ["keep", "send"])
+def test_payload_that_is_too_long_is_refused_by_its_line_and_the_rest_is_sent(queue, export, to_other, suffix, dead):
+    ids = {"a": 10, "long": 1_001, "b": 1_000}
+    queue.send_many([NewMessage(b"x" * size, id=id, at=LATER) for id, size in ids.items()])
+    queue.send_many([NewMessage(b"x" * size, id=f"dead-{id}") for id, size in ids.items()])
+    for message in queue.lease(n=3):
+        message.reject("no such user")
+    file = export.folder / f"q.{suffix}"
+    export(file=file)
+    done = to_other(file, max_payload=1_000, dead=dead)
+    assert (done.new, done.refused) == (4, 2)
+    text = f"{file}:3 (id 'long'): payload is 1001 bytes, and at most 1000 are allowed"
+    assert done.first_refusal == text
+    with pytest.raises(PayloadTooLargeError, match="at most 1000 are allowed; nothing was sent"):
+        to_other(file, max_payload=1_000, dead=dead, strict=True)
+    assert to_other(file, dead=dead).new == 2
+
+
+def test_line_longer_than_any_payload_is_refused_without_being_read_as_a_whole(to_other, monkeypatch):
+    monkeypatch.setattr("delayq.bulk.message_files.REST_OF_LINE", 100)
+    long = b'{"id":"long","payload":"%s"}' % (b"x" * 5_000)
+    lines = [b'{"id":"a","payload":1}', long, b'{"id":"b","payload":2}', long]
+
+    class Stream(io.BytesIO):
+        def readline(self, size):
+            assert size <= 6 * 10 + 101
+            return super().readline(size)
+
+    done = to_other(Stream(b"\n".join(lines)), max_payload=10, run="r")
+    assert (done.new, done.refused) == (2, 2)
+    assert done.first_refusal == "stdin:2: the line is longer than 160 bytes"
+
+
+def test_byte_order_mark_is_skipped_and_utf_16_is_refused(to_other):
+    lines = '{"id":"a","payload":1}\n{"id":"b","payload":1}\n'
+    assert to_other(io.BytesIO(lines.encode("utf-8-sig"))).new == 2
+    with pytest.raises(ConfigurationError, match="cannot read stdin: it is UTF-16: save it as UTF-8"):
+        to_other(io.BytesIO(lines.encode("utf-16")))
+
+
+def test_column_of_parquet_that_is_there_twice_is_named(to_other, tmp_path):
+    columns = [pa.array(["a"]), pa.array([b"1"]), pa.array([b"2"])]
+    parquet.write_table(pa.table(columns, ["id", "payload", "payload"]), tmp_path / "q.parquet")
+    with pytest.raises(ConfigurationError, match="column payload is there 2 times"):
+        to_other(tmp_path / "q.parquet")
+
+
 def test_stream_is_named_in_errors(to_other):
     lines = b'{"id":"a","payload":1}\n{}\n'
     assert to_other(io.BytesIO(lines)).first_refusal.startswith("stdin:2: not an exported message")
@@ -542,6 +592,12 @@ def test_files_that_cannot_be_used_are_refused(queue, redis_url, tmp_path, to_ot
         (lambda: to_other(tmp_path), "there is no file"),
         (lambda: to_other(tmp_path / "bad.parquet", dead="bury"), "dead must be 'keep', 'send' or 'skip', not 'bury'"),
         (lambda: export_messages("q", tmp_path, url=redis_url), "is a folder"),
+        (
+            lambda: export_messages("q", tmp_path / "q.csv", url=redis_url),
+            "ends with .csv, not with one of .*list --csv",
+        ),
+        (lambda: export_messages("q", tmp_path / "q.gz", url=redis_url), "ends with .gz, not with one of .jsonl, .nd"),
+        (lambda: to_other(tmp_path / "q.csv"), "ends with .csv, not with one of .*; `delayq load` reads CSV"),
         (lambda: export_messages("q", tmp_path / "no" / "q.jsonl", url=redis_url), "cannot write"),
         (lambda: export_messages("nowhere", tmp_path / "q.jsonl", url=redis_url), "there is no queue 'nowhere'"),
         (lambda: export_messages("q", tmp_path / "q.jsonl", url=redis_url, states=["completed"]), "states must be"),

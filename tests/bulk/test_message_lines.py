@@ -76,7 +76,7 @@ def test_random_messages_have_their_lines_and_come_back(context, seed):
     draw = random.Random(seed)
     messages, lines = zip(*(drawn(draw, number) for number in range(200)), strict=True)
     assert lines_of(StoredTable.of(messages)).splitlines(keepends=True) == list(lines)
-    found = outgoing_of([decode_line(line) for line in lines], context)
+    found = outgoing_of([decode_line(line) for line in lines], context, 1 << 20)
     again = [message.state in ("dead", "garbage") for message in messages]
     assert found.ids == [message.id for message in messages]
     assert found.dues == [0 if begins else f"@{message.due}" for message, begins in zip(messages, again, strict=True)]
@@ -97,7 +97,11 @@ def test_nested_payloads_come_back_also_where_the_stack_is_deeper(context, openi
     lines = lines_of(StoredTable.of([PLAIN._replace(payload=one) for one in payloads])).splitlines()
 
     def read(frames):
-        return read(frames - 1) if frames else outgoing_of([decode_line(line) for line in lines], context).payloads
+        return (
+            read(frames - 1)
+            if frames
+            else outgoing_of([decode_line(line) for line in lines], context, 1 << 20).payloads
+        )
 
     assert read(50) == payloads
     assert {json.loads(lines[0])["encoding"], json.loads(lines[-1])["encoding"]} == {"json", "text"}
@@ -105,7 +109,7 @@ def test_nested_payloads_come_back_also_where_the_stack_is_deeper(context, openi
 
 def test_no_messages_have_no_lines(context):
     assert lines_of(StoredTable.of([])) == b""
-    assert outgoing_of([], context).ids == []
+    assert outgoing_of([], context, 1 << 20).ids == []
 
 
 def test_minutes_between_messages_are_told_apart():
@@ -122,4 +126,4 @@ def test_one_invalid_line_refuses_all_that_are_read_with_it(context, place):
     lines = [decode_line(b'{"id":"a","payload":1}') for _ in range(3)]
     lines[place].retries = -1
     with pytest.raises(ConfigurationError, match="retries must be"):
-        outgoing_of(lines, context)
+        outgoing_of(lines, context, 1 << 20)

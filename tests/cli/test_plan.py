@@ -35,7 +35,8 @@ def test_plans_and_compares_with_the_previous_plan(cli, files):
     ("arguments", "code", "line"),
     [
         (["missing.csv", "p", "--rules", "rules.toml"], 2, "there is no file or folder 'missing.csv'"),
-        (["rules.toml", "p", "--rules", "rules.toml"], 2, "cannot read rules.toml: "),
+        (["rules.toml", "p", "--rules", "rules.toml"], 2, "'rules.toml' ends with .toml, not with one of .csv"),
+        (["things.csv", "p.csv", "--rules", "rules.toml"], 2, "'p.csv' ends with .csv, not with one of .parquet"),
         (["things.csv", "p", "--rules", "things.csv"], 2, "cannot read the rules in things.csv"),
         (["things.csv", "missing/p", "--rules", "rules.toml"], 2, "cannot write missing/p: "),
         (["things.csv", "p", "--rules", "rules.toml", "--previous", "p"], 2, "write the new one to another path"),

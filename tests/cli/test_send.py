@@ -320,6 +320,19 @@ def test_refuses_invalid_input_in_one_line_and_stores_nothing(cli, redis_client,
     assert redis_client.keys() == []
 
 
+def test_byte_order_mark_is_no_part_of_a_text_but_of_bytes(cli, redis_url):
+    mark = b"\xef\xbb\xbf"
+    assert cli("send", "json", "-", stdin=mark + b"1\n").code == 0
+    assert cli("send", "text", "-", "--text", stdin=mark + b"a\n").code == 0
+    assert cli("send", "bytes", "-", "--codec", "bytes", stdin=mark + b"a\n").code == 0
+    stored = [
+        DelayQueue(name, url=redis_url, codec="bytes").list("pending").messages for name in ("json", "text", "bytes")
+    ]
+    assert [message.payload for (message,) in stored] == [b"1", b"a", mark + b"a"]
+    ended = cli("send", "json", "-", stdin="1\n".encode("utf-16"))
+    assert (ended.code, "it is UTF-16: save it as UTF-8" in ended.line) == (2, True)
+
+
 def test_refuses_a_line_that_is_too_long(cli, monkeypatch):
     monkeypatch.setattr("delayq.cli.send.MAX_LINE", 100)
     ended = cli("send", "reminders", "-", stdin=b'"' + b"x" * 200 + b'"')

@@ -129,22 +129,30 @@ class SnapshotReader(DataSourceReader):
                 yield
             if partition.after[0] > now:
                 return  # none of these can be promoted yet
+        yield from self._promoted(partition, rows, seen)
+        if State.DEAD in states:
+            yield from self._dead(partition, rows, seen)
+
+    def _promoted(self, partition: SnapshotPartition, rows: SnapshotRows, seen: set[bytes]) -> Iterator[None]:
+        """Read what is promoted; a page of a scan may have more payloads than there is room for, so each may end."""
+        states = self._options.states
         promoted = (word for word, state in RECORDED_STATES.items() if state in states and state != State.PENDING)
         words = " ".join(promoted)
         for scanned in self._scan(partition, words) if words else ():
             for index, id in enumerate(scanned.ids):
                 record = record_fields((scanned.records[index] or b"").decode())
-                if id not in seen and partition.contains(int(record[1]), id):
-                    seen.add(id)
-                    if scanned.payloads and scanned.payloads[index] is None:  # beyond the byte limit
-                        found = self._call(calls_of(self._options.target).get(id.decode()))
-                        if found is None:  # settled since the scan
-                            continue
-                        scanned.payloads[index] = found.payload
-                    rows.add_promoted(scanned, index, record)
-            yield
-        if State.DEAD in states:
-            yield from self._dead(partition, rows, seen)
+                if id in seen or not partition.contains(int(record[1]), id):
+                    continue
+                seen.add(id)
+                if scanned.payloads and scanned.payloads[index] is None:  # beyond the byte limit
+                    found = self._call(calls_of(self._options.target).get(id.decode()))
+                    if found is None:  # settled since the scan
+                        continue
+                    scanned.payloads[index] = found.payload
+                rows.add_promoted(scanned, index, record)
+                if scanned.payloads:
+                    scanned.payloads[index] = None
+                yield
 
     def _wanted(self, rows: range, ready: int) -> range:
         """Return those of the rows of a page whose state is wanted: the first `ready` rows of the page are due."""
