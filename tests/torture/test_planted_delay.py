@@ -18,7 +18,7 @@ DEFECTS = {
         "",
     ),
     "a nack that keeps its place": (
-        "liveness",
+        "limits",
         "broker/lua/nack.lua",
         "if placed then free_places(running, gates, wake, over) end",
         "",

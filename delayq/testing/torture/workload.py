@@ -24,6 +24,8 @@ DUE_WITHIN, DUE_LATEST = 2.0, 5.0
 """Most messages are due within so many seconds, and a few later."""
 BACKOFF, MAX_BACKOFF = 0.05, 0.5
 """Seconds before the second attempt, and before any attempt."""
+LONG_DELAY = 3.0
+"""Seconds before an attempt that a callback puts off: if its place were kept, others would wait for it."""
 MAX_PAYLOAD = 1 << 20
 """Bytes: the default of `max_payload`."""
 OUTAGE, OUTAGE_EVERY = 500_000, 2_000_000
@@ -43,7 +45,7 @@ class MessageProfile(NamedTuple):
     fails: int = 0
     """Attempts that fail before one succeeds."""
     failure: str = "raise"
-    """How an attempt fails: `raise`, `false`, `retry`, `snooze`, `refuse`, the methods `nack` and `release`.
+    """How an attempt fails: `raise`, `false`, `retry`, `delay`, `snooze`, `refuse`, the methods `nack` and `release`.
 
     `drop`: it is not settled. `outage`: it raises during an outage alone.
     """
@@ -92,7 +94,7 @@ PROFILES: dict[str, MessageProfile] = {
     "gives": MessageProfile(6, fails=1000, failure="release"),
     "renews": MessageProfile(12, success="extend"),
     "echoes": MessageProfile(40, success="echo", takes=(0.2, 0.5)),
-    "stumbles": MessageProfile(100, fails=1, takes=(0.005, 0.03)),
+    "stumbles": MessageProfile(100, fails=1, failure="delay", takes=(0.005, 0.03)),
     "hasty": MessageProfile(10, expires=0.02),
     "long": MessageProfile(8, leases=1.3),
     "broken": MessageProfile(300, retries=1000, fails=1000, failure="outage", takes=(0.002, 0.02)),
@@ -176,6 +178,7 @@ class CallbackBehavior(NamedTuple):
         """End as a callback does: return or raise."""
         outcomes = {
             "retry": Retry("again", delay=BACKOFF),
+            "delay": Retry("again", delay=LONG_DELAY),
             "snooze": Snooze(BACKOFF),
             "refuse": RateLimited(BACKOFF, scope="name"),
             "reject": Reject("wrong"),
