@@ -131,7 +131,8 @@ def _promoted(page: SnapshotReply) -> tuple[StoredTable, tuple[StoredMessage, ..
     words, dues, attempts = zip(*records, strict=True) if records else ((), (), ())
     states = [RECORDED_STATES[word] for word in words]
     table = _living(page, states, list(map(int, dues)), list(map(int, attempts)))
-    messages, rest = [], []
+    messages: list[StoredMessage] = []
+    rest: list[StoredMessage] = []
     for at, cells in enumerate(zip(*table, strict=True)):
         message = StoredMessage._make(cells)
         if message.state is State.GARBAGE:
