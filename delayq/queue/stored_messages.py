@@ -6,7 +6,8 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple, Self
 
 from delayq.broker.context import QueueContext
-from delayq.broker.replies import MessageRow, SnapshotReply, record_fields
+from delayq.broker.foreign import read_number, read_numbers, record_fields, shown_id
+from delayq.broker.replies import MessageRow, SnapshotReply
 from delayq.broker.transport.operation import Operation
 from delayq.queue.deaths import read_death
 from delayq.queue.inspector import MAX_READ, RECORDED_STATES, WHOLE
@@ -86,7 +87,7 @@ def read_stored(
     if part == "pending" and State.PENDING in states:
         (page,) = yield [context.calls.snapshot("", limit=MAX_READ, cursor=cursor, score=score, byte_limit=PAGE_BYTES)]
         messages = _pending(page)
-        cursor, score = page.cursor.decode(), page.score.decode()
+        cursor, score = page.cursor.decode("utf-8", "surrogateescape"), page.score.decode()
     elif part == "promoted" and any(state in states for state in _WORDS.values()):
         words = " ".join(word for word, state in _WORDS.items() if state in states)
         (page,) = yield [context.calls.snapshot(words, limit=MAX_READ, cursor=cursor or "0", byte_limit=PAGE_BYTES)]
@@ -107,14 +108,14 @@ def read_stored(
 
 def _pending(page: SnapshotReply) -> StoredTable:
     # A message with a record was delivered before.
-    attempts = [int(record_fields(record.decode())[2]) if record else 0 for record in page.records]
+    attempts = [int(record_fields(record.decode("utf-8", "replace"))[2]) if record else 0 for record in page.records]
     n = len(page.ids)
-    return _living(page, [State.PENDING] * n, list(map(int, page.times)), attempts or [0] * n)
+    return _living(page, [State.PENDING] * n, read_numbers(page.times), attempts or [0] * n)
 
 
 def _promoted(context: QueueContext, page: SnapshotReply) -> Operation[StoredTable]:
     """Return the messages of a page of a scan; payloads beyond its byte limit are read one by one."""
-    records = [record_fields((record or b"").decode())[:3] for record in page.records]
+    records = [record_fields((record or b"").decode("utf-8", "replace"))[:3] for record in page.records]
     words, dues, attempts = zip(*records, strict=True) if records else ((), (), ())
     states = [RECORDED_STATES[word] for word in words]
     table = _living(page, states, list(map(int, dues)), list(map(int, attempts)))
@@ -140,10 +141,10 @@ def _living(page: SnapshotReply, states: list[State], dues: list[int], attempts:
         return [cell or b"" for cell in column] or [b""] * n
 
     return StoredTable(
-        ids=list(map(bytes.decode, page.ids)),
+        ids=list(map(shown_id, page.ids)),
         states=states,
         dues=dues,
-        retries=[int(left or 0) for left in cells(page.retries)],
+        retries=[read_number(left) or 0 for left in cells(page.retries)],
         attempts=attempts,
         payloads=cells(page.payloads),
         headers=cells(page.headers),

@@ -32,15 +32,22 @@ _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 class _BaseMessage(Generic[T]):
     """What both kinds of message share: the properties, and the operations behind the methods."""
 
-    __slots__ = ("_context", "_delivery", "_executor", "_handed", "payload")
+    __slots__ = ("_context", "_delivery", "_executor", "_handed", "_headers", "payload")
 
     payload: T
     """The payload, decoded."""
 
     def __init__(self, delivery: InFlightDelivery, context: EngineContext, executor: Any, handed: float) -> None:
         """Wrap a delivery handed over at a local time; raises `UndecodableError` if the payload cannot be decoded."""
+        claimed = delivery.claimed
+        if claimed.unreadable:
+            raise UndecodableError(f"undecodable: {claimed.unreadable}")
         try:
-            self.payload = context.decode(delivery.claimed.payload)
+            self._headers = _decode_headers(claimed.headers) if claimed.headers else None
+        except Exception as error:
+            raise UndecodableError(f"undecodable headers: {short_repr(error)}") from error
+        try:
+            self.payload = context.decode(claimed.payload)
         except UndecodableError:
             raise
         except Exception as error:
@@ -99,8 +106,7 @@ class _BaseMessage(Generic[T]):
     @property
     def headers(self) -> dict[str, str]:
         """The headers the message was sent with."""
-        stored = self._delivery.claimed.headers
-        return _decode_headers(stored) if stored else {}
+        return dict(self._headers) if self._headers else {}
 
     @property
     def name(self) -> str:

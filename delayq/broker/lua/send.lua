@@ -10,7 +10,7 @@
 --   6 successor; then the time from which delays count (microseconds since 1970), and for each
 --   status 0, 3 and 5 who holds the id: a state and a time (ms)
 -- Re-run: returns the same reply.
--- Uses: clock, once, record, attributed, leave, signal, successor, log, done, holder, unique, latest, full, run
+-- Uses: clock, numbers, once, record, attributed, leave, signal, successor, log, done, holder, unique, latest, full, run
 local pending, ranked, throttled, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors, events,
   done, latest, runs, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, replace, max_length, run, stride = unpack(ARGV, 1, 7)
@@ -32,7 +32,7 @@ for n, id in ipairs(ids) do
     status = seen[id] == '5' and '5' or '0'
   elseif redis.call('HEXISTS', messages, id) == 1 then
     local record = redis.call('HGET', deliveries, id)
-    if record then state = read(record) end
+    if record then state = read(record) or 'pending' end
     status = state == 'garbage' and '4' or replace == '0' and '0' or state ~= 'leased' and '2' or replace == '1' and '3'
       or '6'
   elseif was_settled[n] then
@@ -85,7 +85,7 @@ if #dues > 0 then
   redis.call('HSET', retries, unpack(retry_counts))
   if #header_texts > 0 then redis.call('HSET', headers, unpack(header_texts)) end
   redis.call('HSET', messages, unpack(payloads))
-  redis.call('HINCRBY', meta, 'sent', new_count)
+  increase(meta, 'sent', new_count)
   if #attribute_texts > 0 then redis.call('HSET', attributes, unpack(attribute_texts)) end
   hold(done, meta)
   index_dues(latest)

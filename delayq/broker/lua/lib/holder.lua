@@ -7,5 +7,6 @@ local function holder_of(pending, deliveries, done, window, id, status)
     return ''
   end
   local state, due = string.match(redis.call('HGET', deliveries, id) or '', '^(%a+) (%d+)')
-  return ' ' .. (state or 'pending') .. ' ' .. (redis.call('ZSCORE', pending, id) or due or '-')
+  local score = redis.call('ZSCORE', pending, id)
+  return ' ' .. (state or 'pending') .. ' ' .. (score and time_of(score) or due or '-')
 end
