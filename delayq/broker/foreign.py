@@ -43,7 +43,14 @@ def read_numbers(cells: Iterable[bytes | int]) -> list[int]:
     try:
         return list(map(int, cells))
     except ValueError:
-        return [read_time(cell) for cell in cells]
+        return [_any_number(cell) for cell in cells]
+
+
+def _any_number(cell: bytes | int) -> int:
+    try:
+        return int(cell)
+    except ValueError:
+        return read_time(cell)
 
 
 def time_text(stored: bytes) -> str:

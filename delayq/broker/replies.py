@@ -219,11 +219,11 @@ def read_claim(reply: list[Any]) -> ClaimReply:
         messages = _read_claimed(cells, [int(left or 0) for left in retries], bytes.decode)
     except ValueError:  # another program has written an id or retries: one by one, to find which
         messages = _read_claimed(cells, [read_number(left or b"0") or 0 for left in retries], _any_id)
-        for one, left in zip(messages, retries, strict=True):
+        for one, stored in zip(messages, retries, strict=True):
             if one.id != shown_id(one.id):
                 one.unreadable = f"the id {shown_id(one.id)[:200]} is no UTF-8"
-            elif left and read_number(left) is None:
-                one.unreadable = f"the retries left are {left[:40]!r}"
+            elif stored and read_number(stored) is None:
+                one.unreadable = f"the retries left are {stored[:40]!r}"
     gate, *trials = next_gate.split(b" ;")
     found, opens = tuple(map(_trial, trials)), read_numbers([gate])[0]
     return ClaimReply(now, deadline, left, messages, alone is not None, next_gate=opens, trials=found)

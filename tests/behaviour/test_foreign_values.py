@@ -19,7 +19,7 @@ META = ("token", "delivered", "sent", "acked", "stale_ready", "stale_retry", "ba
 
 
 def foreign():
-    """Yield what makes a message, or the queue, foreign: a text that names it, and commands as a function of key names."""
+    """Yield commands that make a message or the queue foreign, with part names in place of keys."""
     for part, texts in HASHES.items():
         for text in texts:
             yield pytest.param([("HSET", part, ODD, text)], id=f"{part} {text[:12]!r}")
@@ -34,7 +34,7 @@ def foreign():
         yield pytest.param([("HSET", "meta", name, b"\xff nan")], id=f"meta {name}")
 
 
-@pytest.mark.parametrize("commands", foreign())
+@pytest.mark.parametrize("commands", [*foreign()])
 def test_good_messages_are_delivered_beside_a_foreign_value(redis_url, commands):
     queue, ran = DelayQueue("beside", url=redis_url, tick=0.05), []
     queue.callback(lambda message: ran.append(message.id))
@@ -43,11 +43,14 @@ def test_good_messages_are_delivered_beside_a_foreign_value(redis_url, commands)
     with redis.Redis.from_url(redis_url) as client:
         for name, part, *rest in commands:
             client.execute_command(name, f"delayq:{{beside}}:{part}", *rest)
-    with queue.start_consume() as consuming:
-        wait_until(lambda: {f"good-{n}" for n in range(4)} <= set(ran))
+    consuming = queue.start_consume()
+    try:
+        wait_until(lambda: {f"good-{n}" for n in range(4)} <= set(ran), 5)
         queue.send_delay_msg(1, id="later")
-        wait_until(lambda: "later" in ran)
+        wait_until(lambda: "later" in ran, 5)
         assert consuming.running
+    finally:
+        consuming.stop(0)
     for state in ("pending", "ready", "dead"):
         queue.list(state)
     queue.stats()
@@ -65,7 +68,8 @@ def test_unreadable_message_goes_to_the_dead_letter_with_the_reason(redis_url, p
     queue.send_delay_msg(1, id=ODD)
     with redis.Redis.from_url(redis_url) as client:
         client.hset(f"delayq:{{unreadable}}:{part}", ODD, text)
-    with queue.start_consume():
-        wait_until(lambda: queue.counts().dead == 1)
+    consuming = queue.start_consume()
+    wait_until(lambda: queue.counts().dead == 1)
+    consuming.stop(0)
     (dead,) = queue.list("dead").messages
     assert error in f"{dead.reason} {dead.error}"
