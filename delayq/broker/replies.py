@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from delayq.broker.foreign import number_text, read_number, read_numbers, record_fields, shown_id, time_text
 from delayq.errors import NotReplicatedError
 
 
@@ -26,6 +27,8 @@ class ClaimedMessage(msgspec.Struct, gc=False):
     attributes: bytes = b""
     sent: int | None = None
     """None if the engine does not store it."""
+    unreadable: str = ""
+    """What of it cannot be read, because another program has written it; '' for nothing."""
 
 
 class ExpiredLease(NamedTuple):
@@ -40,10 +43,12 @@ class ExpiredLease(NamedTuple):
     """The consumer that was lost; '' if that is not known."""
 
     @classmethod
-    def read(cls, line: str) -> ExpiredLease:
-        """Parse a line of `unack_to_retry`."""
-        id, attempt, left, name, holder = line.split(" ", 4)
-        return cls(id, int(attempt), int(left), name, holder)
+    def read(cls, line: str) -> ExpiredLease | None:
+        """Parse a line of `unack_to_retry`; None for one that the id of another program has spoilt."""
+        parts = line.split(" ", 4)
+        if len(parts) < len(cls._fields) or not (parts[1].isdecimal() and parts[2].isdecimal()):
+            return None
+        return cls(parts[0], int(parts[1]), int(parts[2]), *parts[3:])
 
 
 class ClaimReply(NamedTuple):
@@ -106,8 +111,8 @@ class ExpireReply(_Expired):
     def read(cls, reply: bytes) -> ExpireReply:
         """Parse the reply of `unack_to_retry`."""
         numbers, *lines = reply.decode("utf-8", "backslashreplace").split("\n")
-        read = cls(*map(int, numbers.split()))
-        read.expired = tuple(map(ExpiredLease.read, lines))
+        read = cls(*read_numbers(numbers.encode().split()))
+        read.expired = tuple(lease for lease in map(ExpiredLease.read, lines) if lease is not None)
         return read
 
 
@@ -233,17 +238,15 @@ def check_replicated(confirmed: int, required: int) -> int:
 
 def integers(reply: bytes) -> tuple[int, ...]:
     """Return a reply of integers."""
-    return tuple(map(int, reply.split()))
-
-
-def record_fields(record: str) -> list[str]:
-    """Return state, due time, attempts, first token, token and consumer of a delivery record, without its mark."""
-    return record.split(" ")[:6]
+    return tuple(read_numbers(reply.split()))
 
 
 def stopping_tokens(records: list[bytes | None]) -> list[int]:
     """Return the tokens of the delivery records whose messages are asked to stop, 0 for the others."""
-    return [int(record.split(b" ")[4]) if record and record.endswith(b" *") else 0 for record in records]
+    return [
+        int(record_fields(record.decode("utf-8", "replace"))[4]) if record and record.endswith(b" *") else 0
+        for record in records
+    ]
 
 
 def any_withdrawn(records: list[bytes | None]) -> bool:
@@ -254,20 +257,38 @@ def any_withdrawn(records: list[bytes | None]) -> bool:
 def read_claim(reply: list[Any]) -> ClaimReply:
     """Parse the reply of `ready_to_unack`."""
     now, deadline, left, alone, next_gate, retries, *cells = reply
-    deliveries = map(
-        ClaimedMessage,
-        map(bytes.decode, cells[::7]),
-        map(int, cells[1::7]),
-        cells[2::7],
-        [int(left or 0) for left in retries],
-        map(int, cells[3::7]),
-        map(int, cells[4::7]),
-        [headers or b"" for headers in cells[5::7]],
-        [attributes or b"" for attributes in cells[6::7]],
-    )
+    try:
+        messages = _read_claimed(cells, [int(left or 0) for left in retries], bytes.decode)
+    except ValueError:  # another program has written an id or retries: one by one, to find which
+        messages = _read_claimed(cells, [read_number(left or b"0") or 0 for left in retries], _any_id)
+        for one, stored in zip(messages, retries, strict=True):
+            if one.id != shown_id(one.id):
+                one.unreadable = f"the id {shown_id(one.id)[:200]} is no UTF-8"
+            elif stored and read_number(stored) is None:
+                one.unreadable = f"the retries left are {stored[:40]!r}"
     gate, *trials = next_gate.split(b" ;")
-    messages, found = list(deliveries), tuple(map(_trial, trials))
-    return ClaimReply(now, deadline, left, messages, alone is not None, next_gate=int(gate), trials=found)
+    found, opens = tuple(map(_trial, trials)), read_numbers([gate])[0]
+    return ClaimReply(now, deadline, left, messages, alone is not None, next_gate=opens, trials=found)
+
+
+def _read_claimed(cells: list[Any], retries: list[int], read_id: Callable[[bytes], str]) -> list[ClaimedMessage]:
+    return list(
+        map(
+            ClaimedMessage,
+            map(read_id, cells[::7]),
+            map(int, cells[1::7]),
+            cells[2::7],
+            retries,
+            map(int, cells[3::7]),
+            map(int, cells[4::7]),
+            [headers or b"" for headers in cells[5::7]],
+            [attributes or b"" for attributes in cells[6::7]],
+        )
+    )
+
+
+def _any_id(stored: bytes) -> str:
+    return stored.decode("utf-8", "surrogateescape")
 
 
 def _trial(text: bytes) -> tuple[str, str | None]:
@@ -278,7 +299,7 @@ def _trial(text: bytes) -> tuple[str, str | None]:
 
 def read_due_claim(reply: list[Any]) -> ClaimReply:
     """Parse the reply of `pending_to_unack`."""
-    next_due, next_deadline, next_schedule = map(int, reply[:3])
+    next_due, next_deadline, next_schedule = read_numbers(reply[:3])
     found, ranks = read_claim(reply[4:]), reply[3] == 1
     return found._replace(next_due=next_due, next_deadline=next_deadline, next_schedule=next_schedule, ranks=ranks)
 
@@ -287,7 +308,7 @@ def read_counts(reply: list[Any]) -> CountsReply:
     """Parse the reply of `counts`."""
     *numbers, meta = reply
     texts = [text.decode(errors="replace") for text in meta]
-    return CountsReply._make([*map(int, numbers), dict(zip(texts[::2], texts[1::2], strict=True))])
+    return CountsReply._make([*read_numbers(numbers), dict(zip(texts[::2], texts[1::2], strict=True))])
 
 
 def read_get(reply: list[Any]) -> GetReply | None:
@@ -295,22 +316,34 @@ def read_get(reply: list[Any]) -> GetReply | None:
     if not reply:
         return None
     payload, pending, unack, left, record, headers, attributes, error, entry, dead, kept_until, result, now = reply
-    texts = (pending.decode(), unack.decode(), left.decode(), record.decode())
-    last = (entry.decode(), dead, kept_until.decode(), result, now)
-    return GetReply(payload, *texts, headers, attributes, error.decode(errors="replace"), *last)
+    return GetReply(
+        payload,
+        pending=time_text(pending),
+        unack=time_text(unack),
+        retries_left=number_text(left),
+        record=record.decode("utf-8", "replace"),
+        headers=headers,
+        attributes=attributes,
+        error=error.decode(errors="replace"),
+        entry=shown_id(entry),
+        dead=dead,
+        kept_until=time_text(kept_until),
+        result=result,
+        now=now,
+    )
 
 
 def read_page(reply: list[Any]) -> PageReply:
     """Parse the reply of `page`."""
     cursor, score, rows, inspected = reply
-    return PageReply(cursor.decode(), score.decode(), [_read_row(row) for row in rows], inspected)
+    return PageReply(_any_id(cursor), score.decode(), [_read_row(row) for row in rows], inspected)
 
 
 def _read_row(row: list[Any]) -> MessageRow:
     id, at, payload, size, left, record, headers, attributes, error = row
-    texts = (left.decode(), record.decode())
+    texts = (number_text(left), record.decode("utf-8", "replace"))
     error_text = error.decode("utf-8", "replace")
-    return MessageRow(id.decode(), at.decode(), payload, size, *texts, headers, attributes, error_text)
+    return MessageRow(shown_id(id), time_text(at), payload, size, *texts, headers, attributes, error_text)
 
 
 def pairs(reply: Any) -> dict[bytes, Any]:

@@ -13,7 +13,7 @@ from delayq.broker.replies import ClaimedMessage
 from delayq.codec import Codec
 from delayq.errors import PayloadError, PayloadTooLargeError
 from delayq.plain import AnnotatedType
-from delayq.times import HORIZON, Duration, to_millis
+from delayq.times import HORIZON, LATEST, Duration, to_millis
 
 MAX_PROGRESS = 4096
 """Bytes of an encoded progress report."""
@@ -75,6 +75,8 @@ class KeptRecord(NamedTuple):
             ending, *cells = head.decode().split(" ")
             attempts, due, completed, token, attributes, note = map(int, cells)
         except ValueError:
+            return None
+        if not (0 <= due <= LATEST and 0 <= completed <= LATEST):
             return None
         at = attributes + note
         text = body[attributes:at].decode("utf-8", "replace")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
-from delayq.times import LATEST
+from delayq.broker.foreign import NEVER, read_time, shown_id
+
+_STATE = re.compile(r"([0-9]{1,16}) ([0-9]{1,15}) ([0-9]{1,15}) ([01])")
 
 
 class StoredSchedule(NamedTuple):
@@ -50,31 +53,23 @@ def read_due(reply: list[Any], limit: int) -> DueSchedules:
 def read_schedules(reply: list[Any]) -> SchedulePage:
     """Parse the reply of `schedules_page`."""
     now, latest, zones, cursor, *_ = reply
-    return SchedulePage(now, latest, zones.decode(), cursor.decode(), _stored_schedules(reply[2:]))
+    return SchedulePage(now, latest, zones.decode("utf-8", "replace"), cursor.decode(), _stored_schedules(reply[2:]))
 
 
 def read_names(reply: list[Any]) -> tuple[str, list[str]]:
     """Parse the reply of `schedules_find`: the cursor of the next page, and names."""
-    cursor, *names = (_text(text) for text in reply)
+    cursor, *names = map(shown_id, reply)
     return cursor, names
 
 
 def _stored_schedules(reply: list[Any]) -> list[StoredSchedule]:
-    return [_stored(*four) for four in zip(*(reply[at::4] for at in range(2, 6)), strict=True)]
-
-
-def _stored(name: bytes, time: bytes, spec: bytes, state: bytes) -> StoredSchedule:
-    """Return a schedule; one whose time or state is foreign has no definition, so that it is set aside like others."""
-    try:
-        revision, fired, last, paused = state.decode().split() or ("0", 0, 0, "0")
-        next_, numbers = int(time) if time else None, (int(fired), int(last))
-        if all(0 <= number <= LATEST for number in (next_ or 0, *numbers)):
-            return StoredSchedule(_text(name), next_, spec, revision, *numbers, paused == "1")
-    except ValueError:
-        pass
-    return StoredSchedule(_text(name), None, b"", "0", 0, 0, paused=False)
-
-
-def _text(name: bytes) -> str:
-    """Return a name or a cursor; of a foreign name each byte that is no UTF-8 as an escape."""
-    return name.decode(errors="backslashreplace")
+    schedules = []
+    for name, time, spec, state in zip(*(reply[at::4] for at in range(2, 6)), strict=True):
+        # A state that cannot be read is none, as for the scripts.
+        known = _STATE.fullmatch(state.decode("utf-8", "replace"))
+        revision, fired, last, paused = known.groups() if known else ("0", 0, 0, "0")
+        next_ = read_time(time) if time else None
+        next_ = None if next_ == NEVER else next_
+        text = shown_id(name)
+        schedules.append(StoredSchedule(text, next_, spec, revision, int(fired), int(last), paused == "1"))
+    return schedules

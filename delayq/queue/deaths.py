@@ -28,7 +28,7 @@ class Death(NamedTuple):
 
 
 _ENTRY = re.compile(r"(.+):[0-9]{1,20}")
-_DEATH = re.compile(rb"([0-9]+ ){6,7}[0-9]+\n")
+_DEATH = re.compile(rb"([0-9]{1,13} ){6,7}[0-9]{1,13}\n")
 
 
 def check_entry(which: str) -> str:

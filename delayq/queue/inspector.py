@@ -6,14 +6,13 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-import msgspec
-
 from delayq.broker.attributes import Attributes
 from delayq.broker.context import EngineContext, QueueContext
 from delayq.broker.expiry import expiry_of
+from delayq.broker.foreign import read_headers, record_fields
 from delayq.broker.ids import time_of
 from delayq.broker.keys import check_id
-from delayq.broker.replies import GetReply, MessageRow, record_fields
+from delayq.broker.replies import GetReply, MessageRow
 from delayq.broker.requests import ALWAYS, Period
 from delayq.broker.results import KeptRecord
 from delayq.broker.transport.operation import Operation
@@ -24,7 +23,7 @@ from delayq.queue.deaths import read_death
 from delayq.queue.lateness_report import lateness_of, read_slo_report
 from delayq.queue.message_info import MessageInfo, Page
 from delayq.states import State, state_at
-from delayq.times import from_millis, timestamp
+from delayq.times import LATEST, from_millis, timestamp
 
 RECENT = 2
 """Hours of which `stats` tells how late messages started: this one has just begun, perhaps."""
@@ -57,7 +56,6 @@ _RANKED = re.compile(r"([!-~]{1,150})@(d|d?-?[0-9]{1,15})|([0-9]{1,15})")
 _CURSORS = {State.READY: _RANKED, State.RETRY: _POSITION, State.GARBAGE: _SKIPPED}
 _ENTRY = re.compile(r".+:[0-9]{1,20}")
 """What an entry of the dead letter looks like; others are not delayq's."""
-_decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 
 
 class Inspector:
@@ -160,7 +158,7 @@ class Inspector:
             deadline=_time(int(deadline)) if deadline else None,
             token=record.token or None if record else None,
             holder=record.holder if record and record.holder != "-" else None,
-            headers=_decode_headers(row.headers) if row.headers else {},
+            headers=read_headers(row.headers),
             error=row.error,
             entry=entry,
             **self._attribute_fields(row.attributes, due),
@@ -185,7 +183,7 @@ class Inspector:
             deadline=None,
             token=int(token),
             holder=None,
-            headers=_decode_headers(death.headers) if death.headers else {},
+            headers=read_headers(death.headers),
             error=death.error,
             reason=death.reason,
             died=death.died,
@@ -227,7 +225,7 @@ class Inspector:
         return {
             "name": attributes.name,
             "snoozes": attributes.snoozes,
-            "expires": None if expires is None else from_millis(expires),
+            "expires": None if expires is None or expires > LATEST else from_millis(expires),
             "after_outage": "latest" if attributes.latest else None,
             "unhandled": attributes.unhandled,
             "priority": attributes.priority,

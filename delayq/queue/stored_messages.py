@@ -6,7 +6,8 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple, Self
 
 from delayq.broker.context import QueueContext
-from delayq.broker.replies import MessageRow, SnapshotReply, record_fields
+from delayq.broker.foreign import read_number, read_numbers, record_fields, shown_id
+from delayq.broker.replies import MessageRow, SnapshotReply
 from delayq.broker.transport.operation import Operation
 from delayq.queue.deaths import read_death
 from delayq.queue.inspector import MAX_READ, RECORDED_STATES, WHOLE
@@ -90,7 +91,7 @@ def read_stored(
     if part == "pending" and not UNPROMOTED.isdisjoint(states):
         (page,) = yield [context.calls.snapshot("", limit=MAX_READ, cursor=cursor, score=score, byte_limit=PAGE_BYTES)]
         messages = _pending(page, states)
-        cursor, score = page.cursor.decode(), page.score.decode()
+        cursor, score = page.cursor.decode("utf-8", "surrogateescape"), page.score.decode()
         if State.PENDING not in states and page.times and int(page.times[-1]) > page.now:
             cursor = ""  # none of these is due
     elif rest:
@@ -115,8 +116,8 @@ def read_stored(
 
 def _pending(page: SnapshotReply, wanted: Collection[State]) -> StoredTable:
     # A message with a record was delivered before.
-    attempts = [int(record_fields(record.decode())[2]) if record else 0 for record in page.records]
-    dues = list(map(int, page.times))
+    attempts = [int(record_fields(record.decode("utf-8", "replace"))[2]) if record else 0 for record in page.records]
+    dues = read_numbers(page.times)
     states = [state_at(State.PENDING, due, page.now) for due in dues]
     table = _living(page, states, dues, attempts or [0] * len(dues))
     if set(states) <= set(wanted):
@@ -127,7 +128,7 @@ def _pending(page: SnapshotReply, wanted: Collection[State]) -> StoredTable:
 
 def _promoted(page: SnapshotReply) -> tuple[StoredTable, tuple[StoredMessage, ...]]:
     """Return the messages of a page of a scan, and those whose payloads are beyond its byte limit."""
-    records = [record_fields((record or b"").decode())[:3] for record in page.records]
+    records = [record_fields((record or b"").decode("utf-8", "replace"))[:3] for record in page.records]
     words, dues, attempts = zip(*records, strict=True) if records else ((), (), ())
     states = [RECORDED_STATES[word] for word in words]
     table = _living(page, states, list(map(int, dues)), list(map(int, attempts)))
@@ -164,10 +165,10 @@ def _living(page: SnapshotReply, states: list[State], dues: list[int], attempts:
         return [cell or b"" for cell in column] or [b""] * n
 
     return StoredTable(
-        ids=list(map(bytes.decode, page.ids)),
+        ids=list(map(shown_id, page.ids)),
         states=states,
         dues=dues,
-        retries=[int(left or 0) for left in cells(page.retries)],
+        retries=[read_number(left) or 0 for left in cells(page.retries)],
         attempts=attempts,
         payloads=cells(page.payloads),
         headers=cells(page.headers),

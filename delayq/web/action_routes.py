@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl
 
+from anyio import from_thread
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -133,7 +136,7 @@ ACTIONS: dict[str, Callable[[DelayQueue[Any], Fields], Done]] = {
     "limit": _limit,
     "schedule": _schedule,
 }
-_PAGES: dict[str, Callable[[Request], Response]] = {
+_PAGES: dict[str, Callable[[Request], Response | Awaitable[Response]]] = {
     "pause": show_queue,
     "reschedule": show_message,
     "redrive": show_dead,
@@ -194,7 +197,8 @@ def _page_again(request: Request, action: str, fields: Fields, error: Exception)
     shown = {**dict(parse_qsl(request.state.page_query)), **{name: one for name, one in about.items() if one}}
     scope = {**request.scope, "method": "GET", "query_string": query(**shown)[1:].encode()}
     try:
-        page = show(Request(scope))
+        again = Request(scope)
+        page: Any = from_thread.run(partial(show, again)) if iscoroutinefunction(show) else show(again)
     except (DelayqError, HTTPException):
         return None
     finally:

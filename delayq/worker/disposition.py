@@ -141,10 +141,11 @@ def stop_reason_of(result: object, error: BaseException | None) -> str | None:
 def undecodable(delivery: InFlightDelivery, error: UndecodableError, policy: FailurePolicy) -> Completion:
     """Return what a payload that cannot be decoded means: a failed attempt, and after the last one the dead letter.
 
-    Another worker may be able to decode it: one that runs a newer version of the program.
+    A worker with a newer version of the program may decode it, but none reads what another program has written.
     """
     text = str(error)
-    disposition = Disposition.NACK if delivery.claimed.retries_left else Disposition.REJECT
+    tries = delivery.claimed.retries_left and not delivery.claimed.unreadable
+    disposition = Disposition.NACK if tries else Disposition.REJECT
     text = text if text.startswith("undecodable") else f"undecodable: {text}"
     text = text if policy.keeps_text else "undecodable"
     return Completion([delivery], disposition, text)

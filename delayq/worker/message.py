@@ -42,16 +42,23 @@ _BY_HAND = {
 class _BaseMessage(Generic[T]):
     """What both kinds of message share: the properties, and the operations behind the methods."""
 
-    __slots__ = ("_context", "_delivery", "_executor", "_handed", "payload")
+    __slots__ = ("_context", "_delivery", "_executor", "_handed", "_headers", "payload")
 
     payload: T
     """The payload, decoded."""
 
     def __init__(self, delivery: InFlightDelivery, context: EngineContext, executor: Any, handed: float) -> None:
         """Wrap a delivery handed over at a local time; raises `UndecodableError` if the payload cannot be decoded."""
-        payload: Any = delivery.claimed.payload
+        claimed = delivery.claimed
+        payload: Any = claimed.payload
         if payload.__class__ is int:
             raise UndecodableError(WITHHELD.format(payload))
+        if claimed.unreadable:
+            raise UndecodableError(f"undecodable: {claimed.unreadable}")
+        try:
+            self._headers = _decode_headers(claimed.headers) if claimed.headers else None
+        except Exception as error:
+            raise UndecodableError(f"undecodable headers: {short_repr(error)}") from error
         try:
             self.payload = context.decode(payload)
         except UndecodableError:
@@ -112,8 +119,7 @@ class _BaseMessage(Generic[T]):
     @property
     def headers(self) -> dict[str, str]:
         """The headers the message was sent with."""
-        stored = self._delivery.claimed.headers
-        return _decode_headers(stored) if stored else {}
+        return dict(self._headers) if self._headers else {}
 
     @property
     def name(self) -> str:

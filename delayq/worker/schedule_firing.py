@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from delayq.broker.foreign import shown_id
 from delayq.broker.requests import ScheduleFire
 from delayq.broker.schedule_replies import DueSchedules
 from delayq.broker.scripts import MAX_IDS
@@ -127,12 +128,13 @@ class ScheduleFirer:
         for schedule in reply.schedules:
             try:
                 row, taken = self._firing(schedule, reply.now, self._settings, ahead=FIRE_AHEAD)
-            except DelayqError as error:
+            except Exception as error:  # noqa: BLE001 - another program may have stored anything
                 failed += 1
                 if self._reported.get(schedule.name) != schedule.revision:
                     self._reported[schedule.name] = schedule.revision
                     text = "schedule %s cannot be fired here: %s"
-                    log.error(text, schedule.name, error, extra={"schedule": schedule.name})  # noqa: TRY400 - one line
+                    name = shown_id(schedule.name)
+                    log.error(text, name, error, extra={"schedule": name})  # noqa: TRY400 - one line
                 continue
             size += len(taken.times)
             if self._to_fire and size > MAX_IDS:

@@ -234,7 +234,7 @@ def test_send_many_sends_all_messages(queue):
     sent = queue.send_many(range(1_500))
 
     assert len(sent) == len(set(sent.ids)) == len(sent.new) == 1_500
-    assert queue.counts().pending == 1_500
+    assert queue.counts().ready == 1_500
 
 
 def test_each_message_of_send_many_can_have_its_own_options(queue):

@@ -6,7 +6,7 @@ import pytest
 
 from delayq import DelayQueue, NewMessage
 from delayq.streams import StreamQueue
-from delayq.testing.redis_server import RedisServer
+from tests.support.redis_server import RedisServer
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.faults

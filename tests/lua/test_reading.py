@@ -350,10 +350,15 @@ COUNTED = [
         EMPTY._replace(workers=4, heard=3),
     ),
     (
-        "marks that say too much do not make counts negative",
+        "counters of more than there is hide nothing, and make no count negative",
         World(ready=["a"], retry=["b"], unack={"c": 5}, meta={"stale_ready": 2, "stale_retry": 2, "backoffs": 2}),
         EMPTY._replace(
-            next_deadline=NOW + 5, backoff=2, meta={"stale_ready": "2", "stale_retry": "2", "backoffs": "2"}
+            next_deadline=NOW + 5,
+            backoff=2,
+            ready=1,
+            retry=1,
+            overdue=2,
+            meta={"stale_ready": "2", "stale_retry": "2", "backoffs": "2"},
         ),
     ),
     (

@@ -24,7 +24,7 @@ from delayq.broker.keys import Keys
 from tests.support.processes import run
 
 ROOT = Path(delayq.__file__).parent
-MAX_LINES = 320
+MAX_LINES = 450
 """Lines of a module: a longer one is two."""
 PAGES = {"queue.delay_queue", "queue.async_delay_queue"}
 """Public classes that read as one page, one line an operation; they may be longer."""

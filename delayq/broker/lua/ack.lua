@@ -8,7 +8,7 @@
 -- Returns: a status for each of the first receipts, as many as the byte budget allows for their successors: 1 settled by
 --   it, 0 settled before, dead, or from an earlier life
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, once, record, receipt, leave, signal, places, successor, log, done
+-- Uses: bytes, clock, numbers, once, record, receipt, leave, signal, places, successor, log, done
 local pending, ranked, throttled, unack, running, gates, garbage, retries, messages, deliveries, headers, attributes,
   errors, successors, events, done, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, outcome = unpack(ARGV, 1, 4)
@@ -59,8 +59,8 @@ if #ended > 0 then
   if failed then redis.call('HDEL', errors, unpack(ended)) end
   redis.call('HDEL', deliveries, unpack(ended))
   depart(pending, ranked, throttled, unack, garbage, meta)
-  redis.call('HINCRBY', meta, counter, #ended)
-  if outcome ~= counter then redis.call('HINCRBY', meta, outcome, #ended) end
+  increase(meta, counter, #ended)
+  if outcome ~= counter then increase(meta, outcome, #ended) end
   settle(done, window, now, ended, texts)
   if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end
   if placed then free_places(running, gates, wake, held) end

@@ -7,7 +7,7 @@
 --   (for which records are kept), counts (numbers to add, separated by spaces; '' for none; see `broker.history_records`)
 -- Returns: "removed": entries, its own among them
 -- Re-run: returns the same reply.
--- Uses: clock, once
+-- Uses: clock, numbers, once
 local workers, beats, history, replies = unpack(KEYS)
 local slot, sequence, override, consumer, lasts, kept, entry, hours, counts = unpack(ARGV)
 local past = answered(replies, slot, sequence)
@@ -16,7 +16,7 @@ if past then return past end
 -- Adds numbers to those of a record, which may have fewer or more of them.
 local function add(record, numbers)
   local sums = {}
-  for number in string.gmatch(record, '%d+') do sums[#sums + 1] = tonumber(number) end
+  for number in string.gmatch(record, '%d+') do sums[#sums + 1] = whole(number) or 0 end
   local at = 0
   for number in string.gmatch(numbers, '%d+') do
     at = at + 1
@@ -29,7 +29,7 @@ end
 local now = math.floor(clock(override) / 1000)
 local hour = math.floor(now / 3600000)
 local stored = redis.call('HMGET', history, 'first', hour, 'total')
-local first, old = math.min(tonumber(stored[1]) or hour, hour), {}
+local first, old = math.min(whole(stored[1]) or hour, hour), {}
 for at = first, math.min(first + 100, hour - hours) - 1 do old[#old + 1] = at end
 local over = redis.call('ZRANGEBYSCORE', beats, '-inf', now - kept, 'LIMIT', 0, 100)
 if lasts == '0' then over[#over + 1] = consumer end

@@ -3,7 +3,7 @@
 -- ARGV: slot, sequence, now (ms or ''), run, start (ms, - for none), stop (ms, - for none), source (- for none)
 -- Returns: the record of the run
 -- Re-run: returns the same reply.
--- Uses: clock, once, run
+-- Uses: clock, numbers, once, run
 local runs, replies = unpack(KEYS)
 local slot, sequence, override, run, start, stop, source = unpack(ARGV)
 local past = answered(replies, slot, sequence)
@@ -13,7 +13,7 @@ local now = math.floor(clock(override) / 1000)
 local record = run_of(runs, run, now)
 -- Without a limit on one of the two sides there is none on both.
 local function wider(known, given, widest)
-  if not known then return given end
+  if known ~= '-' and not whole(known) then return given end
   if known == '-' or given == '-' then return '-' end
   return string.format('%.0f', widest(known, given))
 end

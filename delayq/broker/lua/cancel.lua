@@ -7,7 +7,7 @@
 -- Returns: a status per id: 1 cancelled, 2 running, 3 dead, 4 running or dead, but the successor that waited is
 --   cancelled, 5 running and asked to stop, 0 gone
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, once, record, started, leave, erase, ends, log, done
+-- Uses: bytes, clock, numbers, once, record, started, leave, erase, ends, log, done
 local pending, ranked, throttled, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors,
   dead_ids, waited, ends, events, done, meta, replies = unpack(KEYS)
 local slot, sequence, override, stop = unpack(ARGV, 1, 4)
@@ -58,13 +58,13 @@ if #dropped > 0 then redis.call('HDEL', successors, unpack(dropped)) end
 if #cancelled > 0 then
   erase(messages, retries, deliveries, headers, attributes, errors, cancelled)
   depart(pending, ranked, throttled, unack, garbage, meta)
-  redis.call('HINCRBY', meta, 'cancelled', #cancelled)
+  increase(meta, 'cancelled', #cancelled)
   settle(done, window, now, cancelled, texts)
 end
 if tells and #told > 0 then announce(waited, ends, told) end
 if #asked > 0 then
   redis.call('HSET', deliveries, unpack(asked))
-  redis.call('HINCRBY', meta, 'stopping', 1)
+  increase(meta, 'stopping', 1)
   redis.call('HSET', meta, 'schema', '2')
 end
 local reply = remember(replies, slot, sequence, now, table.concat(statuses))

@@ -8,15 +8,16 @@
 --   none of its own), slot_ttl (ms), then ids (to collect; none for any)
 -- Returns: "collected trimmed left": ids; entries; ids still in garbage, and results whose time is over
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, once, record, started, erase, dead, signal, successor, ends, expired, latest, superseding, outdated,
---   log, done
+-- Uses: bytes, clock, numbers, once, record, started, erase, dead, signal, successor, ends, expired, latest,
+--   superseding, outdated, log, done
 local pending, garbage, retries, messages, deliveries, headers, attributes, errors, successors, dead, dead_messages,
   dead_ids, completed, results, waited, ends, events, done, latest, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, limit, dead_max, dead_ttl, slot_ttl = unpack(ARGV, 1, 7)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
-local now = math.floor(clock(override) / 1000)
+local time = clock(override)
+local now = math.floor(time / 1000)
 for _, hash in ipairs({retries, messages, deliveries, headers, attributes, errors, dead_messages, dead_ids}) do
   redis.call('HLEN', hash)
 end
@@ -27,38 +28,38 @@ local tells = is_waited_for(waited, ends, schema)
 look_at_results(completed, results, ends, schema)
 local indexed = look_at_latest(latest, pending, schema)
 local kept = redis.call('HMGET', meta, 'slot_cursor', 'dead_max', 'dead_ttl', 'latest_cursor')
-dead_max, dead_ttl = tonumber(kept[2]) or dead_max, tonumber(kept[3]) or dead_ttl
-local candidates, spent, found, buried, ended, stopped, texts, ids, tokens = {}, {}, {}, {}, {}, {}, {}, {}, {}
-if #ARGV > 7 then
-  for i = 8, #ARGV do candidates[#candidates + 1] = ARGV[i] end
-else
-  candidates = redis.call('SRANDMEMBER', garbage, limit)
-end
+dead_max, dead_ttl = whole(kept[2]) or dead_max, whole(kept[3]) or dead_ttl
+local spent, gone, found, buried, ended, stopped, texts, ids, tokens = {}, {}, {}, {}, {}, {}, {}, {}, {}
+local candidates = #ARGV > 7 and {} or redis.call('SRANDMEMBER', garbage, limit)
+for i = 8, #ARGV do candidates[#candidates + 1] = ARGV[i] end
 for _, id in ipairs(candidates) do
   if bytes_left <= 0 then break end
   if redis.call('SISMEMBER', garbage, id) == 1 and not found[id] then
-    local _, due, attempts, _, token, consumer = read(redis.call('HGET', deliveries, id) or '')
-    local payload = read_payload(messages, id)
-    spent[#spent + 1] = id
-    if waiting then inherit(id, read_payload(successors, id)) end
-    found[id] = token and payload and {token = token, attempts = attempts, due = due, left = 0, payload = payload,
-      reason = 'retries spent', error = read_payload(errors, id) or '',
-      headers = read_payload(headers, id) or '', attributes = read_payload(attributes, id) or ''}
-    if found[id] then
-      ended[#ended + 1], texts[id] = id, found[id].attributes
-      table.insert(mark_of(consumer) == '*' and stopped or buried, id)
+    local record = redis.call('HGET', deliveries, id) or ''
+    local state, due, attempts, _, token, consumer = read_in('garbage', record, now)
+    local unread, payload = token == '0', read_payload(messages, id)
+    spent[#spent + 1], found[id] = id, true
+    -- What another program has put here, and what is elsewhere by its record or in pending, stays there.
+    if state == 'garbage' and not (unread and redis.call('ZSCORE', pending, id)) then
+      gone[#gone + 1] = id
+      if waiting then inherit(id, read_payload(successors, id)) end
+      if payload then
+        found[id] = {token = unread and string.format('%.0f', time) or token, attempts = attempts, due = due,
+          left = unread and 1 or 0, payload = payload, reason = 'retries spent', error = read_payload(errors, id) or '',
+          headers = read_payload(headers, id) or '', attributes = read_payload(attributes, id) or ''}
+        ended[#ended + 1], texts[id] = id, found[id].attributes
+        table.insert(mark_of(consumer) == '*' and stopped or buried, id)
+      end
     end
   end
 end
 begin(replies, slot)
-if #spent > 0 then
-  redis.call('SREM', garbage, unpack(spent))
-  erase(messages, retries, deliveries, headers, attributes, errors, spent)
-end
+if #spent > 0 then redis.call('SREM', garbage, unpack(spent)) end
+if #gone > 0 then erase(messages, retries, deliveries, headers, attributes, errors, gone) end
 if #ended > 0 then
   add_dead_entries(dead, dead_messages, dead_ids, now, buried, found)
-  if #buried > 0 then redis.call('HINCRBY', meta, 'dead', #buried) end
-  if #stopped > 0 then redis.call('HINCRBY', meta, 'cancelled', #stopped) end
+  if #buried > 0 then increase(meta, 'dead', #buried) end
+  if #stopped > 0 then increase(meta, 'cancelled', #stopped) end
   settle(done, window, now, ended, texts)
   if tells then announce(waited, ends, ended) end
 end
@@ -70,7 +71,7 @@ local excess = math.min(redis.call('ZCARD', dead) - dead_max, tonumber(limit))
 if excess > #trimmed then trimmed = redis.call('ZRANGE', dead, 0, excess - 1) end
 if #trimmed > 0 then
   remove_dead_entries(dead, dead_messages, dead_ids, trimmed)
-  redis.call('HINCRBY', meta, 'trimmed', #trimmed)
+  increase(meta, 'trimmed', #trimmed)
   for _, entry in ipairs(trimmed) do
     -- What another program has added without a token has no event.
     ids[#ids + 1], tokens[#ids + 1] = string.match(entry, '^(.*):(%d+)$')
@@ -78,7 +79,7 @@ if #trimmed > 0 then
 end
 
 if window then forget(done, window, now, tonumber(limit)) end
-local scanned = redis.call('HSCAN', replies, kept[1] or '0', 'COUNT', 100)
+local scanned = redis.call('HSCAN', replies, whole(kept[1]) and kept[1] or '0', 'COUNT', 100)
 for i = 1, #scanned[2], 2 do
   local used = string.match(scanned[2][i + 1], '^%d+ (%d+)')
   if used and now - used > tonumber(slot_ttl) then redis.call('HDEL', replies, scanned[2][i]) end

@@ -7,7 +7,7 @@
 --   or discarded), attributes, note (why there is no result; missed if it has expired), result
 -- Returns: as `ack`
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, once, record, receipt, erase, leave, signal, places, successor, ends, log, done
+-- Uses: bytes, clock, numbers, once, record, receipt, erase, leave, signal, places, successor, ends, log, done
 local pending, ranked, throttled, unack, running, gates, garbage, retries, messages, deliveries, headers, attributes,
   errors, successors, completed, results, waited, ends, events, done, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
@@ -58,7 +58,7 @@ if #ended > 0 then
   redis.call('ZADD', completed, unpack(untils))
   redis.call('HSET', results, unpack(kept))
   for counter, kind in pairs(of_kind) do
-    if #kind.ids > 0 then redis.call('HINCRBY', meta, counter, #kind.ids) end
+    if #kind.ids > 0 then increase(meta, counter, #kind.ids) end
   end
   settle(done, window, now, ended, texts)
   if placed then free_places(running, gates, wake, ended) end

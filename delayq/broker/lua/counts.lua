@@ -9,17 +9,17 @@
 --   throttled, workers (consumers that have told of themselves of late), heard (those
 --   of them that have within 30 s, as they tell often); then the fields and values of meta
 -- Re-run: reads only.
--- Uses: clock, record
+-- Uses: clock, numbers, record, living
 local pending, ready, ranked, throttled, unack, retry, garbage, dead, messages, deliveries, successors, completed, beats,
   meta = unpack(KEYS)
 local marks = redis.call('HMGET', meta, 'stale_ready', 'stale_retry', 'backoffs', 'priority_step')
-local backoffs = tonumber(marks[3] or 0)
+local backoffs = whole(marks[3]) or 0
 local now = string.format('%.0f', math.floor(clock(ARGV[1]) / 1000))
 local due = redis.call('ZCOUNT', pending, '-inf', now) -- what nobody has moved to ready yet is ready all the same
 local next_due = redis.call('ZRANGEBYSCORE', pending, '(' .. now, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
-local ready_count = math.max(redis.call('LLEN', ready) - (marks[1] or 0), 0)
+local ready_count = living_in(ready, marks[1])
 local ranked_count = marks[4] and redis.call('ZCARD', ranked) or 0
-local retry_count = math.max(redis.call('LLEN', retry) - (marks[2] or 0), 0)
+local retry_count = living_in(retry, marks[2])
 local ended = redis.call('ZCOUNT', unack, '-inf', now) -- leases and backoffs that nobody has moved to retry yet
 local unended = redis.call('ZCARD', unack) - ended
 -- The first ready message may be behind stale entries; the search ends after a hundred.

@@ -6,7 +6,7 @@
 --   die), due (ms, '' for when it died), retries (that it was sent with), attempts, reason, error, headers, attributes, payload
 -- Returns: a status for each message: 1 new, 0 exists, 5 settled since
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, once, attributed, dead, known_deaths, done, log, run
+-- Uses: bytes, clock, numbers, once, attributed, dead, known_deaths, done, log, run
 local messages, dead, dead_messages, dead_ids, completed, done, events, runs, meta, replies = unpack(KEYS)
 local slot, sequence, override, run = unpack(ARGV, 1, 4)
 local past = answered(replies, slot, sequence)
@@ -75,7 +75,7 @@ for n, death in ipairs(deaths) do
   reasons[n], errors[n] = death.reason, death.error
 end
 if #ids > 0 then
-  redis.call('HINCRBY', meta, 'dead_imported', #ids)
+  increase(meta, 'dead_imported', #ids)
   if attributed then note_attributes(meta) end
   if unique then redis.call('HSET', meta, 'unique', '1') end
   if #holds > 0 then redis.call('ZADD', done, unpack(holds)) end

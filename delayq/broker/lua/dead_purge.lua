@@ -3,7 +3,7 @@
 -- ARGV: slot, sequence, now (ms or ''), then entries (id:token)
 -- Returns: a status per entry: 1 deleted, 0 gone
 -- Re-run: returns the same reply.
--- Uses: clock, once, dead, log
+-- Uses: clock, numbers, once, dead, log
 local dead, dead_messages, dead_ids, events, meta, replies = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
 local past = answered(replies, slot, sequence)
@@ -27,7 +27,7 @@ end
 begin(replies, slot)
 if #entries > 0 then
   remove_dead_entries(dead, dead_messages, dead_ids, entries)
-  redis.call('HINCRBY', meta, 'dead_purged', #entries)
+  increase(meta, 'dead_purged', #entries)
 end
 local reply = remember(replies, slot, sequence, now, table.concat(statuses))
 log(events, meta, logged, 'dead_purged', now, 'ids', ids, 'tokens', tokens)

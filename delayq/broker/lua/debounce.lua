@@ -9,7 +9,8 @@
 -- Returns: "status due": as `send`, 1 new, 2 replaced, 4 in garbage and to be collected, 5 settled, 6 successor; then
 --   the due time (ms) of 1, 2 and 6, with "unstarted" for a successor of what has not started, or who holds the id
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, once, record, attributed, started, leave, signal, successor, follower, log, done, holder, full
+-- Uses: bytes, clock, numbers, once, record, attributed, started, leave, signal, successor, follower, log, done,
+--   holder, full
 local pending, ranked, throttled, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors, events,
   done, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, max_length, quiet, at_most, id, retry_count, payload, header_text, attribute_text =
@@ -22,7 +23,7 @@ local logged, window, schema = switched(meta, done)
 local status, state, attempts, consumer, earlier, _ = '1', 'pending', '0', '-', nil, nil
 if redis.call('HEXISTS', messages, id) == 1 then
   local record = redis.call('HGET', deliveries, id)
-  if record then state, _, attempts, _, _, consumer = read(record) end
+  if record then state, _, attempts, _, _, consumer = read_in('pending', record, 0) end
   status = state == 'garbage' and '4' or state == 'leased' and '6' or '2'
 elseif window and settled(done, window, at_once, {id})[1] then
   status = '5'
@@ -62,7 +63,7 @@ else
   if header_text ~= '' then redis.call('HSET', headers, id, header_text) end
   redis.call('HSET', messages, id, payload)
   redis.call('HSET', attributes, id, attribute_text)
-  if status == '1' then redis.call('HINCRBY', meta, 'sent', 1) end
+  if status == '1' then increase(meta, 'sent', 1) end
 end
 note_attributes(meta)
 local due_text, mark = string.format('%.0f', due), mark_of(consumer)

@@ -30,7 +30,7 @@ if redis.call('HLEN', runs) > tonumber(max_runs) then
   local all = redis.call('HGETALL', runs)
   for i = 1, #all, 2 do
     local ended = tonumber(string.match(all[i + 1], '^%a+ %d+ (%d+)'))
-    if ended > 0 and all[i] ~= run and (not first or ended < ended_first) then first, ended_first = all[i], ended end
+    if ended and ended > 0 and all[i] ~= run and (not first or ended < ended_first) then first, ended_first = all[i], ended end
   end
   if first then
     redis.call('HDEL', runs, first)

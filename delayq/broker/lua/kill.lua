@@ -6,7 +6,7 @@
 -- ARGV: slot, sequence, now (ms or ''), then ids
 -- Returns: a status for each of the first ids: 1 killed, 2 running, 3 dead or about to be, 0 gone or stopping
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, once, record, started, leave, erase, dead, signal, successor, ends, log, done
+-- Uses: bytes, clock, numbers, once, record, started, leave, erase, dead, signal, successor, ends, log, done
 local pending, ranked, throttled, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors,
   dead, dead_messages, dead_ids, waited, ends, events, done, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
@@ -20,7 +20,7 @@ redis.call('HLEN', dead_messages)
 local logged, window, schema = switched(meta, done)
 local waiting = waiting_in(successors, schema, pending, wake)
 local tells = is_waited_for(waited, ends, schema)
-local token, drawn = math.max((redis.call('HGET', meta, 'token') or 0) + 1, time), false
+local token, drawn = math.max((whole(redis.call('HGET', meta, 'token')) or 0) + 1, time), false
 local statuses, killed, deaths, texts = {}, {}, {}, {}
 for i = 4, #ARGV do
   if bytes_left <= 0 then break end
@@ -33,7 +33,8 @@ for i = 4, #ARGV do
     elseif state == 'garbage' then
       status = mark_of(consumer) == '*' and '0' or '3'
     else
-      due = redis.call('ZSCORE', pending, id) or due or now
+      local score = redis.call('ZSCORE', pending, id)
+      due = score and time_of(score) or due or now
       if (last or '0') == '0' then
         last = string.format('%.0f', token)
         token, drawn = token + 1, last
@@ -42,7 +43,7 @@ for i = 4, #ARGV do
       leave(state or 'pending', id)
       if waiting then inherit(id, read_payload(successors, id)) end
       -- Nothing runs, so the attempts are complete: the retry that an entry takes off for the last one is added.
-      deaths[id] = {token = last, attempts = attempts or '0', due = due, left = (redis.call('HGET', retries, id) or 0) + 1,
+      deaths[id] = {token = last, attempts = attempts or '0', due = due, left = (whole(redis.call('HGET', retries, id)) or 0) + 1,
         reason = 'killed', error = read_payload(errors, id) or '', headers = read_payload(headers, id) or '',
         attributes = read_payload(attributes, id) or '', payload = read_payload(messages, id)}
       texts[id] = deaths[id].attributes
@@ -56,7 +57,7 @@ if #killed > 0 then
   erase(messages, retries, deliveries, headers, attributes, errors, killed)
   depart(pending, ranked, throttled, unack, garbage, meta)
   add_dead_entries(dead, dead_messages, dead_ids, now, killed, deaths)
-  redis.call('HINCRBY', meta, 'dead', #killed)
+  increase(meta, 'dead', #killed)
   if drawn then redis.call('HSET', meta, 'token', drawn) end
   settle(done, window, now, killed, texts)
   if tells then announce(waited, ends, killed) end

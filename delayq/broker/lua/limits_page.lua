@@ -5,7 +5,7 @@
 -- Returns: now (ms), cursor of the next page (0 at the end), then per limit: scope, the limit as stored ('' for none), what
 --   is declared ('' for nothing), throttled, running
 -- Re-run: reads only.
--- Uses: clock, limit
+-- Uses: clock, numbers, limit
 local limits, declared, throttled, running, unack, meta = unpack(KEYS)
 local override, cursor, limit = unpack(ARGV, 1, 3)
 local is_rest, from = string.match(cursor, '^(d?)(%d+)$')
@@ -23,7 +23,7 @@ for n = 1, #page[2], 2 do
     local said, low, high = redis.call('HGET', declared, scope) or '', line_of(one.number)
     reply[#reply + 1], reply[#reply + 2], reply[#reply + 3] = scope, text, said
     if one.number == 0 then
-      reply[#reply + 1], reply[#reply + 2] = 0, redis.call('ZCARD', unack) - (redis.call('HGET', meta, 'backoffs') or 0)
+      reply[#reply + 1], reply[#reply + 2] = 0, redis.call('ZCARD', unack) - (whole(redis.call('HGET', meta, 'backoffs')) or 0)
     else
       reply[#reply + 1] = redis.call('ZCOUNT', throttled, low, high)
       reply[#reply + 1] = redis.call('ZCOUNT', running, one.number, one.number)

@@ -6,7 +6,7 @@
 --   if none was recorded), which becomes the first attribute
 -- Returns: a status per failure: 1 will be retried, 2 no retries left or asked to stop, 0 not leased under this token
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, once, attributed, record, started, signal, places, log
+-- Uses: bytes, clock, numbers, once, attributed, record, started, signal, places, log
 local unack, running, gates, garbage, retries, deliveries, attributes, errors, events, meta, replies,
   wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
@@ -38,7 +38,7 @@ for n, id in ipairs(ids) do
     statuses[n], seen[id], spent[#spent + 1] = '2', true, id
     records[#records + 1], records[#records + 2] = id, write('garbage', due, attempts, first, token, consumer)
   elseif held then
-    local left, to = tonumber(known_retries[n] or 0), 'backoff'
+    local left, to = whole(known_retries[n]) or 0, 'backoff'
     seen[id], nacked[#nacked + 1], tokens[#tokens + 1], texts[#texts + 1] = true, id, token, ARGV[at + 3]
     left_after[#nacked] = left > 0 and left - 1
     if left > 0 then
@@ -64,11 +64,11 @@ end
 if #again > 0 then
   redis.call('ZADD', unack, unpack(due_again))
   redis.call('HSET', retries, unpack(retry_counts))
-  redis.call('HINCRBY', meta, 'backoffs', #again)
+  increase(meta, 'backoffs', #again)
   signal_if_first(wake, unack, again)
 end
 if #records > 0 then redis.call('HSET', deliveries, unpack(records)) end
-if #nacked > 0 then redis.call('HINCRBY', meta, 'nacked', #nacked) end
+if #nacked > 0 then increase(meta, 'nacked', #nacked) end
 if placed then free_places(running, gates, wake, over) end
 if #causes > 0 then redis.call('HSET', errors, unpack(causes)) end
 if #spans > 0 then

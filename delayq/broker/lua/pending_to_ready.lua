@@ -10,7 +10,7 @@
 --   messages to stop, which is told only while something is leased; when something throttled may start (ms or -1). The
 --   last three are left out if there is nothing to tell
 -- Re-run: returns the same reply; a call that moved nothing, or finds the queue empty, runs again.
--- Uses: clock, once, record, rank, pause, log
+-- Uses: clock, numbers, once, record, living, rank, pause, log
 local pending, ready, ranked, unack, retry, garbage, deliveries, attributes, schedules, throttled, gates, events, meta,
   replies = unpack(KEYS)
 local slot, sequence, override, limit = unpack(ARGV, 1, 4)
@@ -34,19 +34,19 @@ local settings = (existing > 1 or moved > 0 or #head == 0)
   and redis.call('HMGET', meta, 'events', 'stale_ready', 'stale_retry', 'paused', 'priority_step', 'stopping', 'limited')
 if existing > 1 or #head == 0 then
   next_deadline = redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')[2]
-  waiting, spent = waiting + redis.call('LLEN', ready) + redis.call('LLEN', retry), redis.call('SCARD', garbage)
+  waiting, spent = waiting + living_in(ready, settings[2]) + living_in(retry, settings[3]), redis.call('SCARD', garbage)
   next_schedule = redis.call('ZRANGE', schedules, 0, 0, 'WITHSCORES')[2]
 end
 if settings then
   step = settings[5]
   waiting = waiting + (step and redis.call('ZCARD', ranked) or 0)
-  waiting = math.max(waiting - (settings[2] or 0) - (settings[3] or 0), 0)
   local limited = settings[7]
   local closed = limited and redis.call('ZSCORE', gates, 0)
   local gate = limited and (closed or redis.call('ZRANGE', gates, 0, 0, 'WITHSCORES')[2])
   if waiting > 0 or next_deadline or gate then
     paused = pause_end(settings[4], now)
-    local stopping, next_gate = next_deadline and settings[6], gate and gate ~= 'inf' and not paused and gate or '-1'
+    local stopping = next_deadline and whole(settings[6]) and settings[6]
+    local next_gate = gate and gate ~= 'inf' and not paused and time_of(gate) or '-1'
     if step or stopping or limited then
       told = string.format(' %d %s %s', (step or limited) and 1 or 0, stopping or '0', next_gate)
     end
@@ -58,14 +58,10 @@ local reply = string.format('%d %.0f %.0f %d %d %.0f %.0f %.0f', moved, next_due
 if moved == 0 then return reply end
 
 local ids, dues, records, listed, ranks = {}, {}, {}, {}, {}
-for i = 1, moved do ids[i], dues[i] = due[2 * i - 1], due[2 * i] end
+for i = 1, moved do ids[i], dues[i] = due[2 * i - 1], time_of(due[2 * i]) end
 local known, texts = redis.call('HMGET', deliveries, unpack(ids)), attributes_to_rank(attributes, step, ids)
 for i, id in ipairs(ids) do
-  local attempts, first, token, consumer = '0', '0', '0', '-'
-  if known[i] then
-    local _
-    _, _, attempts, first, token, consumer = read(known[i])
-  end
+  local _, _, attempts, first, token, consumer = read_in('pending', known[i] or '', dues[i])
   local rank = rank_of(texts[i], dues[i], step)
   if rank then
     ranks[#ranks + 1], ranks[#ranks + 2] = rank, id

@@ -8,7 +8,7 @@
 --   promoted first, else 0; then as `ready_to_unack`
 -- Re-run: returns what is still leased under the remembered tokens, with its lease renewed; a call that claimed nothing
 --   runs again.
--- Uses: bytes, clock, once, record, started, lease, pause, log
+-- Uses: bytes, clock, numbers, once, record, started, lease, pause, log
 local pending, ready, ranked, retry, unack, retries, messages, deliveries, headers, attributes, schedules, events, meta,
   replies, wake = unpack(KEYS)
 local slot, sequence, override, wanted, lease, consumer = unpack(ARGV, 1, 6)
@@ -49,7 +49,7 @@ if paused or counters[5] or counters[6] then
   next_due, ranks = paused and '-1' or next_due, paused and 0 or 1
   return build_reply({})
 end
-local token, delivered, reports = math.max((counters[1] or 0) + 1, time), counters[2] or 0, mark_of(consumer)
+local token, delivered, reports = math.max((whole(counters[1]) or 0) + 1, time), whole(counters[2]) or 0, mark_of(consumer)
 local without_payload, claimed_pairs, taken = {}, {}
 for n, record in ipairs(redis.call('HMGET', deliveries, unpack(found))) do
   local _, _, attempt, first, _, last_holder = read(record or '')
@@ -57,7 +57,7 @@ for n, record in ipairs(redis.call('HMGET', deliveries, unpack(found))) do
   if n > 1 and (suspect or bytes_left <= 0) or alone then break end
   local id, payload, new_token = found[n], read_payload(messages, found[n]), string.format('%.0f', token)
   if payload then
-    claim(deadline, id, new_token, payload, due[2 * n], string.format('%d', (attempt or 0) + 1),
+    claim(deadline, id, new_token, payload, time_of(due[2 * n]), string.format('%d', (attempt or 0) + 1),
       (first or '0') == '0' and new_token or first, suspect and marked(consumer, '!') or consumer)
     token, alone, claimed_pairs[#ids] = token + 1, suspect or false, id .. ' ' .. new_token
   else

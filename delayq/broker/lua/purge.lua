@@ -6,7 +6,7 @@
 -- ARGV: slot, sequence, now (ms or '')
 -- Returns: "purged": ids
 -- Re-run: returns the same reply.
--- Uses: clock, once, ends, log
+-- Uses: clock, numbers, once, ends, log
 local waited, ends, events, meta, replies = unpack(KEYS, 19, 23)
 local slot, sequence, override = unpack(ARGV, 1, 3)
 local past = answered(replies, slot, sequence)
@@ -18,7 +18,7 @@ local tells = is_waited_for(waited, ends, redis.call('HGET', meta, 'schema'))
 redis.call('UNLINK', unpack(KEYS, 1, 18)) -- first, because access rights may refuse it
 begin(replies, slot)
 redis.call('HDEL', meta, 'stale_ready', 'stale_retry', 'backoffs')
-redis.call('HINCRBY', meta, 'purged', purged)
+increase(meta, 'purged', purged)
 if tells then
   redis.call('UNLINK', waited)
   append(ends, '') -- whoever waits looks again

@@ -8,7 +8,7 @@
 --   something throttled may start (ms or -1) and, in the same text, " ;id scope" for each trial of a breaker, an
 --   array of retries left, then per message: id, token, payload, due (ms), attempt, headers, attributes (nil for none)
 -- Re-run: returns what is still leased under the remembered tokens, with its lease renewed.
--- Uses: bytes, clock, once, record, stale, started, lease, sources, limit, known_limits, throttle, lines, pause, log
+-- Uses: bytes, clock, numbers, once, record, stale, started, lease, sources, limit, known_limits, throttle, lines, pause, log
 local ready, ranked, retry, unack, retries, messages, deliveries, headers, attributes, limits, gates,
   throttled, running, events, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, wanted, lease, consumer = unpack(ARGV, 1, 6)
@@ -21,7 +21,7 @@ local in_retry = source_of(retry, 'retry', redis.call('LLEN', retry))
 look_at_extras(headers, attributes)
 local counters = redis.call('HMGET', meta, 'token', 'delivered', 'events', 'paused', 'priority_step', 'limited')
 local in_ranked = source_of(ranked, 'ranked', counters[5] and redis.call('ZCARD', ranked) or 0)
-local token, delivered, reports = math.max((counters[1] or 0) + 1, time), counters[2] or 0, mark_of(consumer)
+local token, delivered, reports = math.max((whole(counters[1]) or 0) + 1, time), whole(counters[2]) or 0, mark_of(consumer)
 local paused = pause_end(counters[4], now)
 if paused then wanted = 0 end
 local limited = not paused and look_at_limits(limits, gates, throttled, running, counters[6], time, token)
@@ -37,7 +37,7 @@ local function take(source, other, count)
     local found, records, state = from.found, from.records, from.state
     for n = at, last do
       local id = found[n]
-      local is, due, attempt, first, last_token, holder = read(records[n] or '')
+      local is, due, attempt, first, last_token, holder = read_in(state, records[n], now)
       if is ~= state or seen[id] then
         from.stale = from.stale + 1
       else
@@ -48,7 +48,7 @@ local function take(source, other, count)
         local waits = one and not from.limit and (one.line or not may_start(one))
         local payload = not waits and read_payload(messages, id)
         if waits then
-          throttle(one, id, rank_at(from, n), due, attempt, first, last_token, suspect and marked(holder, '!') or holder)
+          throttle(one, id, rank_at(from, n) or tonumber(due), due, attempt, first, last_token, suspect and marked(holder, '!') or holder)
         elseif payload then
           if one then start_under(one, id) end
           claim(deadline, id, new_token, payload, due, string.format('%d', attempt + 1),

@@ -44,7 +44,7 @@ while at do
   local first = redis.call('ZRANGEBYSCORE', throttled, string.format('%.0f', at), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
   local number = first and math.floor(first / span)
   if number and not redis.call('ZSCORE', gates, number) then lines[#lines + 1], lines[#lines + 2] = 0, number end
-  at = number and (number + 1) * span
+  at = number and number <= 8000 and (number + 1) * span -- beyond that are no limits
 end
 local unnoticed = redis.call('ZCARD', throttled) > 0 and not counters[4]
 excess[5] = #lines / 2 + (unnoticed and 1 or 0)

@@ -7,7 +7,7 @@
 --   else 0), then entries (id:token)
 -- Returns: a status for each of the first entries: 1 redriven, 2 a message with this id exists, 0 gone
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, once, dead, signal, log
+-- Uses: bytes, clock, numbers, once, dead, signal, log
 local pending, retries, messages, headers, attributes, dead, dead_messages, dead_ids, events, meta, replies, wake =
   unpack(KEYS)
 local slot, sequence, override, retry_count, first, interval, edited = unpack(ARGV, 1, 7)
@@ -68,7 +68,7 @@ if #entries > 0 then
     if life.attributes ~= '' then redis.call('HSET', attributes, life.id, life.attributes) end
     redis.call('HSET', messages, life.id, life.payload)
   end
-  redis.call('HINCRBY', meta, 'redriven', #entries)
+  increase(meta, 'redriven', #entries)
   signal(wake)
 end
 local reply = remember(replies, slot, sequence, now, table.concat(statuses))

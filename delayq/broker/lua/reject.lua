@@ -6,7 +6,7 @@
 -- ARGV: slot, sequence, now (ms or ''), then per rejection: id, token, reason, error ('' for the last one)
 -- Returns: a status for each of the first rejections: 1 dead or cancelled, 0 not leased under this token
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, once, record, started, erase, dead, signal, places, successor, ends, log, done
+-- Uses: bytes, clock, numbers, once, record, started, erase, dead, signal, places, successor, ends, log, done
 local pending, unack, running, gates, retries, messages, deliveries, headers, attributes, errors, successors, dead,
   dead_messages, dead_ids, waited, ends, events, done, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
@@ -38,7 +38,7 @@ for i = 4, #ARGV, 4 do
     rejected[id] = {token = token, attempts = attempts, due = due, reason = ARGV[i + 2], payload = payload,
       error = ARGV[i + 3] ~= '' and ARGV[i + 3] or read_payload(errors, id) or '',
       headers = read_payload(headers, id) or '', attributes = read_payload(attributes, id) or '',
-      left = redis.call('HGET', retries, id) or 0}
+      left = whole(redis.call('HGET', retries, id)) or 0}
     texts[id] = rejected[id].attributes
   end
 end
@@ -47,9 +47,9 @@ if #ended > 0 then
   erase(messages, retries, deliveries, headers, attributes, errors, ended)
   redis.call('ZREM', unack, unpack(ended))
   add_dead_entries(dead, dead_messages, dead_ids, now, ids, rejected)
-  if #ids > 0 then redis.call('HINCRBY', meta, 'dead', #ids) end
-  if #stopped > 0 then redis.call('HINCRBY', meta, 'cancelled', #stopped) end
-  if #missed > 0 then redis.call('HINCRBY', meta, 'missed', #missed) end
+  if #ids > 0 then increase(meta, 'dead', #ids) end
+  if #stopped > 0 then increase(meta, 'cancelled', #stopped) end
+  if #missed > 0 then increase(meta, 'missed', #missed) end
   settle(done, window, now, ended, texts)
   if placed then free_places(running, gates, wake, ended) end
   if tells then announce(waited, ends, ended) end

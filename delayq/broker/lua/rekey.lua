@@ -6,7 +6,7 @@
 -- ARGV: slot, sequence, now (ms or ''), part (the hash), then per text: id (or entry, or schedule), before, after
 -- Returns: a status for each of the first texts: 1 replaced, 2 the message is being processed, 0 changed or gone
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, once, record, schedule
+-- Uses: bytes, clock, numbers, once, record, schedule
 local messages, deliveries, successors, dead_messages, schedule_specs, schedule_states, meta, replies = unpack(KEYS)
 local slot, sequence, override, part = unpack(ARGV, 1, 4)
 local past = answered(replies, slot, sequence)

@@ -8,7 +8,7 @@
 --   unstarted (1 if no callback was started for it)
 -- Returns: a status per release: 1 released, 2 asked to stop, 0 not leased under this token
 -- Re-run: returns the same reply.
--- Uses: clock, once, attributed, record, started, rank, signal, places, limit, give_back, log
+-- Uses: clock, numbers, once, attributed, record, started, rank, signal, places, limit, give_back, log
 local ready, ranked, unack, running, limits, gates, garbage, deliveries, attributes, events, meta, replies,
   wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
@@ -56,7 +56,7 @@ for n, id in ipairs(ids) do
     end
     if ARGV[2 + 5 * n] ~= '' then changed[#changed + 1], changed[#changed + 2] = id, ARGV[2 + 5 * n] end
     records[#records + 1] = id
-    records[#records + 1] = write(to, due, string.format('%d', attempts - 1), first, token, consumer)
+    records[#records + 1] = write(to, due, string.format('%d', math.max(attempts - 1, 0)), first, token, consumer)
   end
 end
 if #changed > 0 then redis.call('HLEN', attributes) end
@@ -75,10 +75,10 @@ if #released > 0 then
   if #back + #ranks > 0 then signal(wake) end
   if #later > 0 then
     redis.call('ZADD', unack, unpack(due_again))
-    redis.call('HINCRBY', meta, 'backoffs', #later)
+    increase(meta, 'backoffs', #later)
     signal_if_first(wake, unack, later)
   end
-  redis.call('HINCRBY', meta, 'released', #released)
+  increase(meta, 'released', #released)
   if #changed > 0 then
     redis.call('HSET', attributes, unpack(changed))
     note_attributes(meta)

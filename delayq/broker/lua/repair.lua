@@ -10,7 +10,8 @@
 --   4 remains of no message, 5 without retries, 6 record unreadable, 9 takes a place and does not run, a not in the index
 --   latest; not searched: 7 correct if in ready, 8 if in retry
 -- Re-run: returns the same reply; a call that only inspects is not remembered and runs again.
--- Uses: bytes, clock, once, record, health, leave, erase, signal, successor, latest, superseding, unindexed, log
+-- Uses: bytes, clock, numbers, once, record, health, leave, erase, signal, successor, latest, superseding, unindexed,
+--   log
 local pending, ready, ranked, throttled, running, unack, retry, garbage, retries, messages, deliveries, headers,
   attributes, errors, successors, latest, events, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, fix, search, retry_count = unpack(ARGV, 1, 6)
@@ -91,7 +92,7 @@ for _, one in ipairs(defects) do
 end
 index_dues(latest)
 if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end
-if #defects + added > 0 then redis.call('HINCRBY', meta, 'repaired', #defects + added) end
+if #defects + added > 0 then increase(meta, 'repaired', #defects + added) end
 remember(replies, slot, sequence, now, reply)
 log(events, meta, logged, 'rescheduled', now, 'ids', again, 'dues', times)
 log(events, meta, logged, 'sent', now, 'ids', heirs.ids, 'dues', heirs.dues, 'retries', heirs.retries)

@@ -5,7 +5,7 @@
 -- Returns: a status for each of the first entries: 0 correct, 1 entry without message, 2 message without entry,
 --   3 tokens of its id wrong
 -- Re-run: returns the same reply; a call that only inspects is not remembered and runs again.
--- Uses: bytes, clock, once, dead
+-- Uses: bytes, clock, numbers, once, dead
 local dead, dead_messages, dead_ids, meta, replies = unpack(KEYS)
 local slot, sequence, override, fix = unpack(ARGV, 1, 4)
 local past = answered(replies, slot, sequence)
@@ -64,5 +64,5 @@ for _, id in ipairs(unlisted_ids) do
   table.sort(tokens, function(one, other) return tonumber(one) < tonumber(other) end)
   redis.call('HSET', dead_ids, id, table.concat(tokens, ' '))
 end
-if defects > 0 then redis.call('HINCRBY', meta, 'repaired', defects) end
+if defects > 0 then increase(meta, 'repaired', defects) end
 return remember(replies, slot, sequence, now, reply)

@@ -4,7 +4,7 @@
 -- ARGV: slot, sequence, now (ms or ''), then per message: id, due (ms from now, or @ms since 1970)
 -- Returns: a status per message: 1 rescheduled, 2 running, 3 dead, 0 gone
 -- Re-run: returns the same reply.
--- Uses: clock, once, record, leave, signal, latest, log
+-- Uses: clock, numbers, once, record, leave, signal, latest, log
 local pending, ranked, throttled, unack, garbage, messages, deliveries, attributes, latest, dead_ids, events, meta, replies,
   wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
@@ -23,7 +23,7 @@ for i = 4, #ARGV, 2 do
   local status = redis.call('HEXISTS', dead_ids, id) == 1 and '3' or '0'
   if redis.call('HEXISTS', messages, id) == 1 and not seen[id] then
     local record = redis.call('HGET', deliveries, id)
-    local state, _, attempts, first, token, consumer = read(record or 'pending 0 0 0 0 -')
+    local state, _, attempts, first, token, consumer = read_in('pending', record or '', 0)
     if state == 'leased' then
       status = '2'
     elseif state == 'garbage' then
@@ -50,7 +50,7 @@ if #ids > 0 then
   redis.call('ZADD', pending, unpack(dues))
   index_dues(latest)
   if #records > 0 then redis.call('HSET', deliveries, unpack(records)) end
-  redis.call('HINCRBY', meta, 'rescheduled', #ids)
+  increase(meta, 'rescheduled', #ids)
   signal_if_first(wake, pending, ids)
 end
 local reply = remember(replies, slot, sequence, now, table.concat(statuses))

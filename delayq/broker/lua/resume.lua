@@ -3,7 +3,7 @@
 -- ARGV: slot, sequence, now (ms or '')
 -- Returns: "resumed": 1 if the queue was paused, else 0
 -- Re-run: returns the same reply.
--- Uses: clock, once, pause, log
+-- Uses: clock, numbers, once, pause, log
 local events, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
 -- The access rights of producers and consumers do not include this command: only an admin may resume a queue.

@@ -6,7 +6,7 @@
 --   none), paused (0|1), spec ('' to keep it)
 -- Returns: a status per schedule: 1 stored, 0 it has changed, or the byte budget is spent: read it again
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, once, schedule, labels, signal
+-- Uses: bytes, clock, numbers, once, schedule, labels, signal
 local schedules, schedule_specs, schedule_states, schedule_labels, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
 local past = answered(replies, slot, sequence)

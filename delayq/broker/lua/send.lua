@@ -10,7 +10,8 @@
 --   6 successor; then the time from which delays count (microseconds since 1970), and for each
 --   status 0, 3 and 5 who holds the id: a state and a time (ms)
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, once, record, attributed, kept, leave, signal, successor, log, done, holder, unique, latest, full, run
+-- Uses: bytes, clock, numbers, once, record, attributed, kept, leave, signal, successor, log, done, holder, unique, latest,
+--   full, run
 local pending, ranked, throttled, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors, events,
   done, latest, runs, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, replace, max_length, run, stride = unpack(ARGV, 1, 7)
@@ -31,7 +32,7 @@ for n, id in ipairs(ids) do
     status = seen[id] == '5' and '5' or '0'
   elseif redis.call('HEXISTS', messages, id) == 1 then
     local record = redis.call('HGET', deliveries, id)
-    if record then state, _, attempts = read(record) end
+    if record then state, _, attempts = read_in('pending', record, 0) end
     status = state == 'garbage' and '4' or replace == '0' and '0' or state ~= 'leased' and '2' or replace == '1' and '3'
       or '6'
   elseif was_settled[n] then
@@ -73,7 +74,6 @@ if #replaced > 0 then
   look_at_leaving(ranked, throttled, unack)
   redis.call('HLEN', errors)
 end
-
 -- Adds before it removes, unlike the others: a full Redis must refuse its first write.
 if #dues > 0 then
   enter(pending, wake, dues, first_due)
@@ -85,7 +85,7 @@ if #dues > 0 then
   redis.call('HSET', retries, unpack(retry_counts))
   if #header_texts > 0 then redis.call('HSET', headers, unpack(header_texts)) end
   redis.call('HSET', messages, unpack(payloads))
-  redis.call('HINCRBY', meta, 'sent', new_count)
+  increase(meta, 'sent', new_count)
   if #attribute_texts > 0 then redis.call('HSET', attributes, unpack(attribute_texts)) end
   hold(done, meta)
   index_dues(latest)

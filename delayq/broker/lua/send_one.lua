@@ -7,7 +7,7 @@
 --   attributes ('' for none)
 -- Returns: as `send`: 1 new, 0 exists, 4 in garbage and to be collected, 5 settled; then the time, and who holds the id
 -- Re-run: returns the same reply.
--- Uses: clock, once, attributed, signal, log, done, holder, unique, latest
+-- Uses: clock, numbers, once, attributed, signal, log, done, holder, unique, latest
 local pending, retries, messages, deliveries, headers, attributes, events, done, latest, runs, meta, replies, wake =
   unpack(KEYS)
 local slot, sequence, override, id, due, retry_count, payload, header_text, attribute_text = unpack(ARGV, 1, 9)
@@ -40,7 +40,7 @@ if status == '1' then
       hold(done, meta)
       index_dues(latest)
     end
-    redis.call('HINCRBY', meta, 'sent', '1')
+    increase(meta, 'sent', '1')
     if wakes then redis.call('RPUSH', wake, '1') end
   else
     local record = redis.call('HGET', deliveries, id)

@@ -7,7 +7,7 @@
 -- Returns: "retried spent next_deadline": ids; ids; ms or -1; then a line for each lease that has cost a retry: "id attempt
 --   retries_left name consumer", with the retries that the attempt had
 -- Re-run: returns the same reply; a call that moved nothing is not remembered and runs again.
--- Uses: bytes, clock, once, record, started, rank, signal, places, log
+-- Uses: bytes, clock, numbers, once, record, started, rank, signal, places, log
 local unack, ranked, running, gates, retry, garbage, retries, deliveries, attributes, errors, events, meta, replies,
   wake = unpack(KEYS)
 local slot, sequence, override, limit = unpack(ARGV, 1, 4)
@@ -31,18 +31,16 @@ if #ids > 0 then
   if step then redis.call('ZCARD', ranked) end
   local placed = look_at_places(running, gates, wake, settings[3])
   logged = settings[1]
-  begin(replies, slot)
-  redis.call('ZREMRANGEBYRANK', unack, 0, #ids - 1)
   for i, id in ipairs(ids) do
-    local state, due, attempts, first, token, consumer = read(known[i] or '')
-    local left, to = tonumber(known_retries[i] or 0), 'retry'
+    local state, due, attempts, first, token, consumer = read_in('unknown', known[i], now)
+    local left, to = whole(known_retries[i]) or 0, 'retry'
     if state == 'backoff' then
       backoffs = backoffs + 1
     elseif state == 'leased' and mark_of(consumer) == '*' then
       to = 'garbage'
     elseif state == 'leased' and (mark_of(consumer) or '+') ~= '+' then
       unstarted.ids[#unstarted.ids + 1], unstarted.tokens[#unstarted.ids + 1] = id, token
-      attempts = string.format('%d', attempts - 1)
+      attempts = string.format('%d', math.max(attempts - 1, 0))
     elseif state == 'leased' then
       local n = #expired.ids + 1
       expired.ids[n], expired.tokens[n], expired.left[n] = id, token, left > 0 and left - 1
@@ -66,6 +64,8 @@ if #ids > 0 then
       records[#records + 1], records[#records + 2] = id, write(to, due, attempts, first, token, consumer)
     end
   end
+  begin(replies, slot)
+  redis.call('ZREMRANGEBYRANK', unack, 0, #ids - 1)
   if #listed > 0 then redis.call('RPUSH', retry, unpack(listed)) end
   if #ranks > 0 then redis.call('ZADD', ranked, unpack(ranks)) end
   if #spent > 0 then redis.call('SADD', garbage, unpack(spent)) end
@@ -74,10 +74,10 @@ if #ids > 0 then
   if #expired.ids > 0 then
     redis.call('HSET', retries, unpack(retry_counts))
     redis.call('HSET', errors, unpack(causes))
-    redis.call('HINCRBY', meta, 'expired', #expired.ids)
+    increase(meta, 'expired', #expired.ids)
   end
-  if #unstarted.ids > 0 then redis.call('HINCRBY', meta, 'released', #unstarted.ids) end
-  if backoffs > 0 then redis.call('HINCRBY', meta, 'backoffs', -backoffs) end
+  if #unstarted.ids > 0 then increase(meta, 'released', #unstarted.ids) end
+  if backoffs > 0 then increase(meta, 'backoffs', -backoffs) end
 end
 local next_deadline = redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')[2] or -1
 local reply = string.format('%d %d %.0f', #again, #spent, next_deadline) .. table.concat(lost)

@@ -27,7 +27,11 @@ def pack(words: Iterable[Any]) -> bytes:
     Numbers are made text here: hiredis 3.5 would crash the process if a signal handler raised, as Ctrl-C does, while
     it does so.
     """
-    return _pack(tuple([str(word) if word.__class__ in _NUMBERS else word for word in words]))
+    texts = tuple([str(word) if word.__class__ in _NUMBERS else word for word in words])
+    try:
+        return _pack(texts)
+    except UnicodeEncodeError:  # an id of another program that is no UTF-8: see `foreign.stored_id`
+        return _pack(tuple([one.encode("utf-8", "surrogateescape") if isinstance(one, str) else one for one in texts]))
 
 
 class NotConnectedError(Exception):

@@ -26,6 +26,7 @@ from delayq.errors import (
     QueueFullError,
     ServerError,
     UnavailableError,
+    short_repr,
 )
 
 # Errors by their texts, or by the classes of redis-py, which takes the first word off the text of such an error.
@@ -138,6 +139,8 @@ def read_reply(sent: PendingRequest) -> Any:
         return sent.request.parse(reply)
     except DelayqError as error:
         return error
+    except Exception as error:  # noqa: BLE001 - what another program has stored must not end a consumer
+        return ServerError(f"{sent.name}: what is stored cannot be read: {short_repr(error)}")
 
 
 def _refusal(sent: PendingRequest, error: Exception) -> DelayqError:

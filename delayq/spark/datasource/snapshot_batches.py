@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from delayq.broker.replies import MessageRow, SnapshotReply, record_fields
+from delayq.broker.foreign import record_fields
+from delayq.broker.replies import MessageRow, SnapshotReply
 from delayq.queue.deaths import Death
 from delayq.queue.inspector import RECORDED_STATES
 from delayq.spark.datasource.schemas import BATCH_ROWS, SNAPSHOT, arrow_schema, record_batch
@@ -45,7 +46,7 @@ class SnapshotRows:
         # A message that was delivered before and then rescheduled has a record.
         for index, record in enumerate(page.records[part]):
             if record:
-                _, _, attempt, _, token, holder = record_fields(record.decode())
+                _, _, attempt, _, token, holder = record_fields(record.decode("utf-8", "replace"))
                 at = index - count
                 self._cells["attempt"][at], self._cells["token"][at] = int(attempt), int(token) or None
                 self._cells["holder"][at] = None if holder == "-" else holder

@@ -20,8 +20,9 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from delayq.broker.calls import MAX_DUE
+from delayq.broker.foreign import record_fields
 from delayq.broker.keys import Keys
-from delayq.broker.replies import SnapshotReply, record_fields
+from delayq.broker.replies import SnapshotReply
 from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.transport.operation import together
 from delayq.bulk.connection import calls_of, check_queue, connect
@@ -140,7 +141,7 @@ class SnapshotReader(DataSourceReader):
         words = " ".join(promoted)
         for scanned in self._scan(partition, words) if words else ():
             for index, id in enumerate(scanned.ids):
-                record = record_fields((scanned.records[index] or b"").decode())
+                record = record_fields((scanned.records[index] or b"").decode("utf-8", "replace"))
                 if id in seen or not partition.contains(int(record[1]), id):
                     continue
                 seen.add(id)

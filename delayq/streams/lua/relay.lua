@@ -7,7 +7,7 @@
 -- Returns: "moved next_due next_deadline waiting garbage now next_schedule": ids; ms or -1; ms or -1; entries left in
 --   ready, ranked and retry; ids; ms; ms or -1
 -- Re-run: returns the same reply; a call that moved nothing was not remembered and executes again.
--- Uses: bytes, clock, once, record, stale, sources, rank, due, erase, signal, successor, log, done
+-- Uses: bytes, clock, numbers, once, record, stale, sources, rank, due, erase, signal, successor, log, done
 local pending, ready, ranked, unack, retry, garbage, retries, messages, deliveries, headers, attributes, errors,
   successors, schedules, events, done, meta, replies, wake, stream = unpack(KEYS)
 local slot, sequence, override, limit, consumer = unpack(ARGV, 1, 5)
@@ -19,7 +19,7 @@ local now, limit = math.floor(time / 1000), tonumber(limit)
 local counters = redis.call('HMGET', meta, 'token', 'stale_ready', 'stale_retry', 'priority_step')
 local logged, window, schema = switched(meta, done)
 local waiting = waiting_in(successors, schema, pending, wake)
-local step, token = counters[4], math.max((counters[1] or 0) + 1, time)
+local step, token = counters[4], math.max((whole(counters[1]) or 0) + 1, time)
 local ids, tokens, dues, attempts, retries_left, rows, erased, texts = {}, {}, {}, {}, {}, {}, {}, {}
 local in_ready = source_of(ready, 'ready', redis.call('LLEN', ready))
 local in_retry = source_of(retry, 'retry', redis.call('LLEN', retry))
@@ -68,8 +68,8 @@ if touched > 0 then
   if moved > 0 then
     erase(messages, retries, deliveries, headers, attributes, errors, ids)
     redis.call('HSET', meta, 'token', tokens[moved])
-    redis.call('HINCRBY', meta, 'delivered', moved)
-    redis.call('HINCRBY', meta, 'acked', moved)
+    increase(meta, 'delivered', moved)
+    increase(meta, 'acked', moved)
     settle(done, window, now, ids, texts)
     if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end
   end

@@ -248,10 +248,10 @@ CASES = [
         ),
     ),
     Case(
-        "never fewer than none are waiting",
+        "a counter of more stale entries than there are hides none",
         World(ready=["x"], meta={"stale_ready": 2}),
         calls.pending_to_ready(),
-        PromoteReply(0, -1, -1, 0, 0, NOW),
+        PromoteReply(0, -1, -1, 1, 0, NOW),
         World(ready=["x"], meta={"stale_ready": 2}),
     ),
     Case(

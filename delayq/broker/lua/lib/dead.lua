@@ -6,7 +6,7 @@ local function add_dead_entry(dead, dead_messages, dead_ids, now, id, message)
   local entry = id .. ':' .. message.token
   redis.call('ZADD', dead, string.format('%.0f', now), entry)
   redis.call('HSET', dead_messages, entry, string.format('%d %d %.0f %.0f %d %d %d', message.attempts,
-    message.attempts - 1 + message.left, message.due, now, #message.reason, #message.error, #message.headers)
+    math.max(message.attempts - 1 + message.left, 0), message.due, now, #message.reason, #message.error, #message.headers)
     .. (message.attributes ~= '' and ' ' .. #message.attributes or '') .. '\n'
     .. message.reason .. message.error .. message.headers .. message.attributes .. message.payload)
   local tokens = redis.call('HGET', dead_ids, id)

@@ -5,6 +5,11 @@
 -- 1, no message has attributes. Once ids have had ends of their own, the window, which may be 0, is followed by "own".
 local function switched(meta, done)
   local settings = redis.call('HMGET', meta, 'events', 'dedupe', 'schema', 'unique', 'limited')
+  -- What is no setting of a window, written by another program, counts as none.
+  if settings[2] then
+    local window, max_ids = string.match(settings[2], '^(%d+) (%d+)')
+    if not (whole(window) and whole(max_ids)) then settings[2] = false end
+  end
   if settings[4] then settings[2] = (settings[2] or '0 0') .. ' own' end
   if settings[2] then redis.call('ZCARD', done) end
   return settings[1], settings[2], settings[3], settings[5]
@@ -12,7 +17,7 @@ end
 
 -- Returns until when (ms) a settled id is held.
 local function held_until(score, window)
-  return score % 1 > 0 and math.floor(score) or score + window
+  return math.min(score % 1 > 0 and math.floor(score) or score + window, 7258118399999)
 end
 
 -- Returns for each id whether it is held.
@@ -46,7 +51,7 @@ local function settle(done, setting, now, ids, texts)
   local cells, window = {}, tonumber(string.match(setting, '^%d+'))
   local scores = has_ends(setting) and redis.call('ZMSCORE', done, unpack(ids)) or {}
   for n, id in ipairs(ids) do
-    local ends = (tonumber(string.match(texts[id] or '', 'unique_after=(%d+)')) or 0) + now
+    local ends = (whole(string.match(texts[id] or '', 'unique_after=(%d+)')) or 0) + now
     if scores[n] then ends = math.max(ends, held_until(scores[n], window)) end
     if ends > now + window then
       cells[#cells + 1], cells[#cells + 2] = string.format('%.0f.5', ends), id

@@ -7,7 +7,7 @@ local function holder_of(pending, deliveries, done, window, id, status, now)
     return ''
   end
   local state, due = string.match(redis.call('HGET', deliveries, id) or '', '^(%a+) (%d+)')
-  local waits_until = redis.call('ZSCORE', pending, id)
-  if waits_until then state = tonumber(waits_until) <= now and 'ready' or 'pending' end
-  return ' ' .. (state or 'pending') .. ' ' .. (waits_until or due or '-')
+  local score = redis.call('ZSCORE', pending, id)
+  if score then state, due = tonumber(score) <= now and 'ready' or 'pending', time_of(score) end
+  return ' ' .. (state or 'pending') .. ' ' .. (due or '-')
 end

@@ -21,9 +21,9 @@ local function depart(pending, ranked, throttled, unack, garbage, meta)
   if leaving.leased then redis.call('ZREM', unack, unpack(leaving.leased)) end
   if leaving.backoff then
     redis.call('ZREM', unack, unpack(leaving.backoff))
-    redis.call('HINCRBY', meta, 'backoffs', -#leaving.backoff)
+    increase(meta, 'backoffs', -#leaving.backoff)
   end
   if leaving.garbage then redis.call('SREM', garbage, unpack(leaving.garbage)) end
-  if leaving.ready then redis.call('HINCRBY', meta, 'stale_ready', #leaving.ready) end
-  if leaving.retry then redis.call('HINCRBY', meta, 'stale_retry', #leaving.retry) end
+  if leaving.ready then increase(meta, 'stale_ready', #leaving.ready) end
+  if leaving.retry then increase(meta, 'stale_retry', #leaving.retry) end
 end

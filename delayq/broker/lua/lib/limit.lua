@@ -17,7 +17,9 @@ local function read_limit(text)
     string.match(text or '', '^(%d+) ([%d.]+) (%d+) (%d+) (%d+)(%S*) (%S+) ([%d.]+)(%S*) ([%d.]+) (%d+) ?(.*)$')
   local trial_at, trial_pause, trials = string.match(breaker or '', '^/(%d+)/(%d+)/(%d+)$')
   local since, last, spare = string.match(claims or '', '^/(%d+)/(%d+)/([%d.]+)$')
-  return number and {number = tonumber(number), interval = tonumber(interval), burst = tonumber(burst),
+  local numbers = number and string.sub(text, 1, #text - #reason)
+  if not number or string.find(numbers, string.rep('%d', 19)) or string.find(numbers, '%.%d*%.') then return nil end
+  return {number = tonumber(number), interval = tonumber(interval), burst = tonumber(burst),
     places = tonumber(places), held = tonumber(held), paused = paused ~= '-' and tonumber(paused),
     next_start = tonumber(next_start), spread = tonumber(spread), spread_until = tonumber(spread_until),
     reason = reason, used = 0, trial_at = tonumber(trial_at or 0), trial_pause = tonumber(trial_pause or 0),

@@ -62,7 +62,7 @@ local function settle_limits(limits, gates, throttled, running, deliveries, meta
   if #limiting.ids > 0 then
     redis.call('ZADD', throttled, unpack(limiting.scores))
     redis.call('HSET', deliveries, unpack(limiting.records))
-    redis.call('HINCRBY', meta, 'throttled', #limiting.ids)
+    increase(meta, 'throttled', #limiting.ids)
   end
   if #limiting.places > 0 then redis.call('ZADD', running, unpack(limiting.places)) end
   local changed, closed, opened = {}, {}, {}

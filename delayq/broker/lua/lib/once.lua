@@ -6,6 +6,7 @@ local function answered(replies, slot, sequence)
   local last = redis.call('HGET', replies, slot)
   if not last then return nil end
   local number = string.match(last, '^%d+')
+  if not number or #number > 15 then return nil end
   if sequence == number then return (string.match(last, '^%d+ %d+ (.*)$')) end
   if tonumber(sequence) < tonumber(number) then return '' end
   return nil

@@ -11,7 +11,7 @@ local function rank_of(text, due, step)
   local head_start = head_starts[text]
   if head_start == nil then
     local priority = string.match(' ' .. text, ' priority=(%-?%d+)')
-    head_start = priority and priority * step or false
+    head_start = priority and #priority < 10 and priority * (whole(step) or 60000) or false
     head_starts[text] = head_start
   end
   return head_start and due - head_start

@@ -2,7 +2,9 @@
 -- "state started ended epoch new exists replaced running settled refused", and of a load also "start until source".
 local function run_of(runs, run, now)
   local record, fields = redis.call('HGET', runs, run), {}
-  if not record then record = string.format('writing %.0f 0 -1 0 0 0 0 0 0', now) end
+  if not string.match(record or '', '^%a+ %d+ %d+ %-?%d+ %d+ %d+ %d+ %d+ %d+ %d+') then
+    record = string.format('writing %.0f 0 -1 0 0 0 0 0 0', now)
+  end
   for field in string.gmatch(record, '%S+') do fields[#fields + 1] = field end
   return fields
 end

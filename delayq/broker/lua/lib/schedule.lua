@@ -1,10 +1,12 @@
 -- The state of a schedule is "revision fired last paused": a number that every change raises, messages fired, the time
 -- of the last occurrence (ms, 0 for none), 0 or 1.
 
--- Returns them as texts, zeros for a schedule that does not exist.
+-- Returns them as texts, zeros for a schedule that does not exist, or whose state cannot be read.
 local function state_of(schedule_states, name)
   local stored = redis.call('HGET', schedule_states, name)
-  return string.match(stored or '0 0 0 0', '^(%d+) (%d+) (%d+) (%d+)$')
+  local revision, fired, last, paused = string.match(stored or '', '^(%d+) (%d+) (%d+) ([01])$')
+  if not (whole(revision) and whole(fired) and whole(last)) then return '0', '0', '0', '0' end
+  return revision, fired, last, paused
 end
 
 local function as_state(revision, fired, last, paused)
@@ -14,7 +16,7 @@ end
 -- Returns the function that notes, to the minute, the server's latest time (ms) at which schedules were written. It reads
 -- now and writes when it is called.
 local function noting(meta)
-  local noted = tonumber(redis.call('HGET', meta, 'schedules_at')) or 0
+  local noted = whole(redis.call('HGET', meta, 'schedules_at')) or 0
   return function(now)
     if now >= noted + 60000 then redis.call('HSET', meta, 'schedules_at', now) end
   end

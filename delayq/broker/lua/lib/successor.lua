@@ -20,7 +20,7 @@ end
 -- Notes the successor of a message that is about to end; false for none.
 local function inherit(id, record)
   local due, left, header_size, attribute_size, at = string.match(record or '', '^(%d+) (%d+) (%d+) (%d+)\n()')
-  if not due then return end
+  if not (whole(due) and whole(left)) then return end
   local n, attributes_at = #heirs.ids + 1, at + header_size
   local payload_at = attributes_at + attribute_size
   heirs.ids[n], heirs.dues[n], heirs.retries[n] = id, due, left
@@ -42,6 +42,6 @@ local function succeed(retries, messages, headers, attributes, successors, meta)
     if heirs.attributes[n] ~= '' then redis.call('HSET', attributes, id, heirs.attributes[n]) end
   end
   redis.call('HDEL', successors, unpack(heirs.ids))
-  redis.call('HINCRBY', meta, 'sent', #heirs.ids)
+  increase(meta, 'sent', #heirs.ids)
   return dues, first_due
 end

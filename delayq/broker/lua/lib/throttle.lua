@@ -60,7 +60,7 @@ end
 local function room(limits, running, unack, meta, wanted)
   local one = limit_of_queue(limits, running)
   if not one then return wanted end
-  if one.places > 0 then one.used = redis.call('ZCARD', unack) - (redis.call('HGET', meta, 'backoffs') or 0) end
+  if one.places > 0 then one.used = redis.call('ZCARD', unack) - (whole(redis.call('HGET', meta, 'backoffs')) or 0) end
   return starts_of(one, wanted)
 end
 

@@ -1,0 +1,20 @@
+-- Numbers as they are stored: another program may have written anything in their place.
+
+-- Returns a whole number; nil for what is none, or larger than delayq writes any.
+local function whole(text)
+  if text and (#text < 16 or #text == 16 and text < '9') then return tonumber(string.match(text, '^%d+$')) end
+end
+
+-- Returns a score as a time (ms, a text), rounded up: that of another program may have a fraction, or be infinite.
+local function time_of(score)
+  if #score < 16 and string.find(score, '^%d+$') then return score end
+  return string.format('%.0f', math.max(0, math.min(math.ceil(score), 7258118399999)))
+end
+
+-- Adds to a counter of meta. One that is no number starts anew: nothing may stop a script that has begun to write.
+local function increase(meta, counter, by)
+  local sum = redis.pcall('HINCRBY', meta, counter, by)
+  if type(sum) ~= 'table' then return sum end
+  redis.call('HSET', meta, counter, math.max(by, 0))
+  return math.max(by, 0)
+end
