@@ -1,5 +1,6 @@
 """`delayq acl` prints a rule as a command and as a line of an ACL file; `delayq preload` loads the scripts."""
 
+import re
 import shlex
 
 import pytest
@@ -17,7 +18,9 @@ def rights(server, user):
     """Return the rights of a user as the server reports them."""
     with server.client() as admin:
         user_info = admin.acl_getuser(user)
-    selectors = sorted(word for selector in user_info["selectors"] for word in str(selector).split())
+    selectors = sorted(
+        word for selector in user_info["selectors"] for word in re.findall(r"[^\s',\[\]]+", str(selector))
+    )
     return {name: sorted(user_info[name]) for name in ("flags", "commands", "keys", "channels")} | {"on": selectors}
 
 
