@@ -24,8 +24,8 @@ class Outcome(Exception):  # noqa: N818 - an instruction, not a failure
     """The base class of the outcomes a callback can raise."""
 
     reason = ""
-    _stored_as = ""
-    """What is stored in place of the class name, with `keep_errors="class"`; '' for that name."""
+    _stored_as: str
+    """If it is set: what is stored in place of the class name, with `keep_errors="class"`."""
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from abc import ABC, abstractmethod
 from typing import Any
 
 from delayq.outcomes import Retry
+from delayq.safe_log import SafeLog
 from delayq.worker.message import Message
 
-log = logging.getLogger("delayq.deliver")
+log = SafeLog("delayq.deliver")
 
 
 class Adapter(ABC):

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import shutil
@@ -22,13 +21,14 @@ from delayq.delivery.envelope import as_json, due_text
 from delayq.delivery.program_pipes import ProgramPipes
 from delayq.errors import ConfigurationError, short_repr
 from delayq.outcomes import Reject, Retry
+from delayq.safe_log import SafeLog
 from delayq.times import Duration, monotonic, to_millis
 from delayq.worker.message import Message
 
 EX_TEMPFAIL = 75
 EX_PERMANENT = 100
 
-log = logging.getLogger("delayq.deliver")
+log = SafeLog("delayq.deliver")
 
 _REDIS_URL = re.compile(r"rediss?://", re.IGNORECASE)
 

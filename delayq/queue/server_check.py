@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import fields
 from typing import Any, NamedTuple
 
@@ -12,8 +11,9 @@ from delayq.broker.requests import RedisCommand
 from delayq.broker.shared_calls import identify
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ServerError, UnsafeServerError
+from delayq.safe_log import SafeLog
 
-log = logging.getLogger("delayq.doctor")
+log = SafeLog("delayq.doctor")
 
 NEW_SCHEMA = 1
 """The version of the data structures of a new queue."""

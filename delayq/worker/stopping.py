@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Generator, Sequence
 from typing import Any
 
 from delayq.errors import UnavailableError
+from delayq.safe_log import SafeLog
 from delayq.worker.beats import Beats
 from delayq.worker.disposition import Completion, Disposition
 from delayq.worker.in_flight import InFlight
@@ -18,7 +18,7 @@ from delayq.worker.settlements import PendingSettlements
 from delayq.worker.start_reports import StartReports
 from delayq.worker.stop_requests import StopRequests
 
-log = logging.getLogger("delayq.consumer")
+log = SafeLog("delayq.consumer")
 
 Plan = list[tuple[Any, Callable[[Any], None]]]
 """The calls of one turn, each with the function that reads its reply."""

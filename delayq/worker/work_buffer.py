@@ -205,18 +205,18 @@ class WorkBuffer:
             self._completions.append(completion)
             return now
         policy = deliveries[0].policy or self._context.settings.policy
-        if self.stop_reason is None:  # before the completion is there: the loop must not claim the message again
-            self.stop_reason = stop_reason_of(result, error)
         try:
+            if self.stop_reason is None:  # before the completion is there: the loop must not claim the message again
+                self.stop_reason = stop_reason_of(result, error)
             if self._single:
                 completions = [Completion(deliveries, *disposition_of(deliveries, result, error, policy), took)]
             else:
                 completions = dispositions_of(deliveries, result, error, took, policy)
-        except BaseException as failure:  # noqa: BLE001 - a user's outcome may raise anything
+            if error is None and any(delivery.attributes.retention for delivery in deliveries):
+                self._keep_results(completions, result)
+        except BaseException as failure:  # noqa: BLE001 - a user's outcome or result may raise anything
             delay = log_failure(deliveries, failure, policy, " when its result was read")
             completions = [Completion(deliveries, Disposition.NACK, stored_text(failure, policy), delay, took)]
-        if error is None and any(delivery.attributes.retention for delivery in deliveries):
-            self._keep_results(completions, result)
         self._hold_back(completions)
         self._completions.extend(completions)
         return now
