@@ -85,7 +85,9 @@ class FailurePolicy(NamedTuple):
 
     def text_of(self, error: BaseException, text: str) -> str:
         """Return what is stored of an exception with this text."""
-        return text if self.keeps_text else getattr(error, "_stored_as", "") or type(error).__name__
+        if self.keeps_text:
+            return text
+        return vars(error).get("_stored_as") or type(error).__name__
 
     @classmethod
     def of(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from typing import TYPE_CHECKING
 
@@ -15,11 +14,12 @@ from delayq.cli.session import Session
 from delayq.cli.worker_endpoint import serving
 from delayq.queue.consumer import SIGNALS_WITHIN
 from delayq.queue.stop_signals import handle_signals
+from delayq.safe_log import SafeLog
 
 if TYPE_CHECKING:
     from delayq.metrics.queue_collector import QueueCollector
 
-log = logging.getLogger("delayq.metrics")
+log = SafeLog("delayq.metrics")
 
 
 @click.command()

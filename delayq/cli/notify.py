@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Mapping
 from hashlib import blake2b
@@ -19,13 +18,14 @@ from delayq.cli.options import DURATION, ParamType, queue_with
 from delayq.cli.output import print_note
 from delayq.cli.session import Session
 from delayq.queue.stop_signals import handle_signals
+from delayq.safe_log import SafeLog
 from delayq.text import pluralize
 from delayq.times import to_millis
 
 if TYPE_CHECKING:
     from delayq.delivery import Adapter
 
-log = logging.getLogger("delayq.notify")
+log = SafeLog("delayq.notify")
 
 KINDS = ("dead", "late", "paused", "silent")
 TEXT = "{text}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import click
 
 from delayq.broker.engine import Feature
@@ -12,9 +10,10 @@ from delayq.cli.options import queue_with
 from delayq.cli.output import print_line
 from delayq.cli.session import Session
 from delayq.queue.stop_signals import handle_signals
+from delayq.safe_log import SafeLog
 from delayq.text import pluralize
 
-log = logging.getLogger("delayq.relay")
+log = SafeLog("delayq.relay")
 
 
 @click.command()

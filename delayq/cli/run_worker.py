@@ -35,13 +35,14 @@ from delayq.queue.consumer import (
     was_stopped,
 )
 from delayq.queue.stop_signals import CUT_OFF, first_signal_text, handle_signals
+from delayq.safe_log import SafeLog
 from delayq.streams import AsyncStreamQueue
 from delayq.times import HORIZON, to_millis
 
 if TYPE_CHECKING:
     from delayq.cli.service_manager import Watcher
 
-log = logging.getLogger("delayq.worker")
+log = SafeLog("delayq.worker")
 
 Notify = Callable[[], None]
 

@@ -6,7 +6,6 @@ consumers go on, as /livez says. STATUS= says the same in words, for `systemctl 
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import socket
@@ -17,9 +16,10 @@ from typing import Protocol
 
 from delayq.queue.consumer import was_stopped
 from delayq.queue.probes import AnyConsuming, dead_loop, why_unready
+from delayq.safe_log import SafeLog
 from delayq.times import monotonic
 
-log = logging.getLogger("delayq.worker")
+log = SafeLog("delayq.worker")
 
 CHECK_EVERY = 0.25
 """Seconds after which a worker looks whether it has become ready, or drains."""

@@ -7,7 +7,6 @@ consumes, and when it closes, each knows that the other has ended, even after a 
 
 from __future__ import annotations
 
-import logging
 import os
 import selectors
 import signal
@@ -22,11 +21,12 @@ from typing import TYPE_CHECKING
 
 from delayq.cli.exit_codes import CommandError, Exit
 from delayq.queue.stop_signals import handle_signals
+from delayq.safe_log import SafeLog
 
 if TYPE_CHECKING:
     from delayq.cli.service_manager import ServiceManager
 
-log = logging.getLogger("delayq.worker")
+log = SafeLog("delayq.worker")
 
 FIRST_PAUSE, MAX_PAUSE = 0.5, 30.0
 """Seconds before a dead child is replaced: doubled each time, until a child stays healthy."""

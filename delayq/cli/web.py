@@ -16,10 +16,11 @@ from delayq.cli.logs import configure_logging, log_options
 from delayq.cli.options import PATTERN, engine_option, reveal_option
 from delayq.cli.session import Session
 from delayq.queue.stop_signals import handle_signals
+from delayq.safe_log import SafeLog
 from delayq.web.dashboard import web_app
 from delayq.web.viewers import read_viewers
 
-log = logging.getLogger("delayq.web")
+log = SafeLog("delayq.web")
 
 VARIABLE = "DELAYQ_WEB_TOKEN"
 STOPS_WITHIN = 3

@@ -25,6 +25,7 @@ from delayq.cli.process_limits import ProcessLimits
 from delayq.cli.session import Session
 from delayq.cli.worker_endpoint import HttpOptions
 from delayq.errors import StoppedByCallbackError
+from delayq.safe_log import SafeLog
 
 if TYPE_CHECKING:
     from delayq.cli.app_loader import AnyQueue
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from delayq.cli.supervisor import Channel
     from delayq.cli.worker_pool import PooledQueues
 
-log = logging.getLogger("delayq.worker")
+log = SafeLog("delayq.worker")
 
 
 _GROUPS = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from delayq.cli.exit_codes import CommandError
+from delayq.safe_log import SafeLog
 
 if TYPE_CHECKING:
     from delayq.metrics.endpoint import Address
     from delayq.metrics.worker_monitor import WorkerMonitor
 
-log = logging.getLogger("delayq.metrics")
+log = SafeLog("delayq.metrics")
 
 
 class HttpOptions(NamedTuple):

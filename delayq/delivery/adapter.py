@@ -6,7 +6,6 @@ this machine cannot hand on anything for now, callbacks wait. What no message ca
 
 from __future__ import annotations
 
-import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -18,11 +17,12 @@ from delayq.backoff import Backoff
 from delayq.delivery.closures import Closures
 from delayq.options import DEFAULT_BACKOFF
 from delayq.outcomes import RateLimited, Retry, Snooze, StopWorker
+from delayq.safe_log import SafeLog
 from delayq.text import format_duration
 from delayq.times import monotonic
 from delayq.worker.message import Message
 
-log = logging.getLogger("delayq.deliver")
+log = SafeLog("delayq.deliver")
 
 HERE = "\0here"
 """Stands among the receivers for this machine."""

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import shutil
@@ -23,6 +22,7 @@ from delayq.delivery.program_pipes import ProgramPipes
 from delayq.delivery.trouble import is_shortage
 from delayq.errors import ConfigurationError, short_repr
 from delayq.outcomes import Reject, Retry, StopWorker
+from delayq.safe_log import SafeLog
 from delayq.times import Duration, monotonic, to_millis
 from delayq.worker.message import Message
 
@@ -31,7 +31,7 @@ EX_PERMANENT = 100
 REPLACED_WITHIN = 30.0
 """Seconds for which a program may be missing or not executable: while it is replaced by a newer version."""
 
-log = logging.getLogger("delayq.deliver")
+log = SafeLog("delayq.deliver")
 
 _REDIS_URL = re.compile(r"rediss?://", re.IGNORECASE)
 

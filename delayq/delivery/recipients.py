@@ -7,7 +7,6 @@ It is stored before the first message is acknowledged; a worker that dies in bet
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -20,12 +19,13 @@ from delayq.broker.transport.operation import Operation
 from delayq.codec import encode_headers
 from delayq.errors import DelayqError
 from delayq.outcomes import Reject
+from delayq.safe_log import SafeLog
 from delayq.times import to_millis
 from delayq.worker.message import Message
 
 HEADER = "delayq-smtp"
 
-log = logging.getLogger("delayq.deliver")
+log = SafeLog("delayq.deliver")
 
 _KINDS = ("later", "refused")
 """For whom a new message is: for those whom the server deferred, or for those whom it refused for good."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 import threading
 from collections.abc import Callable
@@ -15,8 +14,9 @@ from typing import Any
 
 from delayq.errors import DelayqError
 from delayq.metrics.families import choose_encoder
+from delayq.safe_log import SafeLog
 
-log = logging.getLogger("delayq.metrics")
+log = SafeLog("delayq.metrics")
 
 CLIENT_TIMEOUT = 10.0
 """Seconds that a client may take to send its request, and to read the reply."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +15,14 @@ from delayq.notify.notices import Notice, NotifierState, Pending, read_state
 from delayq.notify.watch import Watched, begin, look
 from delayq.outcomes import Outcome, Reject, StopWorker
 from delayq.queue.registered import is_in_use
+from delayq.safe_log import SafeLog
 from delayq.text import pluralize
 from delayq.times import monotonic, to_millis
 
 if TYPE_CHECKING:
     from delayq.broker.transport.executor import Executor
 
-log = logging.getLogger("delayq.notify")
+log = SafeLog("delayq.notify")
 
 BACKOFF = Backoff.exponential("5s", max="5m", jitter=0.2)
 """Waits after deliveries that have failed; what is to be delivered is kept as long as it takes."""

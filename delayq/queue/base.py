@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from copy import copy
@@ -28,6 +27,7 @@ from delayq.queue.handlers import MISSING, HandlerRegistry
 from delayq.queue.lease import Lease
 from delayq.queue.producer import Producer
 from delayq.queue.server_check import CHECK_EVERY, Opening, check
+from delayq.safe_log import SafeLog
 from delayq.times import Duration, monotonic, to_millis
 from delayq.worker.drivers import ThreadDriver
 from delayq.worker.message import Message
@@ -48,7 +48,7 @@ R = TypeVar("R")
 ANY_PAYLOAD: Any = None
 """The `payload_type` by default. Its own type does not bind the type of the payloads, as that of None would."""
 
-log = logging.getLogger("delayq.queue")
+log = SafeLog("delayq.queue")
 
 
 class QueueBase(Generic[T, M]):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import inspect
-import logging
 import os
 import threading
 from dataclasses import replace
@@ -16,13 +15,14 @@ from delayq.broker.context import EngineContext
 from delayq.checks import check_bool, check_concurrency, check_options
 from delayq.errors import ConfigurationError, StoppedByCallbackError, short_repr
 from delayq.queue.stop_signals import StopSignals
+from delayq.safe_log import SafeLog
 from delayq.times import Duration, monotonic, to_millis
 from delayq.worker.async_driver import AsyncDriver
 from delayq.worker.drivers import EXIT_WITHIN, ThreadDriver
 from delayq.worker.health import OnHealthChange
 from delayq.worker.meter import Meter
 
-log = logging.getLogger("delayq.consumer")
+log = SafeLog("delayq.consumer")
 
 SIGNALS_WITHIN = 0.5
 """Seconds within which the main thread handles a signal while it waits for a consumer. If a signal arrives just before

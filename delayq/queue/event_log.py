@@ -6,7 +6,6 @@ An entry of the log describes one call and contains all messages that the call m
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,12 +17,13 @@ from delayq.broker.log_entries import MIN_TIME_OFFSET, EventEntry
 from delayq.broker.transport.operation import Operation
 from delayq.checks import check_int
 from delayq.errors import ConfigurationError, short_repr
+from delayq.safe_log import SafeLog
 from delayq.times import from_millis
 
 if TYPE_CHECKING:
     from delayq.broker.transport.protocol import ShouldRetry
 
-log = logging.getLogger("delayq.events")
+log = SafeLog("delayq.events")
 
 PAGE = 100
 """Entries read at a time; each may contain a thousand messages."""

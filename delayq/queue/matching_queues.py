@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,12 +12,13 @@ from delayq.broker.transport.operation import Wait
 from delayq.errors import DelayqError
 from delayq.queue.opening_many import OPENED_TOGETHER, AnyBase, opening_of_many, read_opened
 from delayq.queue.registered import is_in_use, queue_names, register
+from delayq.safe_log import SafeLog
 from delayq.text import pluralize
 from delayq.worker.pool_chores import ChoreSteps, attempt
 from delayq.worker.pool_loop import PoolLoop
 from delayq.worker.pool_queue import PoolQueue
 
-log = logging.getLogger("delayq.worker")
+log = SafeLog("delayq.worker")
 
 REREAD_EVERY = 10.0
 """Seconds between two readings of the registry."""

@@ -6,7 +6,6 @@ full it is.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any, NamedTuple
@@ -18,8 +17,9 @@ from delayq.broker.shared_calls import identify
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ServerError, UnsafeServerError
 from delayq.queue.registered import register
+from delayq.safe_log import SafeLog
 
-log = logging.getLogger("delayq.doctor")
+log = SafeLog("delayq.doctor")
 
 NEW_SCHEMA = 1
 """The version of the data structures of a new queue."""

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
+from delayq.safe_log import SafeLog
 from delayq.text import format_duration
 from delayq.times import Duration
 
-log = logging.getLogger("delayq.consumer")
+log = SafeLog("delayq.consumer")
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 CUT_OFF = 2

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from delayq.errors import DelayqError, NoCallbackError, UndecodableError
 from delayq.outcomes import Outcome, Reject, Snooze
+from delayq.safe_log import SafeLog
 from delayq.schedules.definition import DECLARED_HEADER, HEADER
 from delayq.text import format_duration
 
-log = logging.getLogger("delayq.consumer")
+log = SafeLog("delayq.consumer")
 
 ASK_AGAIN = 5
 """Seconds until the message is delivered again."""

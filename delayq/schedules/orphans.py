@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection
 
 from delayq.broker.context import QueueContext
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError
+from delayq.safe_log import SafeLog
 from delayq.schedules.definition import declared_label, unpack
 from delayq.schedules.selection import ScheduleSelection, find
 from delayq.schedules.store import BATCH
 
-log = logging.getLogger("delayq.schedules")
+log = SafeLog("delayq.schedules")
 
 NAMED = 10
 """Names in a line of the log."""

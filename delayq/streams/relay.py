@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
@@ -16,6 +15,7 @@ from delayq.errors import ConfigurationError, DelayqError
 from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.queue.delay_queue import DelayQueue
 from delayq.queue.lease import CLOSE
+from delayq.safe_log import SafeLog
 from delayq.streams.async_queue import AsyncStreamQueue
 from delayq.streams.calls import relay
 from delayq.streams.keys import check_stream, hash_tag
@@ -25,7 +25,7 @@ from delayq.worker.beats import Beats
 from delayq.worker.schedule_firing import ScheduleFirer
 from delayq.worker.tally import Tally
 
-log = logging.getLogger("delayq.relay")
+log = SafeLog("delayq.relay")
 
 Q = TypeVar("Q")
 S = TypeVar("S")

@@ -6,7 +6,6 @@ once a minute, and the queue goes on without it.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -16,9 +15,10 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode
 
 from delayq import __version__
+from delayq.safe_log import SafeLog
 from delayq.times import monotonic
 
-log = logging.getLogger("delayq.telemetry")
+log = SafeLog("delayq.telemetry")
 
 SCHEMA = "https://opentelemetry.io/schemas/1.44.0"
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)

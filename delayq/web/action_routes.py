@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from inspect import iscoroutinefunction
@@ -18,6 +17,7 @@ from starlette.routing import Route
 
 from delayq.broker.transport.operation import single
 from delayq.errors import ConfigurationError, DelayqError, UnknownScheduleError
+from delayq.safe_log import SafeLog
 from delayq.text import clean, pluralize, truncate
 from delayq.web.action_forms import FIELDS, RefusedForm
 from delayq.web.dead_pages import show_dead
@@ -31,7 +31,7 @@ from delayq.web.viewers import MAX_NAME, Viewer
 if TYPE_CHECKING:
     from delayq.queue.delay_queue import DelayQueue
 
-log = logging.getLogger("delayq.audit")
+log = SafeLog("delayq.audit")
 
 MAX_FIELDS = 20
 MAX_LOGGED = 200

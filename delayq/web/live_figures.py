@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Callable, Hashable
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,9 +10,10 @@ from functools import partial
 from starlette.concurrency import run_in_threadpool
 
 from delayq.errors import DelayqError
+from delayq.safe_log import SafeLog
 from delayq.web.queue_source import QueueSource, Snapshot
 
-log = logging.getLogger("delayq.web")
+log = SafeLog("delayq.web")
 
 EVERY = 2.0
 """Seconds between two readings."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 
 from starlette.exceptions import HTTPException
@@ -10,10 +9,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from delayq.safe_log import SafeLog
 from delayq.web.protection import session_cookie
 from delayq.web.site import site_of
 
-log = logging.getLogger("delayq.web")
+log = SafeLog("delayq.web")
 
 
 def _target(text: str | None) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from delayq.broker.context import EngineContext
+from delayq.safe_log import SafeLog
 from delayq.times import Duration, monotonic
 from delayq.worker.callback_threads import CallbackThreads, is_blocking
 from delayq.worker.drivers import EXIT_WITHIN, Driver
@@ -21,7 +21,7 @@ from delayq.worker.work_buffer import Callback
 if TYPE_CHECKING:
     from delayq.broker.transport.executor import AsyncExecutor
 
-log = logging.getLogger("delayq.consumer")
+log = SafeLog("delayq.consumer")
 
 MAX_LOOP_SHARE = 0.01
 """Seconds for which a worker task runs before it yields to the event loop: a callback may await nothing."""
@@ -188,7 +188,7 @@ class AsyncDriver(Driver):
                         result = await buffer.function(argument)
                 except BaseException as raised:  # noqa: BLE001 - whatever a callback raises costs one retry only
                     error = raised
-                cancelled = isinstance(error, asyncio.CancelledError)
+                cancelled = issubclass(type(error), asyncio.CancelledError)  # `isinstance` asks the user's class
                 if cancelled and me.cancelling():
                     await asyncio.sleep(0)  # `asyncio.run` cancels all tasks at once: the loop learns of it, too
                 if me not in self._workers or (cancelled and self._cancelled):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
+from delayq.safe_log import SafeLog
 from delayq.worker.async_driver import AsyncDriver
 from delayq.worker.callback_threads import CallbackThreads, Ending, is_blocking
 from delayq.worker.drivers import EXIT_WITHIN
@@ -21,7 +21,7 @@ from delayq.worker.pool_queue import PoolQueue
 from delayq.worker.shared_wakeup import SharedAsyncListener, SharedWaits
 from delayq.worker.wakeup import AsyncListener
 
-log = logging.getLogger("delayq.consumer")
+log = SafeLog("delayq.consumer")
 
 
 class _AllTasks:

@@ -6,7 +6,6 @@ once and goes on.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from heapq import nsmallest
@@ -18,10 +17,11 @@ from delayq.broker.engine import Feature
 from delayq.broker.history_records import HourCounts
 from delayq.broker.worker_entries import MAX_NAMED, WorkerEntry
 from delayq.errors import DelayqError, UnavailableError
+from delayq.safe_log import SafeLog
 from delayq.worker.in_flight_delivery import InFlightDelivery
 from delayq.worker.tally import Tally
 
-log = logging.getLogger("delayq.consumer")
+log = SafeLog("delayq.consumer")
 
 BEAT_EVERY = 10.0
 """Seconds between two beats of a consumer; a worker of many queues leaves more time between those of each."""

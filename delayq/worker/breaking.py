@@ -5,7 +5,6 @@ Workers count as soon as a callback has ended, so that nothing starts any more o
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -14,13 +13,14 @@ from typing import Any, NamedTuple
 
 from delayq.breaker import Breaker
 from delayq.broker.context import EngineContext
+from delayq.safe_log import SafeLog
 from delayq.text import format_duration
 from delayq.worker.disposition import DONE, Completion, Disposition
 from delayq.worker.in_flight import InFlight
 from delayq.worker.in_flight_delivery import Batch, InFlightDelivery
 from delayq.worker.settlements import PendingSettlements
 
-log = logging.getLogger("delayq.consumer")
+log = SafeLog("delayq.consumer")
 
 _FAILED = (Disposition.NACK, Disposition.REJECT)
 

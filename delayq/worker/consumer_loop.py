@@ -7,7 +7,6 @@ collection, schedules, promotion, claim. Each is made only if there is a reason 
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
@@ -17,6 +16,7 @@ from delayq.breaker import Breaker
 from delayq.broker.context import EngineContext
 from delayq.broker.replies import ClaimReply, CollectReply, ExpireReply, PromoteReply
 from delayq.errors import DelayqError
+from delayq.safe_log import SafeLog
 from delayq.worker.attempt_log import log_completions, log_expired
 from delayq.worker.beats import Beats
 from delayq.worker.breaking import BreakerSettlements
@@ -33,7 +33,7 @@ from delayq.worker.stop_requests import StopRequests
 from delayq.worker.stopping import Plan, StoppingLoop
 from delayq.worker.superseded import ask, may_be_superseded, note_superseded
 
-log = logging.getLogger("delayq.consumer")
+log = SafeLog("delayq.consumer")
 
 MAX_SETTLE_WAIT = 0.002
 """Seconds a settlement waits for others at most, while callbacks run: never beyond a tenth of its callback's time."""

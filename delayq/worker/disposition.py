@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import traceback
 from collections.abc import Sequence
-from contextlib import suppress
 from enum import Enum, auto
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, NamedTuple
@@ -14,13 +12,14 @@ from delayq.backoff import FailurePolicy
 from delayq.broker.expiry import expiry_of
 from delayq.errors import ConfigurationError, UndecodableError, short_repr
 from delayq.outcomes import Discard, Outcome, RateLimited, Reject, Retry, Snooze, StopWorker
+from delayq.safe_log import SafeLog
 from delayq.text import format_duration
 from delayq.times import to_millis
 from delayq.worker.error_texts import SNOOZED_OUT
 from delayq.worker.in_flight_delivery import InFlightDelivery
 from delayq.worker.log_label import log_label
 
-log = logging.getLogger("delayq.consumer")
+log = SafeLog("delayq.consumer")
 
 _NOT_RUN = (CoroutineType, GeneratorType, AsyncGeneratorType)
 _UNDONE = (Reject, Retry, Snooze, StopWorker)
@@ -197,13 +196,8 @@ def _log_late(deliveries: Sequence[InFlightDelivery], error: BaseException, when
 
 
 def log_safely(text: str, *args: object, level: int = logging.ERROR, **fields: Any) -> None:
-    """Log an error. If a user's filter or handler raises, print the error and what was raised: the worker goes on."""
-    try:
-        log.log(level, text, *args, **fields)
-    except BaseException as broken:  # noqa: BLE001 - a user's filter may raise anything
-        with suppress(BaseException):
-            broken.__context__ = fields.get("exc_info")
-            traceback.print_exception(broken)
+    """Log at a level, that of errors by default."""
+    log.log(level, text, *args, **fields)
 
 
 def _ended_before(deliveries: Sequence[InFlightDelivery], result: object, error: BaseException | None) -> str:
@@ -248,7 +242,7 @@ def _is_failure(error: Exception, policy: FailurePolicy) -> bool:
         return True
     try:
         return bool(policy.is_failure(error))
-    except Exception as broken:  # noqa: BLE001 - a user's function may raise anything
+    except BaseException as broken:  # noqa: BLE001 - a user's function may raise anything
         log_safely("is_failure failed, so the exception counts as a failure", exc_info=broken)
         return True
 

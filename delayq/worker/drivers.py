@@ -9,7 +9,6 @@ workers than they need.
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from delayq.broker.context import EngineContext
 from delayq.broker.requests import Release
 from delayq.broker.scripts import MAX_MOVED
 from delayq.errors import ConfigurationError, StoppedByCallbackError
+from delayq.safe_log import SafeLog
 from delayq.times import Duration, monotonic, to_millis
 from delayq.worker.beats import Beats
 from delayq.worker.consumer_loop import ConsumerLoop
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 STOP_LOG = "delayq.consumer.stop"
 """The logger of a stop by a callback, whose error is raised as well."""
-stop_log = logging.getLogger(STOP_LOG)
+stop_log = SafeLog(STOP_LOG)
 
 EXIT_WITHIN = 2.0
 """Seconds to settle and release messages if Redis does not answer: when a process or event loop ends, and in a stop."""

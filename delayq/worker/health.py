@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
+from delayq.safe_log import SafeLog
 from delayq.times import monotonic
 
-log = logging.getLogger("delayq.consumer")
+log = SafeLog("delayq.consumer")
 
 OnHealthChange = Callable[[Exception | None], object]
 """Called with the error when a consumer becomes unhealthy, and with None when it is healthy again."""

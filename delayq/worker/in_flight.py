@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,6 +11,7 @@ from delayq.broker.engine import EngineCalls, Feature
 from delayq.broker.replies import ClaimReply
 from delayq.broker.scripts import MAX_IDS
 from delayq.options import Settings
+from delayq.safe_log import SafeLog
 from delayq.worker.disposition import Completion
 from delayq.worker.holding import HeldScopes
 from delayq.worker.in_flight_delivery import Batch, InFlightDelivery, deliveries_of
@@ -20,7 +20,7 @@ from delayq.worker.prefetch import MAX_UNSTARTED, Prefetch
 from delayq.worker.tally import Tally
 from delayq.worker.time_limits import Overdue, TimeLimits
 
-log = logging.getLogger("delayq.consumer")
+log = SafeLog("delayq.consumer")
 
 
 class _Load(NamedTuple):

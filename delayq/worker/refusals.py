@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
 from delayq.errors import DelayqError
+from delayq.safe_log import SafeLog
 from delayq.worker.schedule_firing import ERROR_WAIT
 
-log = logging.getLogger("delayq.consumer")
+log = SafeLog("delayq.consumer")
 
 
 class Refusals:

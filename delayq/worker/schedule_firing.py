@@ -5,7 +5,6 @@ Every consumer does this. The script alone decides which of them stores an occur
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +14,12 @@ from delayq.broker.schedule_replies import DueSchedules
 from delayq.broker.scripts import MAX_IDS
 from delayq.errors import DelayqError
 from delayq.options import Settings
+from delayq.safe_log import SafeLog
 
 if TYPE_CHECKING:
     from delayq.schedules.timetable import DueOccurrences
 
-log = logging.getLogger("delayq.schedules")
+log = SafeLog("delayq.schedules")
 
 FIRE_AHEAD = 250
 """Milliseconds by which an occurrence is fired early, so that its message is stored when it is due.

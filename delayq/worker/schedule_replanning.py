@@ -5,7 +5,6 @@ A schedule that fired while the clock of the server was ahead would occur next a
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,12 +12,13 @@ from typing import Any
 from delayq.broker.requests import SchedulePut
 from delayq.broker.schedule_replies import SchedulePage
 from delayq.errors import DelayqError
+from delayq.safe_log import SafeLog
 from delayq.schedules.definition import CLOCK_STEP
 from delayq.schedules.store import BATCH, moves, older_zones
 from delayq.schedules.zone_data import zone_release
 from delayq.text import pluralize
 
-log = logging.getLogger("delayq.schedules")
+log = SafeLog("delayq.schedules")
 
 CHECK_EVERY = 60.0
 """Seconds between two looks."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, cast
@@ -13,6 +12,7 @@ from delayq.broker.requests import Failure, Rejection, Release
 from delayq.broker.results import Completed, Ending, completed
 from delayq.broker.scripts import MAX_MOVED, MAX_SETTLED
 from delayq.options import Settings, nack_wait
+from delayq.safe_log import SafeLog
 from delayq.text import pluralize
 from delayq.worker.disposition import DONE, Completion, Disposition
 from delayq.worker.error_texts import truncate
@@ -21,7 +21,7 @@ from delayq.worker.in_flight import InFlight
 from delayq.worker.in_flight_delivery import InFlightDelivery
 from delayq.worker.tally import Tally
 
-log = logging.getLogger("delayq.consumer")
+log = SafeLog("delayq.consumer")
 
 _ACK, _COMPLETE = Disposition.ACK, Disposition.COMPLETE
 """Looking up or hashing an enumeration member is slow before Python 3.12."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from typing import Any
 
 from delayq.backoff import FailurePolicy
 from delayq.broker.context import EngineContext
 from delayq.errors import UnavailableError
+from delayq.safe_log import SafeLog
 from delayq.worker.attempt_log import log_completions
 from delayq.worker.beats import Beats
 from delayq.worker.disposition import Completion, Disposition, is_snoozed_out
@@ -23,7 +23,7 @@ from delayq.worker.settlements import PendingSettlements
 from delayq.worker.start_reports import StartReports
 from delayq.worker.stop_requests import StopRequests
 
-log = logging.getLogger("delayq.consumer")
+log = SafeLog("delayq.consumer")
 
 Plan = list[tuple[Any, Callable[[Any], None]]]
 """The calls of one turn, each with the function that reads its reply."""

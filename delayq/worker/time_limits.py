@@ -6,15 +6,15 @@ longer has failed its attempt, whether it ends or not: it is overdue, and anothe
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from delayq.options import Settings
+from delayq.safe_log import SafeLog
 from delayq.worker.in_flight_delivery import Batch, InFlightDelivery
 
-log = logging.getLogger("delayq.consumer")
+log = SafeLog("delayq.consumer")
 
 MAX_HUNG = 10
 """Callbacks that may be overdue before claiming rests, or `concurrency` if that is more: each may keep a thread."""

@@ -208,11 +208,11 @@ class WorkBuffer:
             self._completions.append(completion)
             return now
         policy = deliveries[0].policy or self._context.settings.policy
-        if self.stop_reason is None:  # before the completion is there: the loop must not claim the message again
-            self.stop_reason = stop_reason_of(result, error)
         raised: BaseException | list[Any] | None = error
         when = ""
         try:
+            if self.stop_reason is None:  # before the completion is there: the loop must not claim the message again
+                self.stop_reason = stop_reason_of(result, error)
             if self._single:
                 completions = [Completion(deliveries, *disposition_of(deliveries, result, error, policy), took)]
             else:

@@ -284,6 +284,64 @@ def test_worker_goes_on_although_logging_fails(open_queue, capfd, error):
     assert "ZeroDivisionError" in capfd.readouterr().err
 
 
+class Unreadable:
+    """What a callback may return: every way to look at it raises."""
+
+    @property
+    def __class__(self):
+        raise SystemExit("no class")
+
+    def __repr__(self):
+        raise SystemExit("no repr")
+
+    __str__ = __repr__
+
+
+class UnreadableError(Exception):
+    @property
+    def __class__(self):
+        raise SystemExit("no class")
+
+    def __str__(self):
+        raise SystemExit("no text")
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_worker_goes_on_whatever_a_callback_returns_or_raises(open_queue, batch):
+    def fail(messages):
+        attempt = messages[0].attempt if batch else messages.attempt
+        if attempt == 1:
+            return Unreadable()
+        if attempt == 2:
+            raise UnreadableError
+        return [None] if batch else None
+
+    queue = open_queue(nack_delay=0, keep_errors="class")
+    queue.batch_callback(fail) if batch else queue.callback(fail)
+    queue.send_delay_msg("first", retries=2, retention="1h")
+    queue.run(burst=True)
+
+    assert (queue.stats().totals["nacked"], queue.stats().totals["acked"]) == (2, 1)
+
+
+def test_result_that_cannot_be_kept_ends_no_worker(open_queue, logged):
+    class Codec:
+        def encode(self, value):
+            if value == "result":
+                raise SystemExit("no bytes")
+            return b"payload"
+
+        def decode(self, data):
+            return data
+
+    queue = open_queue(codec=Codec(), callback=lambda message: "result")
+    queue.send_delay_msg("first", retention="1h")
+    queue.run(burst=True)
+
+    assert queue.stats().totals["acked"] == 1
+    assert "its result is not kept: result cannot be encoded: SystemExit" in logged(logging.WARNING)[0].getMessage()
+
+
 # Programs that do not set logging up
 
 FAILING = """

@@ -35,6 +35,7 @@ LAYERS = [
         "",
         "_lazy",
         "_parity",
+        "safe_log",
         "checks",
         "options",
         "outcomes",
@@ -61,6 +62,20 @@ LAYERS = [
 ]
 """Folders and root modules from the bottom up: a module imports from its own layer and those below."""
 LAYER_OF = {name: layer for layer, names in enumerate(LAYERS) for name in names}
+
+LOGGING_CALLS = {
+    "getLogger",
+    "LoggerAdapter",
+    "debug",
+    "info",
+    "warning",
+    "warn",
+    "error",
+    "exception",
+    "log",
+    "critical",
+}
+"""What makes a logger of the standard library, or logs at once."""
 
 PARALLEL = ("broker", "queue", "bulk", "streams", "workqueue", "testing.torture", "schedules", "cli")
 """Packages that implement the same parts, and commands named after what they run: only these share file names."""
@@ -303,6 +318,29 @@ def test_consumer_loop_uses_no_clock_socket_thread_or_event_loop():
         below = {one.rpartition(".")[2] for one in module.own_imports}
         assert not below & {"executor", "protocol", "drivers", "async_driver", "wakeup"}, name
         assert {what for where, what in module.imports if where == "delayq.times"} <= {"Duration", "to_millis"}, name
+
+
+def test_only_the_safe_log_logs():
+    """A logger of the program may raise anything, which must not end what a consumer or a call does."""
+    settings = {"setLevel", "addHandler", "addFilter", "propagate"}  # of loggers that a command sets up
+    allowed = {"safe_log", "cli.logs"}
+    found = []
+    for module in MODULES:
+        set_up = {
+            id(node.value)
+            for node in ast.walk(module.tree)
+            if isinstance(node, ast.Attribute) and node.attr in settings
+        }
+        found += [
+            f"{module}: {ast.unparse(node)}; log by a SafeLog"
+            for node in ast.walk(module.tree)
+            if isinstance(node, ast.Call)
+            and (called := ast.unparse(node.func)).startswith(("logging.", "warnings.warn", "getLogger"))
+            and called.rpartition(".")[2] in LOGGING_CALLS
+            and module.name not in allowed
+            and id(node) not in set_up
+        ]
+    assert not found, "\n".join(found)
 
 
 def test_nothing_is_unpickled_or_evaluated():

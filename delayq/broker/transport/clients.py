@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -28,8 +27,9 @@ from delayq.broker.transport.exchange import Address
 from delayq.broker.transport.server_url import find_url, url_source
 from delayq.errors import ConfigurationError
 from delayq.options import QueueOptions, Settings
+from delayq.safe_log import SafeLog
 
-log = logging.getLogger("delayq.clients")
+log = SafeLog("delayq.clients")
 
 SENTINEL_TIMEOUT = 1.0
 """Seconds to wait for one Sentinel at most: there are others to ask."""

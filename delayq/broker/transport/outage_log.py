@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
-
 from delayq.broker.transport.exchange import ProviderError
 from delayq.errors import CannotConnectError
+from delayq.safe_log import SafeLog
 from delayq.text import format_duration
 from delayq.times import monotonic
 
-log = logging.getLogger("delayq.executor")
+log = SafeLog("delayq.executor")
 
 RETRYING = "%s%s, retrying: %s"
 ANSWERS = "Redis answers again%s"

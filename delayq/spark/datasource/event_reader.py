@@ -6,7 +6,6 @@ detected by counting: a range must contain as many entries as it has numbers.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,11 +21,12 @@ from delayq.broker.requests import RedisCommand
 from delayq.bulk.connection import TargetQueue, calls_of, check_queue, connect
 from delayq.errors import ConfigurationError, EventsLostError, ServerError
 from delayq.queue.event_log import EventColumns
+from delayq.safe_log import SafeLog
 from delayq.spark.datasource.log_gaps import gaps_between, told
 from delayq.spark.datasource.schemas import BATCH_ROWS, EVENTS, arrow_schema, record_batch
 from delayq.spark.datasource.source_options import EventOptions
 
-log = logging.getLogger("delayq.spark")
+log = SafeLog("delayq.spark")
 
 PAGE = 100
 """Entries per call: a millisecond of the server's time, although one entry may describe a thousand messages."""

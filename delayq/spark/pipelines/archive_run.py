@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from delayq.broker.log_entries import MIN_TIME_OFFSET
 from delayq.broker.replies import pairs
 from delayq.broker.requests import RedisCommand
 from delayq.bulk.connection import TargetQueue, calls_of, connect
+from delayq.safe_log import SafeLog
 from delayq.spark.datasource.event_reader import read_bounds
 from delayq.spark.datasource.log_gaps import Gap, told
 from delayq.spark.pipelines.compaction import DUE_AFTER, compact_if_due
@@ -25,7 +25,7 @@ from delayq.times import monotonic
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-log = logging.getLogger("delayq.spark")
+log = SafeLog("delayq.spark")
 
 SLICE = 1000
 """Entries trimmed per call; each may describe a thousand messages."""
