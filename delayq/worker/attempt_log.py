@@ -56,7 +56,7 @@ def log_success(deliveries: Sequence[InFlightDelivery], took: float) -> None:
 
 def log_completions(
     completions: Sequence[Completion],
-    raised: BaseException | Sequence[object] | None,
+    raised: BaseException | list[Any] | None,
     policy: FailurePolicy,
     queue: str,
     *,
@@ -71,8 +71,9 @@ def log_completions(
     told: list[Completion] = []
     traces = set[tuple[int, int]]()
     for at, completion in enumerate(completions):
-        error = raised[at] if isinstance(raised, Sequence) else raised
-        fault = error if isinstance(error, BaseException) and not isinstance(error, Outcome) else None
+        error = raised[at] if type(raised) is list else raised
+        kind = type(error)  # not `isinstance`, which asks the object for its class
+        fault: Any = error if issubclass(kind, BaseException) and not issubclass(kind, Outcome) else None
         for part in _with_delays(completion, policy):
             told.append(part)
             for delivery in part.deliveries:

@@ -24,6 +24,7 @@ from delayq.worker.disposition import (
     Disposition,
     disposition_of,
     dispositions_of,
+    log_safely,
     missed,
     stop_reason_of,
     stored_text,
@@ -225,7 +226,10 @@ class WorkBuffer:
         if self._tells_success or any(one.disposition is not _ACK for one in completions):
             completions = log_completions(completions, raised, policy, self._context.queue, when=when)
         if error is None and any(delivery.attributes.retention for delivery in deliveries):
-            self._keep_results(completions, result)
+            try:
+                self._keep_results(completions, result)
+            except BaseException as failure:  # noqa: BLE001 - an object of the user may raise whatever is asked of it
+                log_safely("a result is not kept, as it cannot be looked at", exc_info=failure)
         self._hold_back(completions)
         self._completions.extend(completions)
         return now
