@@ -24,7 +24,6 @@ from delayq.worker.disposition import (
     Disposition,
     disposition_of,
     dispositions_of,
-    log_safely,
     missed,
     stop_reason_of,
     stored_text,
@@ -226,10 +225,7 @@ class WorkBuffer:
         if self._tells_success or any(one.disposition is not _ACK for one in completions):
             completions = log_completions(completions, raised, policy, self._context.queue, when=when)
         if error is None and any(delivery.attributes.retention for delivery in deliveries):
-            try:
-                self._keep_results(completions, result)
-            except BaseException as failure:  # noqa: BLE001 - an object of the user may raise whatever is asked of it
-                log_safely("a result is not kept, as it cannot be looked at", exc_info=failure)
+            self._keep_results(completions, result)
         self._hold_back(completions)
         self._completions.extend(completions)
         return now
@@ -247,7 +243,7 @@ class WorkBuffer:
 
     def _keep_results(self, completions: list[Completion], result: Any) -> None:
         """Encode what a callback returned, here and not in the consumer's loop, if it is to be kept."""
-        results = [result] if self._single else result if isinstance(result, list) else []
+        results = [result] if self._single else result if type(result) is list else []
         deliveries = [(delivery, done.disposition) for done in completions for delivery in done.deliveries]
         for (delivery, disposition), value in zip(deliveries, results, strict=False):
             if disposition is _ACK and delivery.result is None:
