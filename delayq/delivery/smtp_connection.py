@@ -50,7 +50,8 @@ class _Limited(Base):
         over = threading.Event()
         timer = threading.Timer(left, _shut, [sock, over])
         timer.daemon = True
-        timer.start()
+        with suppress(RuntimeError):  # no room for one more thread: then each wait has this limit, not all together
+            timer.start()
         try:
             reply = super().getreply()
         except OSError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
@@ -15,11 +16,15 @@ from typing import Any
 from delayq.errors import DelayqError
 from delayq.metrics.families import choose_encoder
 from delayq.safe_log import SafeLog
+from delayq.worker.own_threads import start_needed
 
 log = SafeLog("delayq.metrics")
 
 CLIENT_TIMEOUT = 10.0
 """Seconds that a client may take to send its request, and to read the reply."""
+
+PAUSE = 1.0
+"""Seconds to wait after an error of the port itself."""
 
 CLOSES_WITHIN = 1.0
 """Seconds to wait for the thread that accepts connections."""
@@ -48,7 +53,7 @@ class Endpoint(ThreadingMixIn, TCPServer):
         self.failing = False
         """Whether the last scrape has failed."""
         self._closing = False
-        self._thread = threading.Thread(target=self._serve, name="delayq-http", daemon=True)
+        self._thread: threading.Thread | None = None
         if isinstance(address, Path):
             self.address_family = socket.AF_UNIX
             address.unlink(missing_ok=True)
@@ -59,18 +64,30 @@ class Endpoint(ThreadingMixIn, TCPServer):
 
     def start(self) -> None:
         """Serve in the background."""
-        self._thread.start()
+        self._thread = start_needed(self._serve, "delayq-http")
 
     def _serve(self) -> None:
         while not self._closing:
-            self.handle_request()
+            try:
+                self.handle_request()
+            except Exception:
+                log.exception("the port for metrics and probes failed, and goes on")
+                time.sleep(PAUSE)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread of its own, or in this one if there is no room for one more."""
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:
+            self.process_request_thread(request, client_address)
 
     def close(self) -> None:
         """Stop at once; requests that are being answered go on."""
         self._closing = True
         with suppress(OSError):  # some systems wake nobody by this: then the thread ends with the process
             self.socket.shutdown(socket.SHUT_RDWR)
-        self._thread.join(CLOSES_WITHIN)
+        if self._thread is not None:
+            self._thread.join(CLOSES_WITHIN)
         self.server_close()
 
     @property
