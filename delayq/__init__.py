@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from delayq.errors import CalendarChangedError as CalendarChangedError
     from delayq.errors import CannotConnectError as CannotConnectError
     from delayq.errors import ConfigurationError as ConfigurationError
+    from delayq.errors import ConsumerFailedError as ConsumerFailedError
     from delayq.errors import DelayqError as DelayqError
     from delayq.errors import EventsLostError as EventsLostError
     from delayq.errors import MessageFailedError as MessageFailedError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from delayq.errors import ServerError as ServerError
     from delayq.errors import SignatureError as SignatureError
     from delayq.errors import StoppedByCallbackError as StoppedByCallbackError
+    from delayq.errors import TooManyThreadsError as TooManyThreadsError
     from delayq.errors import UnavailableError as UnavailableError
     from delayq.errors import UndecodableError as UndecodableError
     from delayq.errors import UnknownOccurrenceError as UnknownOccurrenceError

@@ -20,6 +20,8 @@
 * `ResultTimeoutError`: the message has not ended in time; ask again.
 * `NoCallbackError`: the queue has no callback to consume with; register one.
 * `StoppedByCallbackError`: a callback stopped its consumer by `StopWorker`; fix what the error names, then start again.
+* `ConsumerFailedError`: a thread or task of a consumer has died of an error that is no callback's; the log has it.
+* `TooManyThreadsError`: the system gives this process no more threads; raise its limit of processes or of memory.
 * `UnsafeServerError`: a start-up check failed under `strict=True`; fix the server's configuration.
 """
 
@@ -157,6 +159,14 @@ class NoCallbackError(DelayqError):
 
 class StoppedByCallbackError(DelayqError):
     """A callback raised `StopWorker`: its message is back in the queue, and the consumer has ended."""
+
+
+class ConsumerFailedError(DelayqError):
+    """A thread or task of a consumer has died of an error that is not the callback's; the consumer has ended."""
+
+
+class TooManyThreadsError(DelayqError):
+    """The system gives this process no more threads for now. A running consumer goes on with those it has."""
 
 
 def short_repr(value: object) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from queue import SimpleQueue
-from threading import Thread
 from typing import Final, TypeVar
+
+from delayq.worker.own_threads import OwnThreads
 
 T = TypeVar("T")
 _NEXT: Final = True
@@ -29,7 +30,9 @@ def read_ahead(parts: Iterator[T]) -> Iterator[T]:
                 found.put(error)
                 return
 
-    Thread(target=read, name="delayq read-ahead", daemon=True).start()  # a program may end before it
+    if OwnThreads().start(read, "delayq read-ahead") is None:  # no room: read without it
+        yield from parts
+        return
     try:
         # Two turns, so that the thread asks for a part as soon as it has read the one before. If it was woken for that,
         # it would have to wait for the interpreter's lock until the work on the one before is done.

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from delayq.cli.output import console
 from delayq.text import clean
+from delayq.worker.own_threads import OwnThreads
 
 POLL_INTERVAL = 0.5
 """Seconds between two calls of the status function."""
@@ -37,13 +38,13 @@ def spinner(text: str, status: Callable[[], str] | None = None) -> Iterator[None
                 except Exception:  # noqa: BLE001 - the work goes on, and reports its own errors
                     return
 
-        thread = threading.Thread(target=update, name="delayq-progress", daemon=True)
-        thread.start()
+        thread = OwnThreads().start(update, "delayq-progress")
         try:
             yield
         finally:
             ended.set()
-            thread.join()
+            if thread is not None:
+                thread.join()
 
 
 @contextmanager

@@ -12,10 +12,10 @@ import math
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -38,6 +38,7 @@ from delayq.queue.stop_signals import CUT_OFF, first_signal_text, handle_signals
 from delayq.safe_log import SafeLog
 from delayq.streams import AsyncStreamQueue
 from delayq.times import HORIZON, to_millis
+from delayq.worker.own_threads import OwnThreads, start_task
 
 if TYPE_CHECKING:
     from delayq.cli.service_manager import Watcher
@@ -150,14 +151,15 @@ async def _in_thread(consuming: Consuming) -> None:
     ended: asyncio.Future[None] = loop.create_future()
 
     def wait() -> None:
-        with suppress(Exception):  # raised below
+        with suppress(BaseException):  # raised below
             consuming.wait()
         with suppress(RuntimeError):  # the event loop is closed: the worker has ended with an error
             loop.call_soon_threadsafe(ended.set_result, None)
 
-    threading.Thread(target=wait, name="delayq-wait", daemon=True).start()
-    await ended
-    consuming.wait()
+    if OwnThreads().start(wait, "delayq-wait") is not None:
+        await ended
+    while not consuming.wait(0):  # noqa: ASYNC110 - there was no room for the thread
+        await asyncio.sleep(SIGNALS_WITHIN)
 
 
 class _WorkerRun:
@@ -254,7 +256,7 @@ class _WorkerRun:
         """Consume these queues until their consumers have ended; return whether there were any messages."""
         # Those in threads start first: their start blocks the event loop.
         ordered = sorted(served, key=lambda one: one.is_async)
-        running = {asyncio.create_task(self._serve(one)) for one in ordered}
+        running = {start_task(partial(self._serve, one), one.name) for one in ordered}
         while running:  # in slices, between which handlers of signals run
             _, running = await asyncio.wait(running, timeout=SIGNALS_WITHIN)
             self._stop_if_over()

@@ -12,12 +12,14 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Protocol
 
 from delayq.queue.consumer import was_stopped
 from delayq.queue.probes import AnyConsuming, dead_loop, why_unready
 from delayq.safe_log import SafeLog
 from delayq.times import monotonic
+from delayq.worker.own_threads import start_needed
 
 log = SafeLog("delayq.worker")
 
@@ -122,8 +124,11 @@ class LoopWatch:
     def run(self, every: float) -> None:
         """Report every so many seconds until the end."""
         while not self._ended.wait(every):
-            consumers = self.consumers()
-            self._report(why_unready(consumers), dead_loop(consumers, self._patience))
+            try:
+                consumers = self.consumers()
+                self._report(why_unready(consumers), dead_loop(consumers, self._patience))
+            except Exception:
+                log.exception("the watchdog failed, and goes on")
 
     def end(self) -> None:
         """Report no more."""
@@ -144,8 +149,7 @@ def beating(beat: Callable[[], object], watchdog: float) -> Iterator[LoopWatch]:
 def watching(every: float, patience: float, report: Callable[[str, str], object]) -> Iterator[LoopWatch]:
     """Watch the consumers of this process during the block."""
     watch = LoopWatch(patience, report)
-    thread = threading.Thread(target=watch.run, args=(every,), name="delayq-watchdog", daemon=True)
-    thread.start()
+    thread = start_needed(partial(watch.run, every), "delayq-watchdog")
     try:
         yield watch
     finally:

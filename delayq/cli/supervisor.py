@@ -13,7 +13,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING
 from delayq.cli.exit_codes import CommandError, Exit
 from delayq.queue.stop_signals import handle_signals
 from delayq.safe_log import SafeLog
+from delayq.worker.own_threads import start_needed
 
 if TYPE_CHECKING:
     from delayq.cli.service_manager import ServiceManager
@@ -56,7 +56,7 @@ class Channel:
         self._socket = socket.socket(fileno=descriptor)
         self._socket.set_inheritable(False)
         self.number = number
-        threading.Thread(target=self._watch, name="delayq-parent", daemon=True).start()
+        start_needed(self._watch, "delayq-parent")
 
     def report_opened(self) -> None:
         """Report to the parent that this child begins to consume: from now on it may end in the middle of work."""
@@ -111,16 +111,24 @@ class _Child:
     def start(self, command: Command) -> socket.socket:
         ours, theirs = socket.socketpair()
         with theirs:
-            self.process = subprocess.Popen(  # noqa: S603 - delayq itself
-                [sys.executable, "-m", "delayq", *command(self.number, theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                process_group=0,
-            )
+            try:
+                self.process = subprocess.Popen(  # noqa: S603 - delayq itself
+                    [sys.executable, "-m", "delayq", *command(self.number, theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                    process_group=0,
+                )
+            except OSError:
+                ours.close()
+                raise
         self.channel, self.report = ours, b""
         self.since = self.heard = time.monotonic()
         self.opened = self.finished = self.renewed = False
         return ours
+
+    def next_pause(self, *, healthy: bool) -> float:
+        """Return how long to wait before the next start: ever longer, unless the last one ran well for a while."""
+        return FIRST_PAUSE if healthy or not self.pause else min(2 * self.pause, MAX_PAUSE)
 
     @property
     def error(self) -> str | None:
@@ -173,7 +181,14 @@ class Supervisor:
         return max(child.code or 0 for child in self._children)
 
     def _start(self, child: _Child) -> None:
-        self._selector.register(child.start(self._command), selectors.EVENT_READ, child)
+        try:
+            channel = child.start(self._command)
+        except OSError as error:  # no room for one more process
+            child.pause = child.next_pause(healthy=False)
+            child.again_at = time.monotonic() + child.pause
+            log.error("worker %d cannot be started, trying again in %g s: %s", child.number, child.pause, error)  # noqa: TRY400
+            return
+        self._selector.register(channel, selectors.EVENT_READ, child)
 
     def _wait(self) -> None:
         times = [child.again_at for child in self._children if child.process is None and child.again_at]
@@ -260,7 +275,7 @@ class Supervisor:
             child.pause, child.again_at = 0.0, time.monotonic()
             return
         healthy = time.monotonic() - child.since > max(HEALTHY_AFTER, child.pause)
-        child.pause = FIRST_PAUSE if healthy or not child.pause else min(2 * child.pause, MAX_PAUSE)
+        child.pause = child.next_pause(healthy=healthy)
         child.again_at = time.monotonic() + child.pause
         log.error("worker %d %s; starting another in %g s", child.number, _how(code), child.pause)
 

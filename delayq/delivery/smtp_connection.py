@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import smtplib
 import socket
 import threading
@@ -52,10 +51,8 @@ class _Limited(Base):
         over = threading.Event()
         timer = threading.Timer(left, _shut, [sock, over])
         timer.daemon = True
-        try:
+        with suppress(RuntimeError):  # no room for one more thread: then each wait has this limit, not all together
             timer.start()
-        except RuntimeError as error:  # no thread can be started
-            raise OSError(errno.EAGAIN, "no thread can be started") from error
         try:
             reply = super().getreply()
         except OSError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
@@ -15,6 +16,7 @@ from typing import Any
 from delayq.errors import DelayqError
 from delayq.metrics.families import choose_encoder
 from delayq.safe_log import SafeLog
+from delayq.worker.own_threads import start_needed
 
 log = SafeLog("delayq.metrics")
 
@@ -23,6 +25,9 @@ CLIENT_TIMEOUT = 10.0
 
 MAX_CLIENTS = 16
 """Clients that are served at a time, each by a thread: a scraper or two and the probes need a few of them."""
+PAUSE = 1.0
+"""Seconds to wait after an error of the port itself."""
+
 CLOSES_WITHIN = 1.0
 """Seconds to wait for the thread that accepts connections."""
 
@@ -56,7 +61,7 @@ class Endpoint(ThreadingMixIn, TCPServer):
         self._clients: dict[Any, bool] = {}
         """The sockets of the clients, in their order, and whether the reply to each is being made: it does not wait."""
         self._counting = threading.Lock()
-        self._thread = threading.Thread(target=self._serve, name="delayq-http", daemon=True)
+        self._thread: threading.Thread | None = None
         if isinstance(address, Path):
             self.address_family = socket.AF_UNIX
             address.unlink(missing_ok=True)
@@ -67,11 +72,15 @@ class Endpoint(ThreadingMixIn, TCPServer):
 
     def start(self) -> None:
         """Serve in the background."""
-        self._thread.start()
+        self._thread = start_needed(self._serve, "delayq-http")
 
     def _serve(self) -> None:
         while not self._closing:
-            self.handle_request()
+            try:
+                self.handle_request()
+            except Exception:
+                log.exception("the port for metrics and probes failed, and goes on")
+                time.sleep(PAUSE)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a client in a thread; if there are too many, one that is waited for has to go, or this one."""
@@ -86,7 +95,10 @@ class Endpoint(ThreadingMixIn, TCPServer):
         if left_out is not None:
             with suppress(OSError):  # it has gone
                 left_out.shutdown(socket.SHUT_RDWR)  # its thread ends
-        super().process_request(request, client_address)
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no room for one more thread
+            self.process_request_thread(request, client_address)
 
     def note(self, request: Any, *, is_busy: bool) -> None:
         """Note that the reply to a client is being made, or is sent."""
@@ -105,7 +117,8 @@ class Endpoint(ThreadingMixIn, TCPServer):
         self._closing = True
         with suppress(OSError):  # some systems wake nobody by this: then the thread ends with the process
             self.socket.shutdown(socket.SHUT_RDWR)
-        self._thread.join(CLOSES_WITHIN)
+        if self._thread is not None:
+            self._thread.join(CLOSES_WITHIN)
         self.server_close()
 
     @property

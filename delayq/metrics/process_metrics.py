@@ -9,12 +9,13 @@ from __future__ import annotations
 import http.client
 import socket
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import NamedTuple
 
 from delayq.metrics.families import Collector, Families, Metric, read_families
+from delayq.worker.own_threads import OwnThreads
 
 ANSWERS_WITHIN = 2.0
 """Seconds that a process has to answer."""
@@ -62,9 +63,21 @@ class ProcessMetrics(Collector):
         """Return the answers of the processes that run, by number."""
         sockets = {int(found.name): found for found in self._folder.iterdir() if found.name.isdecimal()}
         numbers = sorted(sockets)
-        with ThreadPoolExecutor(ASKED_TOGETHER) as pool:
-            answers = pool.map(lambda number: _get(sockets[number], path), numbers)
-            return {number: one for number, one in zip(numbers, answers, strict=True) if one is not None}
+        answers: dict[int, _Answer | None] = {}
+
+        def ask_next() -> None:
+            while numbers:
+                with suppress(IndexError):  # another thread was quicker
+                    number = numbers.pop()
+                    answers[number] = _get(sockets[number], path)
+
+        own = OwnThreads()
+        threads = [own.start(ask_next, "delayq-ask") for _ in numbers[1:ASKED_TOGETHER]]
+        ask_next()  # this one asks as well, and alone if there is no room for others
+        for thread in threads:
+            if thread is not None:
+                thread.join()
+        return {number: one for number, one in sorted(answers.items()) if one is not None}
 
 
 class _UnixConnection(http.client.HTTPConnection):

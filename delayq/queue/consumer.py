@@ -13,14 +13,22 @@ from typing import Any, NamedTuple, TypedDict
 from delayq._parity import mirrors
 from delayq.broker.context import EngineContext
 from delayq.checks import check_bool, check_concurrency, check_options
-from delayq.errors import ConfigurationError, StoppedByCallbackError, short_repr
+from delayq.errors import (
+    ConfigurationError,
+    ConsumerFailedError,
+    StoppedByCallbackError,
+    TooManyThreadsError,
+    short_repr,
+)
 from delayq.queue.stop_signals import StopSignals
 from delayq.safe_log import SafeLog
 from delayq.times import Duration, monotonic, to_millis
 from delayq.worker.async_driver import AsyncDriver
+from delayq.worker.disposition import describe
 from delayq.worker.drivers import EXIT_WITHIN, ThreadDriver
 from delayq.worker.health import OnHealthChange
 from delayq.worker.meter import Meter
+from delayq.worker.own_threads import start_needed, start_task
 
 log = SafeLog("delayq.consumer")
 
@@ -41,8 +49,9 @@ class ConsumeOptions(TypedDict, total=False):
     connect_timeout: Duration | None
     """How long to try to reach Redis before the run starts; by default the queue's `deadline`."""
     on_health_change: OnHealthChange | None
-    """Called with the error when Redis stops answering or refuses calls, and with None when all is well again; in the
-    consumer's thread or event loop, so it must return quickly."""
+    """Called with the error when Redis stops answering or refuses calls, when there is no room for one more thread, or
+    when the consumer fails; with None when all is well again. In one of its threads or its event loop, so it must
+    return quickly."""
 
 
 def check_consume_options(options: ConsumeOptions) -> None:
@@ -113,8 +122,7 @@ class Consuming:
         self._alive = threading.Lock()
         """Held until the consumer has ended."""
         self._alive.acquire()
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name=driver.name, daemon=True)
+        self._error: BaseException | None = None
 
     @property
     def running(self) -> bool:
@@ -123,7 +131,7 @@ class Consuming:
 
     @property
     def healthy(self) -> bool:
-        """Whether the consumer is running, and Redis answers it and refuses no calls.
+        """Whether the consumer is running with all the threads that it needs, and Redis answers and refuses no calls.
 
         An unhealthy consumer retries until it is healthy again or is stopped.
         """
@@ -165,8 +173,8 @@ class Consuming:
                 atexit.unregister(_stop_at_exit)
                 atexit.register(_stop_at_exit)  # anew: before what the program has registered meanwhile
                 try:
-                    self._thread.start()
-                except RuntimeError:  # no more threads
+                    start_needed(self._run, self._driver.name)
+                except TooManyThreadsError:
                     self._end()
                     raise
                 finally:
@@ -176,11 +184,15 @@ class Consuming:
         self._begun = True
         try:
             self._driver.run()
-        except StoppedByCallbackError as error:  # the driver has logged it
+        except (StoppedByCallbackError, ConsumerFailedError) as error:  # the driver has logged it
             self._error = error
         except Exception as error:
             log.exception("the consumer ended")
             self._error = error
+        except BaseException as error:
+            log.exception("the consumer ended")
+            self._error = ConsumerFailedError(f"{self._driver.name} has died: {describe(error)}")
+            self._error.__cause__ = error
         finally:
             self._end()
 
@@ -200,12 +212,12 @@ class AsyncConsuming:
     def __init__(self, driver: AsyncDriver) -> None:
         """Start consuming in a task."""
         self._driver = driver
-        self._task = asyncio.get_running_loop().create_task(driver.run(), name=driver.name)
+        self._task = start_task(driver.run, driver.name)
 
     @property
     def running(self) -> bool:
         """Whether the consumer is running."""
-        return not self._task.done()
+        return not self._task.done() and not self._task.get_loop().is_closed()
 
     @property
     @mirrors(Consuming.healthy)

@@ -13,6 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
 from copy import copy
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -24,6 +25,7 @@ from delayq.errors import NotReplicatedError, OutcomeUnknown, QueueFullError
 from delayq.queue.producer import BATCH_BYTES, Producer
 from delayq.queue.sent import Sent
 from delayq.times import monotonic
+from delayq.worker.own_threads import OwnThreads, start_task
 
 MAX_WAIT = 0.1
 """Seconds a send waits for the one before it; after that, Redis may be down and it goes alone."""
@@ -73,6 +75,7 @@ class GroupCommit:
     def __init__(self, producer: Producer, perform: Callable[[Operation[list[Sent]]], list[Sent]]) -> None:
         self._producer = producer
         self._perform = perform
+        self._own_threads = OwnThreads(self._on_death)
         self._begin()
 
     def _begin(self) -> None:
@@ -103,8 +106,10 @@ class GroupCommit:
             starts = self._workers < self._limit.calls
             if starts:
                 self._workers += 1
-        if starts:
-            threading.Thread(target=self._work, name="delayq-sends", daemon=True).start()
+        if starts and self._own_threads.start(self._work, "delayq-sends") is None:
+            self._on_death()
+            if waiting.claim.acquire(blocking=False):
+                return self._alone(outgoing)
         if not waiting.done.acquire(timeout=MAX_WAIT):
             if waiting.claim.acquire(blocking=False):
                 return self._alone(outgoing)
@@ -140,6 +145,11 @@ class GroupCommit:
             self._under_way -= 1
             if self._gathering:
                 self._changing.notify()
+
+    def _on_death(self, *_: object) -> None:
+        """Forget a thread that has died, or for which there was no room."""
+        with self._lock:
+            self._workers -= 1
 
     def _work(self) -> None:
         while True:
@@ -255,7 +265,7 @@ class AsyncGroupCommit:
                 size += len(outgoing.payload)
         if group:
             self._under_way += 1
-            task = asyncio.get_running_loop().create_task(self._store_all(group), name="delayq-sends")
+            task = start_task(partial(self._store_all, group), "delayq-sends")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 

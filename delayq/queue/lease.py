@@ -56,6 +56,8 @@ class _LeaseBase(Generic[M]):
         self._single = n is None
         self._limit = 1 if n is None else check_int(n, "n", 1, MAX_IDS)
         self._block = to_millis(block, "block") / 1000
+        self._sent_at = 0.0
+        """When the last claim was sent: its leases count from then on, however long the answer takes."""
         self.messages: list[M] = []
         """The messages claimed."""
         self._deliveries: list[InFlightDelivery] = []
@@ -113,11 +115,13 @@ class _LeaseBase(Generic[M]):
         while claimed.messages and claimed.left and len(self.messages) < self._limit and monotonic() < end:
             if self._cancelled:
                 return
+            self._sent_at = monotonic()
             (claimed,) = yield [self._claim_call(self._limit - len(self.messages))]
             yield from self._add(claimed)
 
     def _claim(self) -> Operation[tuple[PromoteReply, ClaimReply]]:
         calls = self._context.calls
+        self._sent_at = monotonic()
         calls_of_claim = [calls.unack_to_retry(), calls.pending_to_ready(), self._claim_call(self._limit)]
         expired, promoted, claimed = yield calls_of_claim
         log_expired((*expired.expired, *claimed.expired), self._context.queue)
@@ -130,7 +134,7 @@ class _LeaseBase(Generic[M]):
 
     def _add(self, claimed: ClaimReply) -> Operation[None]:
         now, failed, refused = monotonic(), list[Completion](), None
-        deliveries = deliveries_of(claimed, now, now + self._lease / 1000)
+        deliveries = deliveries_of(claimed, now, self._sent_at + self._lease / 1000)
         if asked := may_be_superseded(self._context, deliveries):
             calls = ask(self._context, asked)
             try:

@@ -20,12 +20,14 @@ from delayq.testing.clock import Clock
 from delayq.testing.deliveries import Delivered, End, describe_delivery
 from delayq.testing.fault_injection import Crash
 from delayq.times import monotonic
+from delayq.worker.callback_context import StartContext
 from delayq.worker.callback_threads import CallbackThreads, Ending
 from delayq.worker.consumer_loop import ConsumerLoop
 from delayq.worker.disposition import Completion
 from delayq.worker.in_flight_delivery import InFlightDelivery
 from delayq.worker.loop_steps import RoundTrip, Run, Sleep, StepResult
 from delayq.worker.message import AsyncMessage, Message
+from delayq.worker.own_threads import OwnThreads
 from delayq.worker.work_buffer import WorkBuffer
 
 T = TypeVar("T")
@@ -53,7 +55,7 @@ class DrainState:
     raising: bool
     most: int
     delivered: list[Delivered] = field(default_factory=list)
-    threads: CallbackThreads = field(default_factory=partial(CallbackThreads, "drain"))
+    threads: CallbackThreads = field(default_factory=partial(CallbackThreads, "drain", OwnThreads()))
     """They run the blocking callbacks of asyncio queues."""
 
     def check_limit(self) -> None:
@@ -75,6 +77,7 @@ class DrainWorker:
         self._callback = queue_internals.callback(queue)
         self._state = state
         self._raised: BaseException | None = None
+        self._contexts = StartContext()
 
     def process_due(self) -> Steps[PromoteReply | None]:
         """Process all that is due now; returns the last promotion's reply, None if the worker crashed."""
@@ -152,9 +155,10 @@ class DrainWorker:
 
     def _call(self, argument: Any) -> Steps[Ending]:
         """Call the callback as a consumer does; returns what it returned and what it raised."""
+        context = self._contexts.copy()
         if not isinstance(self._queue, AsyncDelayQueue):
-            return (yield partial(self._callback.function, argument))
-        ending, error = yield partial(self._state.threads.call, self._callback, argument)
+            return (yield partial(context.run, self._callback.function, argument))
+        ending, error = yield partial(self._state.threads.call, self._callback, argument, context)
         return (None, error) if error is not None else ending
 
     def _record(self, deliveries: Sequence[InFlightDelivery], at: datetime, end: End) -> None:

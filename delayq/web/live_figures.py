@@ -12,6 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from delayq.errors import DelayqError
 from delayq.safe_log import SafeLog
 from delayq.web.queue_source import QueueSource, Snapshot
+from delayq.worker.own_threads import start_task
 
 log = SafeLog("delayq.web")
 
@@ -86,7 +87,7 @@ class LiveFigures:
         if self._loop is loop and self._task is not None and not self._task.done():
             return
         self._loop, self._latest, self._next = loop, None, loop.create_future()
-        self._task = loop.create_task(self._read(), name="delayq-web-figures")
+        self._task = start_task(self._read, "delayq-web-figures")
 
     async def _read(self) -> None:
         while self.watchers:

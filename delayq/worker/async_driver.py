@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, cast
 from delayq.broker.context import EngineContext
 from delayq.safe_log import SafeLog
 from delayq.times import Duration, monotonic
-from delayq.worker.callback_threads import CallbackThreads, is_blocking
+from delayq.worker.callback_context import InContext
+from delayq.worker.callback_threads import CallbackThreads, Ending, is_blocking
 from delayq.worker.drivers import EXIT_WITHIN, Driver
 from delayq.worker.in_flight_delivery import Batch, InFlightDelivery
 from delayq.worker.loop_steps import Cancel, RoundTrip, Run, Sleep, StepResult, Withdraw
 from delayq.worker.message import AsyncMessage
+from delayq.worker.own_threads import start_task
 from delayq.worker.wakeup import AsyncListener
 from delayq.worker.work_buffer import Callback
 
@@ -39,7 +41,7 @@ class AsyncDriver(Driver):
     ) -> None:
         super().__init__(executor, context, callback, name, **options)
         self._prepare_tasks()
-        self._threads = CallbackThreads(name)
+        self._threads = CallbackThreads(name, self._own_threads)
         self._callback = callback
         self._blocks = is_blocking(callback.function)
 
@@ -76,7 +78,7 @@ class AsyncDriver(Driver):
         Raises `StoppedByCallbackError` if a callback stopped it.
         """
         self._task = cast("asyncio.Task[Any]", asyncio.current_task())
-        listener = AsyncListener(self._executor, self._context.calls, self._on_wakeup)
+        listener = AsyncListener(self._executor, self._context.calls, self._on_wakeup, self._on_death)
         try:
             await self._drive(listener)
         except Exception:
@@ -133,8 +135,14 @@ class AsyncDriver(Driver):
         self.stop(0)
         self._giving_up = asyncio.get_running_loop().call_later(EXIT_WITHIN, self._task.cancel)
 
-    def _start_worker(self, name: str) -> None:
-        self._workers.add(asyncio.get_running_loop().create_task(self._work(), name=name))
+    def _start_worker(self, name: str) -> bool:
+        self._workers.add(start_task(self._work, name, self._on_death))
+        return True
+
+    def _fill_up(self) -> None:
+        short = self._own_threads.short
+        if short or self._missing:
+            self._note_missing(self._threads.count if short else None)
 
     async def _sleep(self, seconds: float) -> None:
         if seconds > 0 and not self._buffer.finished:
@@ -171,7 +179,8 @@ class AsyncDriver(Driver):
                 now = resumed = monotonic()
             taken = buffer.get()
             if taken is None:
-                await self._worker_signal.get()
+                if not await self._is_called(me):
+                    return
                 self._worker_signalled = False
                 now = resumed = monotonic()
                 continue
@@ -182,10 +191,7 @@ class AsyncDriver(Driver):
                 result: object = None
                 error: BaseException | None = None
                 try:
-                    if self._blocks:
-                        result, error = await self._threads.call(self._callback, argument)
-                    else:
-                        result = await buffer.function(argument)
+                    result, error = await self._call(argument)
                 except BaseException as raised:  # noqa: BLE001 - whatever a callback raises costs one retry only
                     error = raised
                 cancelled = issubclass(type(error), asyncio.CancelledError)  # `isinstance` asks the user's class
@@ -201,6 +207,26 @@ class AsyncDriver(Driver):
                 del self._batches[me]
                 return
 
+    async def _call(self, argument: Any) -> Ending:
+        context = self._contexts.copy()
+        if self._blocks:
+            return await self._threads.call(self._callback, argument, context)
+        return await InContext(context, self._buffer.function, argument), None
+
+    async def _is_called(self, worker: asyncio.Task[Any]) -> bool:
+        """Wait for the signal that there is something to do; returns False if the worker is to end.
+
+        A cancellation meant a callback that has just ended, or it is that of all tasks at the end of `asyncio.run`.
+        """
+        try:
+            await self._worker_signal.get()
+        except asyncio.CancelledError:
+            await asyncio.sleep(0)  # the loop learns of it, too
+            if worker not in self._workers or self._cancelled:
+                return False
+            self._forget_interrupt(worker)
+        return True
+
     def _forget_interrupt(self, worker: asyncio.Task[Any]) -> None:
         """Let the next callback of a worker be as if none before had been interrupted."""
         if worker.cancelling() and not self._cancelled:
@@ -209,7 +235,11 @@ class AsyncDriver(Driver):
     def _complete(
         self, batch: Batch, deliveries: list[InFlightDelivery], result: object, error: BaseException | None
     ) -> float:
-        now = self._buffer.complete(batch, deliveries, result, error)
+        try:
+            now = self._buffer.complete(batch, deliveries, result, error)
+        except BaseException as failure:  # ours: it ends the consumer
+            self._buffer.fail(batch, deliveries, failure)
+            raise
         if self._buffer.stop_reason is not None:
             self.stop(None)
         return now

@@ -6,15 +6,18 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from contextvars import Context
 from functools import partial
 from typing import Any, cast
 
 from delayq.safe_log import SafeLog
 from delayq.worker.async_driver import AsyncDriver
+from delayq.worker.callback_context import InContext
 from delayq.worker.callback_threads import CallbackThreads, Ending, is_blocking
 from delayq.worker.drivers import EXIT_WITHIN
 from delayq.worker.health import OnHealthChange
 from delayq.worker.loop_steps import Cancel, RoundTrip, Run, Sleep, StepResult
+from delayq.worker.own_threads import OwnThreads, start_task
 from delayq.worker.pool import Pool
 from delayq.worker.pool_driver import PoolState, ServerLoop
 from delayq.worker.pool_queue import PoolQueue
@@ -39,15 +42,20 @@ class _AllTasks:
 class _Calls:
     """Calls the callbacks of all queues: coroutine functions in the worker's task, others in threads."""
 
-    def __init__(self, name: str) -> None:
-        self._threads = CallbackThreads(name)
+    def __init__(self, name: str, own_threads: OwnThreads) -> None:
+        self._threads = CallbackThreads(name, own_threads)
         self.tasks: dict[asyncio.Task[Any], PoolQueue] = {}
         """The tasks that run callbacks."""
         self._blocks: dict[PoolQueue, bool] = {}
         self.waiting = self._threads.waiting
         """The tasks that wait for a callback in a thread."""
 
-    async def call(self, _: object, argument: tuple[PoolQueue, Any]) -> Ending:
+    @property
+    def count(self) -> int:
+        """How many threads there are."""
+        return self._threads.count
+
+    async def call(self, _: object, argument: tuple[PoolQueue, Any], context: Context) -> Ending:
         """Return what the callback of a queue returned or raised."""
         queue, message = argument
         task = cast("asyncio.Task[Any]", asyncio.current_task())
@@ -57,8 +65,8 @@ class _Calls:
         self.tasks[task] = queue
         try:
             if blocks:
-                return await self._threads.call(queue.callback, message)
-            return await queue.callback.function(message), None
+                return await self._threads.call(queue.callback, message, context)
+            return await InContext(context, queue.callback.function, message), None
         finally:
             del self.tasks[task]
 
@@ -85,7 +93,7 @@ class AsyncPoolDriver(PoolState, AsyncDriver):
         self._buffer: Any = pool
         self._prepare(name, on_health_change)
         self._prepare_tasks()
-        self._threads: Any = _Calls(name)
+        self._threads: Any = _Calls(name, self._own_threads)
         self._callback: Any = None
         self._blocks = True  # `_Calls` knows which do
         self._signals = {server: asyncio.Event() for server in self.servers}
@@ -101,8 +109,7 @@ class AsyncPoolDriver(PoolState, AsyncDriver):
 
     async def run(self) -> None:
         """Run the loops to their end; a cancellation of a task stops without grace, see `AsyncDriver.run`."""
-        create = asyncio.get_running_loop().create_task
-        others = {create(self._run_server(server), name=f"{self.name}-loop") for server in self.servers[1:]}
+        others = {start_task(partial(self._run_server, server), f"{self.name}-loop") for server in self.servers[1:]}
         try:
             await self._run_server(self.servers[0])
             while others:
@@ -175,12 +182,13 @@ class AsyncPoolDriver(PoolState, AsyncDriver):
 
         def make(source: PoolQueue | SharedWaits) -> AsyncListener:
             if isinstance(source, SharedWaits):
-                return SharedAsyncListener(executor, source, signal.set)
-            return AsyncListener(executor, source.context.calls, partial(self._on_queue_woken, source, signal))
+                return SharedAsyncListener(executor, source, signal.set, self._on_death)
+            on_wakeup = partial(self._on_queue_woken, source, signal)
+            return AsyncListener(executor, source.context.calls, on_wakeup, self._on_death)
 
         over = server.listen(make)
         for listener in over:
-            closing = asyncio.get_running_loop().create_task(listener.close())
+            closing = start_task(listener.close, f"{self.name}-close", self._on_death)
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from collections.abc import Callable
-from contextvars import Context, copy_context
+from contextvars import Context
 from inspect import isawaitable, iscoroutinefunction
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from delayq.worker.callback_context import InContext
+from delayq.worker.own_threads import TRY_EVERY, OwnThreads
 
 if TYPE_CHECKING:
     from delayq.worker.work_buffer import Callback
@@ -33,9 +35,10 @@ class CallbackThreads:
     Used in one event loop. The threads are daemons: a callback that hangs does not keep its process alive.
     """
 
-    def __init__(self, name: str) -> None:
-        """Start no thread yet; `name` is the start of their names."""
+    def __init__(self, name: str, own_threads: OwnThreads) -> None:
+        """Start no thread yet; `name` is the start of their names, and `own_threads` starts them."""
         self._name = name
+        self._own_threads = own_threads
         self.waiting: set[asyncio.Task[Any] | None] = set()
         """The tasks that wait for a function in a thread."""
         self._begin()
@@ -43,35 +46,35 @@ class CallbackThreads:
     def _begin(self) -> None:
         self._pid = os.getpid()
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self._threads = 0
+        self.count = 0
+        """How many threads there are."""
         self._busy = 0
+        self._trying: asyncio.TimerHandle | None = None
 
-    async def call(self, callback: Callback, argument: Any) -> Ending:
-        """Call a callback in a thread, unless it is a coroutine function; returns what it returned or raised."""
+    async def call(self, callback: Callback, argument: Any, context: Context) -> Ending:
+        """Call a callback in a thread, unless it is a coroutine function, within a context; returns how it ended."""
         function = callback.function if callback.select is None else callback.select(argument)
         result: object = None
         if is_blocking(function):
-            result, error = await self.run(function, argument)
+            result, error = await self.run(function, argument, context)
             if error is not None:
                 return None, error
         else:
-            result = function(argument)
-        return (await result if isawaitable(result) else result), None
+            result = context.run(function, argument)
+        return (await InContext(context, _given, result) if isawaitable(result) else result), None
 
-    async def run(self, function: Callable[[Any], object], argument: Any) -> Ending:
-        """Call a function in a thread, with the context variables of this task; returns what it returned or raised.
+    async def run(self, function: Callable[[Any], object], argument: Any, context: Context) -> Ending:
+        """Call a function in a thread, within a context; returns what it returned or raised.
 
         If the task is cancelled before the function has ended, it runs on, and what becomes of it is ignored.
         """
         if self._pid != os.getpid():  # a fork has none of its parent's threads
             self._begin()
-        if self._busy == self._threads:
-            name = f"{self._name}-{self._threads + 1}"
-            threading.Thread(target=self._work, name=name, daemon=True).start()
-            self._threads += 1
-        job = _Job(copy_context(), function, argument, asyncio.get_running_loop().create_future(), [])
+        job = _Job(context, function, argument, asyncio.get_running_loop().create_future(), [])
         self._busy += 1
         self._jobs.put(job)
+        if self._trying is None:
+            self._start_threads()
         self.waiting.add(task := asyncio.current_task())
         try:
             return await job.future
@@ -82,10 +85,21 @@ class CallbackThreads:
         finally:
             self.waiting.discard(task)
 
+    def _start_threads(self) -> None:
+        """Start as many threads as there are jobs; without room for one, try again later while a job may wait."""
+        self._trying = None
+        while self.count < self._busy:
+            if self._own_threads.start(self._work, f"{self._name}-{self.count + 1}") is None:
+                self._trying = asyncio.get_running_loop().call_later(TRY_EVERY, self._start_threads)
+                return
+            self.count += 1
+
     def close(self) -> None:
         """End the threads, each after the function that it runs."""
-        for _ in range(self._threads):
+        for _ in range(self.count):
             self._jobs.put(None)
+        if self._trying is not None:
+            self._trying.cancel()
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -105,6 +119,10 @@ class CallbackThreads:
         self._busy -= 1
         if not job.future.done():  # cancelled
             job.future.set_result(job.ended[0])
+
+
+async def _given(result: Any) -> Any:
+    return await result
 
 
 def is_blocking(function: Callable[[Any], Any]) -> bool:

@@ -20,18 +20,19 @@ from delayq.broker.batches import batched
 from delayq.broker.context import EngineContext
 from delayq.broker.requests import Release
 from delayq.broker.scripts import MAX_MOVED
-from delayq.errors import ConfigurationError, StoppedByCallbackError
+from delayq.errors import StoppedByCallbackError
 from delayq.safe_log import SafeLog
 from delayq.times import Duration, monotonic, to_millis
 from delayq.worker.beats import Beats
 from delayq.worker.consumer_loop import ConsumerLoop
-from delayq.worker.health import Health, OnHealthChange
+from delayq.worker.health import OnHealthChange
 from delayq.worker.in_flight_delivery import InFlightDelivery
 from delayq.worker.loop_steps import RoundTrip, Run, Sleep, StepResult, Withdraw
 from delayq.worker.message import Message
 from delayq.worker.thread_signal import ThreadSignal
-from delayq.worker.wakeup import Listener
+from delayq.worker.wakeup import Listener, check_connections
 from delayq.worker.work_buffer import Callback, WorkBuffer
+from delayq.worker.worker_starts import HasMissing, WorkerStarts
 
 if TYPE_CHECKING:
     import asyncio
@@ -44,17 +45,9 @@ stop_log = SafeLog(STOP_LOG)
 
 EXIT_WITHIN = 2.0
 """Seconds to settle and release messages if Redis does not answer: when a process or event loop ends, and in a stop."""
-MIN_CONNECTIONS = 2
-"""Connections that a consumer needs at a time: it waits for wake-ups on one of them."""
 
 
-def check_connections(executor: Any, needed: int = MIN_CONNECTIONS) -> None:
-    """Raise `ConfigurationError` if the user's pool has too few connections for a consumer."""
-    if executor.max_connections < needed:
-        raise ConfigurationError(f"a consumer needs {needed} connections: raise max_connections of the pool")
-
-
-class Driver:
+class Driver(WorkerStarts):
     """What both drivers share: the buffer, the stop, and how workers are started and signalled."""
 
     _worker_signal: SimpleQueue[None] | asyncio.Queue[None]
@@ -88,7 +81,7 @@ class Driver:
     def _prepare(self, name: str, on_health_change: OnHealthChange | None) -> None:
         """Set what no driver takes from its queue."""
         self.name = name
-        self.health = Health(on_health_change)
+        self._prepare_starts(on_health_change)
         self._stop_at: float | None = None
         """Time until which a stop waits for callbacks; None before a stop."""
         self._idle_since: float | None = None
@@ -97,7 +90,6 @@ class Driver:
         """Time until which a stop waits for Redis once no callback runs; only the loop writes it."""
         self._woken = False
         self._worker_signalled = False
-        self._started = 0
         self._withdrawn: list[InFlightDelivery] = []
         self.claimed = 0
         """Messages claimed so far."""
@@ -137,6 +129,7 @@ class Driver:
 
     def _raise_stop(self) -> None:
         """Log and raise the error of a consumer that a callback has stopped: perhaps nobody waits for its end."""
+        self._raise_death()
         reason = self._buffer.stop_reason
         if reason is not None:
             queue = self._context.queue
@@ -164,6 +157,7 @@ class Driver:
         """Add what has happened meanwhile to the result of a step."""
         result.now = monotonic()
         self.health.turn(result.now)
+        self._fill_up()
         result.completions = self._buffer.drain()
         if self._buffer.stop_reason is not None and self._stop_at is None:
             self._stop_within(None)
@@ -185,14 +179,12 @@ class Driver:
             return
         self._buffer.put(deliveries)
         in_flight = self._loop.in_flight
-        wanted = min(self._context.settings.concurrency, len(in_flight.deliveries)) + in_flight.abandoned
-        while self._started < wanted:
-            self._started += 1
-            self._start_worker(f"{self.name}-{self._started}")
+        self._start_workers(min(self._context.settings.concurrency, len(in_flight.deliveries)) + in_flight.abandoned)
         self._signal_worker()
 
-    def _start_worker(self, name: str) -> None:
-        raise NotImplementedError
+    def _full_number(self) -> tuple[int, HasMissing]:
+        in_flight = self._loop.in_flight
+        return self._context.settings.concurrency + in_flight.abandoned, in_flight
 
     def _signal_worker(self) -> None:
         """Signal an idle worker, unless a signal is on its way."""
@@ -244,7 +236,7 @@ class ThreadDriver(Driver):
         self._raise_stop()
 
     def _run_loop(self) -> None:
-        listener = Listener(self._executor, self._context.calls, self._on_wakeup)
+        listener = Listener(self._executor, self._context.calls, self._on_wakeup, self._own_threads)
         loop = self._loop.run()
         try:
             step = next(loop)
@@ -278,13 +270,11 @@ class ThreadDriver(Driver):
             for _ in list(self._workers):
                 self._worker_signal.put(None)
 
-    def _start_worker(self, name: str) -> None:
-        worker = threading.Thread(target=self._work, name=name, daemon=True)
-        self._workers.add(worker)
-        worker.start()
+    def _start_worker(self, name: str) -> bool:
+        return self._own_threads.start(self._work, name) is not None
 
     def _sleep(self, seconds: float) -> None:
-        self._loop_signal.sleep(0 if self._buffer.finished else seconds)
+        self._loop_signal.sleep(0 if self._buffer.finished else self._own_threads.sleeping(seconds))
 
     def _signal_loop(self) -> None:
         self._loop_signal.send()
@@ -294,7 +284,8 @@ class ThreadDriver(Driver):
         self._signal_loop()
 
     def _work(self) -> None:
-        buffer, loop_signal = self._buffer, self._loop_signal
+        buffer, loop_signal, context_of_start = self._buffer, self._loop_signal, self._contexts
+        self._workers.add(threading.current_thread())
         while not self._ended:
             taken = buffer.get()
             if taken is None:
@@ -308,10 +299,14 @@ class ThreadDriver(Driver):
                 result: object = None
                 error: BaseException | None = None
                 try:
-                    result = buffer.function(argument)
+                    result = context_of_start.copy().run(buffer.function, argument)
                 except BaseException as raised:  # noqa: BLE001 - whatever a callback raises costs one retry only
                     error = raised
-                buffer.complete(batch, deliveries, result, error)
+                try:
+                    buffer.complete(batch, deliveries, result, error)
+                except BaseException as failure:  # ours: it ends the consumer
+                    buffer.fail(batch, deliveries, failure)
+                    raise
                 if buffer.stop_reason is not None:
                     self.stop(None)
             loop_signal.send()

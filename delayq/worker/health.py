@@ -14,11 +14,14 @@ OnHealthChange = Callable[[Exception | None], object]
 
 
 class Health:
-    """The health of one consumer: `error` is its latest error, None while all is well."""
+    """The health of one consumer: `error` is what is wrong, None while all is well."""
 
     def __init__(self, on_change: OnHealthChange | None) -> None:
         """Start healthy; call `on_change` at each change."""
         self.error: Exception | None = None
+        self._of_redis: Exception | None = None
+        self._of_threads: Exception | None = None
+        self._death: Exception | None = None
         self._on_change = on_change
         self._turns: dict[object, float] = {}
 
@@ -37,6 +40,21 @@ class Health:
 
     def report(self, error: Exception | None) -> None:
         """Set the error of the last call, None if it succeeded. An exception of `on_change` is logged."""
+        self._of_redis = error
+        self._update()
+
+    def report_room(self, error: Exception | None) -> None:
+        """Set the error if there is no room for one more thread, None if there is again."""
+        self._of_threads = error
+        self._update()
+
+    def fail(self, error: Exception) -> None:
+        """Set the error that ends the consumer: it stays."""
+        self._death = error
+        self._update()
+
+    def _update(self) -> None:
+        error = self._death or self._of_redis or self._of_threads
         changed = (error is None) != (self.error is None)
         self.error = error
         if changed and self._on_change is not None:

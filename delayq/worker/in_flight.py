@@ -51,6 +51,8 @@ class InFlight:
         """Of which names nothing starts any more that is in flight."""
         self.stop_asked = False
         """Whether to look which messages are asked to stop."""
+        self.missing = 0
+        """Workers that the consumer does not have, since there is no room for them."""
         self.heartbeat_at = 0.0
         self.tally = Tally() if calls.capabilities.has(Feature.HISTORY) else None
         self.meter = new_meter()
@@ -63,6 +65,10 @@ class InFlight:
 
     def __bool__(self) -> bool:
         return bool(self.deliveries)
+
+    @property
+    def _workers(self) -> int:
+        return self._settings.concurrency - self.missing
 
     @property
     def abandoned(self) -> int:
@@ -116,7 +122,7 @@ class InFlight:
         if self.stuck:
             return 0
         settings, load = self._settings, self._load()
-        free = settings.concurrency - load.busy
+        free = self._workers - load.busy
         startable = max(free, 0) * self._batch
         most = startable + self.prefetch.limit(0.0 if free > 0 else now - load.last_start)
         if settings.fetch_limit is not None:
@@ -133,7 +139,7 @@ class InFlight:
         load = self._load()
         if self.recalled and len(self.deliveries) > load.started:
             return 0.0
-        startable = (self._settings.concurrency - load.busy) * self._batch
+        startable = (self._workers - load.busy) * self._batch
         if not self.prefetch.adaptive or load.waits_since is None or len(self.deliveries) - load.started <= startable:
             return None
         return load.waits_since + MAX_UNSTARTED
@@ -144,12 +150,12 @@ class InFlight:
 
     def idle_workers(self) -> int:
         """Return how many workers run no callback."""
-        return self._settings.concurrency - self._load().busy
+        return self._workers - self._load().busy
 
     def can_start_last(self, *, beside_others: bool) -> bool:
         """Return whether the last delivery can start: no callback runs, or with `beside_others` a worker is free."""
         load = self._load()
-        free = load.busy < self._settings.concurrency if beside_others else not load.busy
+        free = load.busy < self._workers if beside_others else not load.busy
         return free and len(self.deliveries) - load.started == 1
 
     def _load(self) -> _Load:

@@ -47,6 +47,8 @@ class Pool:
         self._lock = threading.Lock()
         self._running: dict[Batch, PoolQueue] = {}
         self._hung = 0
+        self.missing = 0
+        """Workers that there are not, since there is no room for them."""
         self.abandoned = 0
         """How many workers have got a callback that was overdue, and need a replacement."""
         self._last_start = 0.0
@@ -97,7 +99,7 @@ class Pool:
     @property
     def free(self) -> int:
         """How many callbacks could start now."""
-        return self.concurrency + self._hung - len(self._running)
+        return self.concurrency - self.missing + self._hung - len(self._running)
 
     @property
     def workers(self) -> int:
@@ -177,6 +179,12 @@ class Pool:
             self.stopped_by = self.stopped_by or queue
         self._end(batch)
         return now
+
+    def fail(self, batch: Batch, deliveries: list[InFlightDelivery], error: BaseException) -> None:
+        """Add a failure as the completion of a batch that could not be completed."""
+        if batch in self._running:
+            self._running[batch].buffer.fail(batch, deliveries, error)
+            self._end(batch)
 
     def _end(self, batch: Batch) -> None:
         with self._lock:

@@ -15,7 +15,7 @@ from delayq.broker.scripts import MAX_MOVED
 from delayq.errors import StoppedByCallbackError
 from delayq.times import Duration, monotonic
 from delayq.worker.consumer_loop import ConsumerLoop
-from delayq.worker.drivers import EXIT_WITHIN, ThreadDriver, check_connections, stop_log
+from delayq.worker.drivers import EXIT_WITHIN, ThreadDriver, stop_log
 from delayq.worker.health import OnHealthChange
 from delayq.worker.in_flight_delivery import InFlightDelivery
 from delayq.worker.loop_steps import RoundTrip, Run, Sleep, StepResult
@@ -24,8 +24,9 @@ from delayq.worker.pool_chores import ChoreSteps
 from delayq.worker.pool_loop import PoolLoop
 from delayq.worker.pool_queue import PoolQueue
 from delayq.worker.shared_wakeup import SharedListener, SharedWaits
-from delayq.worker.thread_signal import ThreadSignal
-from delayq.worker.wakeup import Listener
+from delayq.worker.thread_signal import ThreadSignal, ThreadSignals
+from delayq.worker.wakeup import Listener, check_connections
+from delayq.worker.worker_starts import HasMissing, WorkerStarts
 
 if TYPE_CHECKING:
     from delayq.broker.transport.executor import Executor
@@ -125,19 +126,14 @@ def split_listening(queues: Iterable[PoolQueue]) -> tuple[list[PoolQueue], list[
     return shared, alone
 
 
-class PoolState:
+class PoolState(WorkerStarts):
     """What the drivers with threads and with tasks share: stopping, health, and starting workers."""
 
     pool: Pool
     servers: Sequence[ServerLoop]
-    health: Any
     claimed: int
     _stop_at: float | None
-    _started: int
     _grace: float
-    name: str
-    stop: Callable[[Duration | None], None]
-    _start_worker: Callable[[str], None]
     _signal_worker: Callable[[], None]
 
     @property
@@ -156,6 +152,7 @@ class PoolState:
 
     def _raise_stop(self) -> None:
         """Log and raise the error of a worker that a callback has stopped."""
+        self._raise_death()
         if (queue := self.pool.stopped_by) is not None:
             reason, name = str(queue.buffer.stop_reason), queue.context.queue
             stop_log.error("a callback of %s stopped the worker: %s", name, reason, extra={"queue": name})
@@ -165,6 +162,7 @@ class PoolState:
         """Add what has happened meanwhile to the result of a step."""
         result.now = monotonic()
         self.health.turn(result.now, server)
+        self._fill_up()
         if self.pool.stop_reason is not None and self._stop_at is None:
             self.stop(None)
         result.stop_at = None if self._stop_at is None else min(self._stop_at, server.give_up_at)
@@ -184,23 +182,11 @@ class PoolState:
     def _start(self, deliveries: list[InFlightDelivery]) -> None:
         """Start as many workers as the deliveries need, and signal one."""
         self.claimed += len(deliveries)
-        wanted = self.pool.workers
-        while self._started < wanted:
-            self._started += 1
-            self._start_worker(f"{self.name}-{self._started}")
+        self._start_workers(self.pool.workers)
         self._signal_worker()
 
-
-class _AllLoops:
-    """The signal of a callback's end, which is for all loops: its place is free for the queues of any server."""
-
-    def __init__(self, signals: Sequence[ThreadSignal]) -> None:
-        self._signals = signals
-
-    def send(self) -> None:
-        """End the sleep of all loops."""
-        for signal in self._signals:
-            signal.send()
+    def _full_number(self) -> tuple[int, HasMissing]:
+        return self.pool.concurrency + self.pool.abandoned, self.pool
 
 
 class PoolDriver(PoolState, ThreadDriver):
@@ -224,8 +210,10 @@ class PoolDriver(PoolState, ThreadDriver):
         self._prepare(name, on_health_change)
         self._prepare_threads()
         self._signals = {server: ThreadSignal() for server in self.servers}
-        self._loop_signal: Any = _AllLoops([*self._signals.values()])
+        self._loop_signal: Any = ThreadSignals([*self._signals.values()])
         self._starting = threading.Lock()
+        self._loops_to_start = [*self.servers[1:]]
+        self._loop_threads: list[threading.Thread] = []
         self._failure: BaseException | None = None
 
     def stop(self, grace: Duration | None) -> None:
@@ -236,14 +224,11 @@ class PoolDriver(PoolState, ThreadDriver):
 
     def run(self) -> None:
         """Run the loops to their end; raises `StoppedByCallbackError` if a callback stopped the worker."""
-        others = [
-            threading.Thread(target=self._run_server, args=(server,), name=f"{self.name}-loop", daemon=True)
-            for server in self.servers[1:]
-        ]
-        for thread in others:
-            thread.start()
+        self._start_loops()
         self._run_server(self.servers[0])
-        for thread in others:
+        while self._loops_to_start:  # there was no room for their threads
+            self._run_server(self._loops_to_start.pop())
+        for thread in self._loop_threads:
             thread.join()
         self._ended = True
         for _ in list(self._workers):
@@ -251,6 +236,22 @@ class PoolDriver(PoolState, ThreadDriver):
         if self._failure is not None:
             raise self._failure
         self._raise_stop()
+
+    def _start_loops(self) -> None:
+        """Start the loops of the other servers, as far as there is room for their threads."""
+        while self._loops_to_start and not self.stopped:
+            server = self._loops_to_start[-1]
+            thread = self._own_threads.start(partial(self._run_server, server), f"{self.name}-loop")
+            if thread is None:
+                return
+            self._loops_to_start.pop()
+            self._loop_threads.append(thread)
+
+    def _fill_up(self) -> None:
+        if self._missing or self._loops_to_start:
+            with self._starting:
+                self._start_loops()
+                self._start_workers()
 
     def _run_server(self, server: ServerLoop) -> None:
         try:
@@ -276,7 +277,7 @@ class PoolDriver(PoolState, ThreadDriver):
                 elif isinstance(step, Sleep):
                     for listener in server.listeners.values():
                         listener.listen(on=step.listen)
-                    self._signals[server].sleep(0 if server.loop.finished else step.seconds)
+                    self._signals[server].sleep(0 if server.loop.finished else self._own_threads.sleeping(step.seconds))
                 step = steps.send(self._report_of(server, result))
                 self._report_error(server, server.loop.error)
         except StopIteration:
@@ -297,8 +298,9 @@ class PoolDriver(PoolState, ThreadDriver):
 
         def make(source: PoolQueue | SharedWaits) -> Listener:
             if isinstance(source, SharedWaits):
-                return SharedListener(executor, source, signal.send)
-            return Listener(executor, source.context.calls, partial(self._on_queue_woken, source, signal))
+                return SharedListener(executor, source, signal.send, self._own_threads)
+            on_wakeup = partial(self._on_queue_woken, source, signal)
+            return Listener(executor, source.context.calls, on_wakeup, self._own_threads)
 
         over = server.listen(make)
         for listener in over:

@@ -8,6 +8,7 @@ from typing import Any
 
 from delayq.broker.requests import RedisCommand
 from delayq.times import monotonic
+from delayq.worker.own_threads import OnDeath, OwnThreads
 from delayq.worker.pool_queue import PoolQueue
 from delayq.worker.wakeup import AsyncListener, Listener
 
@@ -83,9 +84,9 @@ class SharedListener(Listener):
 
     _calls: Any
 
-    def __init__(self, executor: Any, waits: SharedWaits, on_wakeup: Callable[[], None]) -> None:
+    def __init__(self, executor: Any, waits: SharedWaits, on_wakeup: Callable[[], None], threads: OwnThreads) -> None:
         calls: Any = waits
-        super().__init__(executor, calls, on_wakeup)
+        super().__init__(executor, calls, on_wakeup, threads)
 
     def _wakes(self) -> list[Any]:
         return list(self._calls.wakes())
@@ -96,9 +97,9 @@ class SharedAsyncListener(AsyncListener):
 
     _calls: Any
 
-    def __init__(self, executor: Any, waits: SharedWaits, on_wakeup: Callable[[], None]) -> None:
+    def __init__(self, executor: Any, waits: SharedWaits, on_wakeup: Callable[[], None], on_death: OnDeath) -> None:
         calls: Any = waits
-        super().__init__(executor, calls, on_wakeup)
+        super().__init__(executor, calls, on_wakeup, on_death)
 
     def _wakes(self) -> list[Any]:
         return [queue.context.calls.wake() for queue in self._calls.queues]

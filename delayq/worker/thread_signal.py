@@ -1,8 +1,9 @@
-"""Wakes a thread that sleeps."""
+"""Wakes threads that sleep."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 
 
@@ -29,3 +30,16 @@ class ThreadSignal:
         """Sleep until the signal is sent, at most `seconds`; 0 or less only takes a signal that was sent."""
         if self._lock.acquire(timeout=max(seconds, 0.0)):
             self._sent = False
+
+
+class ThreadSignals:
+    """The signals of several threads as one, such as that of a callback's end: its place is free for any loop."""
+
+    def __init__(self, signals: Sequence[ThreadSignal]) -> None:
+        """Send all of these."""
+        self._signals = signals
+
+    def send(self) -> None:
+        """End the sleep of all threads."""
+        for signal in self._signals:
+            signal.send()

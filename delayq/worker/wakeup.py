@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from delayq.broker.engine import EngineCalls
 from delayq.broker.requests import RedisCommand
-from delayq.errors import DelayqError
+from delayq.errors import ConfigurationError, DelayqError
+from delayq.worker.own_threads import OnDeath, OwnThreads, start_task
 
 if TYPE_CHECKING:
     from delayq.broker.transport.executor import AsyncExecutor, Executor
@@ -24,6 +25,16 @@ BLOCK = 1.0
 """Seconds of the first blocking wait, and of a pause after an error."""
 MAX_BLOCK = 5.0
 """Seconds a blocking wait lasts at most: so long a vanished connection goes unnoticed."""
+
+
+MIN_CONNECTIONS = 2
+"""Connections that a consumer needs at a time: it waits for wake-ups on one of them."""
+
+
+def check_connections(executor: Any, needed: int = MIN_CONNECTIONS) -> None:
+    """Raise `ConfigurationError` if the user's pool has too few connections for a consumer."""
+    if executor.max_connections < needed:
+        raise ConfigurationError(f"a consumer needs {needed} connections: raise max_connections of the pool")
 
 
 async def pass_on(executor: AsyncExecutor, wakes: Callable[[], list[Any]]) -> None:
@@ -58,19 +69,22 @@ class _Waits:
 class Listener:
     """Blocks on `wake` in its own thread while it is set to listen; calls `on_wakeup` for each wake-up."""
 
-    def __init__(self, executor: Executor, calls: EngineCalls, on_wakeup: Callable[[], None]) -> None:
-        """Start the thread; it does not listen yet."""
+    def __init__(
+        self, executor: Executor, calls: EngineCalls, on_wakeup: Callable[[], None], threads: OwnThreads
+    ) -> None:
+        """Start the thread by `threads`; it does not listen yet. Without room, it starts when it is to listen."""
         self._executor = executor
         self._calls = calls
         self._on_wakeup = on_wakeup
         self._listening = threading.Event()
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=LISTENER, daemon=True)
-        self._thread.start()
+        self._threads = threads
+        self._thread = threads.start(self._run, LISTENER)
 
     def listen(self, *, on: bool) -> None:
         """Start or stop listening."""
         if on:
+            self._thread = self._thread or self._threads.start(self._run, LISTENER)
             self._listening.set()
         else:
             self._listening.clear()
@@ -81,12 +95,13 @@ class Listener:
         If the blocking call can take messages, the process waits for it at exit: it returns what it has taken. With
         `wait`, which is for a process that is exiting, this method does.
         """
-        if self._calls.waiting_takes and not wait:
-            atexit.register(self._thread.join, 2 * BLOCK)
+        thread = self._thread if self._calls.waiting_takes else None
+        if thread is not None and not wait:
+            atexit.register(thread.join, 2 * BLOCK)
         self._closed.set()
         self._listening.set()
-        if self._calls.waiting_takes and wait:
-            self._thread.join(2 * BLOCK)
+        if thread is not None and wait:
+            thread.join(2 * BLOCK)
 
     def _wakes(self) -> list[Any]:
         """Return the calls that pass on a wake-up which the consumer may not have seen."""
@@ -105,20 +120,22 @@ class Listener:
                 if self._closed.is_set():  # the consumer may not have seen the wake-up
                     self._executor.run(self._wakes(), deadline=0)
                     break
-        atexit.unregister(self._thread.join)
+        atexit.unregister(threading.current_thread().join)
 
 
 class AsyncListener:
     """Blocks on `wake` in its own task while it is set to listen; calls `on_wakeup` for each wake-up."""
 
-    def __init__(self, executor: AsyncExecutor, calls: EngineCalls, on_wakeup: Callable[[], None]) -> None:
-        """Start the task; it does not listen yet."""
+    def __init__(
+        self, executor: AsyncExecutor, calls: EngineCalls, on_wakeup: Callable[[], None], on_death: OnDeath
+    ) -> None:
+        """Start the task; it does not listen yet. If an error ends it, call `on_death`."""
         self._executor = executor
         self._calls = calls
         self._on_wakeup = on_wakeup
         self._listening = asyncio.Event()
         self._blocked = False
-        self._task = asyncio.get_running_loop().create_task(self._run(), name=LISTENER)
+        self._task = start_task(self._run, LISTENER, on_death)
 
     def listen(self, *, on: bool) -> None:
         """Start or stop listening."""

@@ -22,6 +22,7 @@ from delayq.worker.attempt_log import log_completions, log_success, tells_succes
 from delayq.worker.disposition import (
     Completion,
     Disposition,
+    describe,
     disposition_of,
     dispositions_of,
     missed,
@@ -229,6 +230,10 @@ class WorkBuffer:
         self._hold_back(completions)
         self._completions.extend(completions)
         return now
+
+    def fail(self, batch: Batch, deliveries: list[InFlightDelivery], error: BaseException) -> None:  # noqa: ARG002
+        """Add a failure as the completion of a batch that could not be completed."""
+        self._completions.append(Completion(deliveries, Disposition.NACK, describe(error)))
 
     def _hold_back(self, completions: list[Completion]) -> None:
         """Start nothing more of what a callback closes, or whose breaker trips; before the loop learns of it."""

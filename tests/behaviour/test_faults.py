@@ -171,7 +171,7 @@ def test_what_a_busy_server_gives_to_a_consumer_that_has_stopped_is_passed_on(st
             await asyncio.gather(*(queue.counts() for _ in range(2)))  # opens a connection for each call
             await queue._executor.call(queue._context.calls.wake())
             client.delete(WAKES)
-            listener = AsyncListener(queue._executor, queue._context.calls, lambda: None)
+            listener = AsyncListener(queue._executor, queue._context.calls, lambda: None, print)
             server.pause()
             await asyncio.to_thread(os.waitpid, server.pid, os.WUNTRACED)  # until it has stopped
             listener.listen(on=True)

@@ -53,8 +53,8 @@ def _listeners() -> list[threading.Thread]:
 
 def _is_embedded(thread: threading.Thread) -> bool:
     """Whether a listener waits at an embedded server, which it does for up to a second after its test."""
-    target = getattr(thread, "_target", None)  # None if it is about to end
-    return target is not None and type(target.__self__._executor.client).__module__.startswith("fakeredis")
+    (run, *_) = getattr(thread, "_args", None) or [None]  # nothing if it is about to end
+    return run is not None and type(run.__self__._executor.client).__module__.startswith("fakeredis")
 
 
 def _unblock(client: redis.Redis) -> None:

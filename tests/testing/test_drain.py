@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import ExitStack
+from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -559,3 +560,16 @@ def test_drain_can_be_cancelled(clock, delayq_async_queues):
             return draining.cancelled(), isinstance(queue, AsyncDelayQueue)
 
     assert asyncio.run(scenario()) == (True, True)
+
+
+def test_each_message_starts_from_the_context_variables_of_the_drain(delayq_queue, delayq_clock):
+    tenant, seen = ContextVar("tenant", default="none"), []
+
+    @delayq_queue.callback
+    def work(message):
+        seen.append(tenant.get())
+        tenant.set("of another message")
+
+    delayq_queue.send_many(range(2))
+    drain(delayq_queue)
+    assert [*seen, tenant.get()] == ["none"] * 3

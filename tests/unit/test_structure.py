@@ -343,6 +343,20 @@ def test_only_the_safe_log_logs():
     assert not found, "\n".join(found)
 
 
+def test_only_own_threads_starts_threads_and_tasks():
+    """Who starts one must go on without room for it, note it before it begins, and learn that it has died."""
+    starts = {"Thread", "ThreadPoolExecutor", "create_task", "ensure_future", "to_thread", "run_in_executor"}
+    exempt = ("worker.own_threads", "demo", "spark", "testing")
+    found = [
+        f"{module}: {ast.unparse(node.func)}; start it by worker.own_threads"
+        for module in MODULES
+        if not within(module, *exempt)
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in starts
+    ]
+    assert not found, "\n".join(found)
+
+
 def test_nothing_is_unpickled_or_evaluated():
     for module in MODULES:
         assert not {where.split(".")[0] for where, _ in module.imports} & {"pickle", "marshal", "shelve", "dill"}

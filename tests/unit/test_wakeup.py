@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from delayq.worker.own_threads import OwnThreads
 from delayq.worker.wakeup import AsyncListener, Listener
 from tests.support.waiting import wait_until
 
@@ -32,7 +33,7 @@ class Waiting:
 
 def in_threads(waiting):
     waiting.run = lambda calls, deadline: waiting.answer(*calls)
-    waiting.listener = Listener(waiting, waiting.calls, waiting.on_wakeup)
+    waiting.listener = Listener(waiting, waiting.calls, waiting.on_wakeup, OwnThreads())
     waiting.listener.listen(on=True)
     wait_until(lambda: not waiting.answers and not waiting.listener._listening.is_set())
     waiting.listener.close(wait=True)
@@ -46,7 +47,7 @@ def in_tasks(waiting):
             return waiting.answer(*calls)
 
         waiting.run = run
-        waiting.listener = AsyncListener(waiting, waiting.calls, waiting.on_wakeup)
+        waiting.listener = AsyncListener(waiting, waiting.calls, waiting.on_wakeup, print)
         waiting.listener.listen(on=True)
         while waiting.answers or waiting.listener._listening.is_set():  # noqa: ASYNC110 - after a step or two
             await asyncio.sleep(0)
