@@ -70,7 +70,7 @@ def _first(texts: Iterable[str]) -> str:
 
 def _fields(kind: Any) -> tuple[str, ...]:
     """Return the names of what an object of a class holds; none for a class that does not tell."""
-    declared = getattr(kind, "model_fields", None) or getattr(kind, "__dataclass_fields__", ())
+    declared: Any = getattr(kind, "model_fields", None) or getattr(kind, "__dataclass_fields__", ())
     attrs = (one.name for one in getattr(kind, "__attrs_attrs__", ()))
     return (*declared, *attrs, *getattr(kind, "__struct_fields__", ()))
 
