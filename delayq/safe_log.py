@@ -24,6 +24,10 @@ class SafeLog:
         """Log as the standard logger of this name."""
         self._logger = logging.getLogger(name)
 
+    def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - the name of the standard one
+        """Return whether anybody reads what is logged at a level."""
+        return self._logger.isEnabledFor(level)
+
     def debug(self, text: str, *args: object, **fields: Any) -> None:
         """Log at level DEBUG."""
         self._write(logging.DEBUG, text, args, fields)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -10,8 +9,9 @@ from delayq.broker.keys import Keys, check_name, is_name, registry
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.operation import Operation
 from delayq.errors import short_repr
+from delayq.safe_log import SafeLog
 
-log = logging.getLogger("delayq.queue")
+log = SafeLog("delayq.queue")
 
 NAMES_A_READ = 1000
 """Names of the registry that one command goes through."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -20,6 +19,7 @@ from delayq.queue.inspector import MAX_ROWS
 from delayq.queue.producer import Producer
 from delayq.queue.scheduled_messages import message_options
 from delayq.queue.sent import Sent
+from delayq.safe_log import SafeLog
 from delayq.schedules.definition import Schedule, check_schedule, pack, unpack
 from delayq.schedules.info import Applied, Occurrence, Replanned, ScheduleInfo, SchedulesPage, describe
 from delayq.schedules.local_times import check_zone
@@ -32,7 +32,7 @@ from delayq.schedules.timetable import MAX_FIRED
 from delayq.schedules.zone_data import zone_release
 from delayq.times import from_millis
 
-log = logging.getLogger("delayq.schedules")
+log = SafeLog("delayq.schedules")
 
 
 class ScheduleOperations:

@@ -6,7 +6,6 @@ An index has the names of each label, so operations on a label read no other sch
 from __future__ import annotations
 
 import heapq
-import logging
 import re
 from typing import NamedTuple
 
@@ -14,10 +13,11 @@ from delayq.broker.context import QueueContext
 from delayq.broker.schedule_replies import StoredSchedule
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, short_repr
+from delayq.safe_log import SafeLog
 from delayq.schedules.definition import check_label, check_schedule, unpack
 from delayq.schedules.store import BATCH, Change, put_rows, remove
 
-log = logging.getLogger("delayq.schedules")
+log = SafeLog("delayq.schedules")
 
 _CURSOR = re.compile(r"@[A-Za-z0-9._-]{1,100}|[0-9]{1,19}")
 """What cursors look like: the last name of a page, or the position of a scan."""

@@ -14,13 +14,14 @@ from delayq.backoff import FailurePolicy
 from delayq.broker.replies import ExpiredLease
 from delayq.options import nack_wait
 from delayq.outcomes import Outcome
+from delayq.safe_log import SafeLog
 from delayq.text import format_duration
 from delayq.worker.disposition import CANCELLED, Completion, Disposition, log_safely
 from delayq.worker.error_texts import truncate
 from delayq.worker.in_flight_delivery import InFlightDelivery
 from delayq.worker.log_label import label_of, log_label
 
-log = logging.getLogger("delayq.consumer")
+log = SafeLog("delayq.consumer")
 
 FAILED = "%s failed at attempt %d%s"
 SPENT = f"{FAILED} and has no retries left: it goes to the dead letter"

@@ -5,7 +5,6 @@ A server does that to a client whose replies exceed its `client-output-buffer-li
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -14,9 +13,10 @@ from delayq.broker.requests import ScriptCall
 from delayq.broker.scripts import MIN_BYTES
 from delayq.broker.transport.exchange import PendingRequest
 from delayq.broker.transport.failures import is_cut
+from delayq.safe_log import SafeLog
 from delayq.times import monotonic
 
-log = logging.getLogger("delayq.executor")
+log = SafeLog("delayq.executor")
 
 BUDGETS = (1 << 18, 1 << 16, MIN_BYTES)
 """Bytes to ask for, one after another: one payload more comes each time, however large."""
