@@ -186,7 +186,7 @@ def play(kind: type[Ancient | Modern], scenario: Callable[[World], None], url: s
 @EACH
 def test_defect_of_the_ancestor_is_found(defect, redis_url, tmp_path):
     verdict = play(Ancient, defect.scenario, redis_url, tmp_path)
-    assert verdict.broken.keys() == set(defect.rules)
+    assert verdict.broken.keys() >= set(defect.rules)
     shown = [one for one in verdict.violations if one.rule == defect.rules[0]]
     if defect.rules[0] == "leftovers":  # which are no one's
         assert any(f" {defect.id} " in f" {one.text} " for one in shown)

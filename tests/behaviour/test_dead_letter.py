@@ -120,7 +120,7 @@ def test_id_that_looks_like_an_entry_is_treated_as_an_id(queue):
     kill(queue, "order:42")
 
     assert queue.dead.redrive("order:42").redriven == 1
-    assert queue.get("order:42").state == "pending"
+    assert queue.get("order:42").state == "ready"
 
 
 def test_messages_are_redriven_by_reason(queue):
@@ -148,7 +148,7 @@ def test_redriving_everything_takes_several_batches(queue):
         message.reject("broken")
 
     assert queue.dead.redrive(all=True).redriven == 250
-    assert (queue.counts().dead, queue.counts().pending) == (0, 250)
+    assert (queue.counts().dead, queue.counts().ready) == (0, 250)
 
 
 def test_redrive_of_an_id_that_is_in_use_changes_nothing(queue):
@@ -311,7 +311,7 @@ def test_messages_are_redriven_with_other_payloads(queue):
 
     assert (done.redriven, done.exists, done.gone) == (2, 0, ("gone", "a:12345"))
     assert [queue.get(id).payload for id in "ab"] == ["new a", "new b"]
-    assert (queue.get("b").retries_left, queue.counts().pending) == (7, 2)
+    assert (queue.get("b").retries_left, queue.counts().ready) == (7, 2)
     assert {message.entry for message in queue.dead.list().messages if message.id != "c"} == {first}
     again = queue.dead.redrive(payloads={first: "lost"})
     assert (again.redriven, again.exists, again.gone) == (0, 1, ())
@@ -323,7 +323,7 @@ def test_many_large_payloads_are_replaced_at_a_pace(queue):
     kill(queue, *(f"m{n}" for n in range(8)))
     done = queue.dead.redrive(payloads={f"m{n}": f"{n}{large}" for n in range(8)}, rate="1/m")
     assert done.redriven == 8
-    messages = queue.list("pending").messages
+    messages = queue.list("ready").messages
     assert sorted(queue.get(message.id).payload[0] for message in messages) == [*"01234567"]
     dues = sorted(message.due for message in messages)
     assert {round((later - earlier).total_seconds()) for earlier, later in pairwise(dues)} == {60}

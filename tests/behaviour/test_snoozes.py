@@ -46,7 +46,10 @@ def test_one_snooze_too_many_is_a_failure(open_queue, caplog):
     found = queue.get("m")
     assert (found.snoozes, found.retries_left, found.state) == (2, 0, State.BACKOFF)
     assert found.error == "snoozed 2 times, as often as max_snoozes allows"
-    assert "message m was snoozed 2 times, as often as max_snoozes allows" in caplog.text
+    assert (
+        "message m failed at attempt 1 and is tried again in 1d: snoozed 2 times, as often as max_snoozes"
+        in caplog.text
+    )
 
 
 def test_a_release_by_hand_counts_if_it_has_a_delay(open_queue):
@@ -86,7 +89,7 @@ def test_what_is_no_failure_never_dies_of_its_retries(open_queue, seen, caplog):
     assert (found.state, found.attempts, found.retries_left, found.snoozes) == (State.BACKOFF, 0, 0, 1)
     assert timedelta(minutes=59) < found.deadline - datetime.now(UTC) <= timedelta(hours=1, seconds=1)
     assert queue.get("wrong").state is State.DEAD
-    assert "message away met what is no failure, and is tried again in 1h" in caplog.text
+    assert "message away met what is no failure at attempt 1, and is tried again in 1h" in caplog.text
 
 
 def test_a_task_has_its_own_is_failure(open_queue):

@@ -13,7 +13,7 @@ from delayq.text import iso
 
 def stored(redis_url, **options):
     with DelayQueue("reminders", url=redis_url, **options) as queue:
-        return queue.list(State.PENDING, limit=1000).messages
+        return queue.list(State.READY, limit=1000).messages
 
 
 def test_sends_json_now_and_prints_the_id(cli, queue):
@@ -326,7 +326,7 @@ def test_byte_order_mark_is_no_part_of_a_text_but_of_bytes(cli, redis_url):
     assert cli("send", "text", "-", "--text", stdin=mark + b"a\n").code == 0
     assert cli("send", "bytes", "-", "--codec", "bytes", stdin=mark + b"a\n").code == 0
     stored = [
-        DelayQueue(name, url=redis_url, codec="bytes").list("pending").messages for name in ("json", "text", "bytes")
+        DelayQueue(name, url=redis_url, codec="bytes").list("ready").messages for name in ("json", "text", "bytes")
     ]
     assert [message.payload for (message,) in stored] == [b"1", b"a", mark + b"a"]
     ended = cli("send", "json", "-", stdin="1\n".encode("utf-16"))

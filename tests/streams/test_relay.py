@@ -190,7 +190,7 @@ def test_what_has_a_priority_is_moved_by_rank(queue, server):
     for message in queue.lease(n=3):  # which promotes all of them
         message.release()
     queue.send_many([NewMessage(n, at=begin, priority=n) for n in (-5, 5)])
-    assert queue.counts().ready == 5
+    assert queue.counts().ready == 7
     assert burst(queue) == 7
     assert [fields["payload"] for fields in entries(server)] == ["3", "4", "2", "1", "0", "5", "-5"]
     assert queue.counts().living == 0
@@ -244,7 +244,7 @@ def test_messages_stay_in_the_queue_if_the_stream_cannot_be_written(queue, serve
     server.set("tasks", "text")
     with pytest.raises(ServerError, match="WRONGTYPE"):
         burst(queue)
-    assert queue.counts().pending == 2
+    assert queue.counts().ready == 2
     server.delete("tasks")
     assert burst(queue) == 2
 
