@@ -46,7 +46,6 @@ def test_queue_goes_on_in_the_next_event_loop_once_the_first_is_closed(redis_url
     assert asyncio.run(count()) is not None
     if client:
         client.connection_pool.reset()
-    del queue, client
     gc.collect()  # here, and not in the next test
 
 
