@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from delayq.broker.keys import Keys
 from delayq.broker.requests import Argument, ScriptCall
-from delayq.broker.scripts import Script, script
+from delayq.broker.scripts import Script, read_all, script
 
 T = TypeVar("T")
 
@@ -20,6 +20,10 @@ class ScriptCalls:
     keys: Keys
     clock: Callable[[], int] | None = None
     _known: dict[str, tuple[Script, tuple[str, ...]]] = field(default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Read the scripts now: their files may be replaced, or be gone, when a call is made."""
+        read_all()
 
     @property
     def _now(self) -> Argument:

@@ -11,8 +11,10 @@ from __future__ import annotations
 import hashlib
 import pkgutil
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 
 MAX_IDS = 1000
 """Ids per call: a few milliseconds of server time, and well below the limit of Lua's `unpack`."""
@@ -69,18 +71,16 @@ def _with_budget(script: Script, budget: int) -> Script:
 @cache
 def names(engine: str = "") -> tuple[str, ...]:
     """Return the names of all scripts of an engine; of the delay queue by default."""
-    from importlib.resources import files  # slow to load, and consumers list nothing
-
-    folder = files("delayq").joinpath(engine or "broker", "lua")
-    found = sorted(path.name.removesuffix(".lua") for path in folder.iterdir() if path.name.endswith(".lua"))
-    return tuple(f"{engine}/{name}" if engine else name for name in found)
+    return tuple(f"{engine}/{name}" if engine else name for name in _listed(engine))
 
 
 @cache
 def script(name: str) -> Script:
     """Return a script by name, with its fragments in front of it."""
     engine, _, file = name.rpartition("/")
-    source = _read(engine, f"{file}.lua")
+    source = read_all(engine).get(f"{file}.lua")
+    if source is None:
+        raise FileNotFoundError(f"there is no script {name}")
     header = _header(source)
     fragments = [_fragment(engine, fragment) for fragment in re.findall(r"\w+", header.get("Uses", ""))]
     text = "\n".join([*fragments, source]).encode()
@@ -98,19 +98,33 @@ def keys_and_commands(name: str) -> tuple[set[str], set[str]]:
 
 def _fragment(engine: str, name: str) -> str:
     """Return a fragment of the engine, else of the delay queue."""
-    try:
-        return _read(engine, f"lib/{name}.lua")
-    except FileNotFoundError:
-        return _read("", f"lib/{name}.lua")
+    path = f"lib/{name}.lua"
+    return read_all(engine).get(path) or read_all()[path]
 
 
-def _read(engine: str, path: str) -> str:
-    """Return the text of a file.
+@cache
+def read_all(engine: str = "") -> Mapping[str, str]:
+    """Return the texts of all scripts and fragments of an engine, by their paths.
 
-    `importlib.resources` would load modules here. A process that forks while a consumer loads a module gets a child
-    that waits for this module forever.
+    They are read together when an engine is made, and never again: the package may be replaced, or be gone, while its
+    process runs. `importlib.resources` would load modules here. A process that forks while a consumer loads a module
+    gets a child that waits for this module forever.
     """
-    return (pkgutil.get_data("delayq", f"{engine or 'broker'}/lua/{path}") or b"").decode()
+    folder = f"{engine or 'broker'}/lua"
+    root = Path(__file__).parents[1] / folder
+    if root.is_dir():
+        return {path.relative_to(root).as_posix(): path.read_text("utf-8") for path in root.rglob("*.lua")}
+    paths = [f"{place}{name}.lua" for place in ("", "lib/") for name in _listed(engine, place)]
+    return {path: (pkgutil.get_data("delayq", f"{folder}/{path}") or b"").decode() for path in paths}
+
+
+def _listed(engine: str, place: str = "") -> list[str]:
+    """Return the names of the scripts in a folder, also of a package in a zip file."""
+    from importlib.resources import files  # slow to load, and consumers list nothing
+
+    folder = files("delayq").joinpath(engine or "broker", "lua", place)
+    found = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    return sorted(name.removesuffix(".lua") for name in found if name.endswith(".lua"))
 
 
 def _header(source: str) -> dict[str, str]:

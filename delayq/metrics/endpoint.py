@@ -15,6 +15,7 @@ from typing import Any
 
 from delayq.errors import DelayqError
 from delayq.metrics.families import choose_encoder
+from delayq.queue.loaded import load_all
 from delayq.safe_log import SafeLog
 from delayq.worker.own_threads import start_needed
 
@@ -72,6 +73,7 @@ class Endpoint(ThreadingMixIn, TCPServer):
 
     def start(self) -> None:
         """Serve in the background."""
+        load_all()
         self._thread = start_needed(self._serve, "delayq-http")
 
     def _serve(self) -> None:

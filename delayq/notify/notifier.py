@@ -14,6 +14,7 @@ from delayq.errors import DelayqError, UnavailableError
 from delayq.notify.notices import Notice, NotifierState, Pending, read_state
 from delayq.notify.watch import Watched, begin, look
 from delayq.outcomes import Outcome, Reject, StopWorker
+from delayq.queue.loaded import load_all
 from delayq.queue.registered import is_in_use
 from delayq.safe_log import SafeLog
 from delayq.text import pluralize
@@ -80,6 +81,7 @@ class Notifier:
 
         Raises `DelayqError` if a sink never takes anything, and any error of Redis but that it is away.
         """
+        load_all()
         self.turn(wait)  # at the start an error is one
         while not wait(every):
             try:

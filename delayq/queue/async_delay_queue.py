@@ -38,7 +38,7 @@ class AsyncDelayQueue(DelayBase[T, AsyncMessage[T]], AsyncBase[T]):
     Coroutine functions run in the event loop. Other functions run in threads, up to `concurrency` at a time; what they
     do with the event loop, such as setting its events, takes `call_soon_threadsafe`.
 
-    A queue belongs to the event loop that first uses it, until it is closed; another event loop is refused.
+    A queue belongs to the event loop that uses it, until one of them is closed; another event loop is refused.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class AsyncDelayQueue(DelayBase[T, AsyncMessage[T]], AsyncBase[T]):
     ) -> None:
         """Make a client for the queue `name`. It sends nothing to Redis before the first use."""
         super().__init__(name, payload_type, callback, options)
-        self._sends = AsyncGroupCommit(self._producer, self._perform, self._executor.check_loop)
+        self._sends = AsyncGroupCommit(self._producer, self._perform, self._executor)
         self._inspector = Inspector(self._context)
         self._dead = AsyncDeadLetter(self._context, self._executor, self._codec.encode)
 

@@ -13,13 +13,8 @@ from typing import Any, NamedTuple, TypedDict
 from delayq._parity import mirrors
 from delayq.broker.context import EngineContext
 from delayq.checks import check_bool, check_concurrency, check_options
-from delayq.errors import (
-    ConfigurationError,
-    ConsumerFailedError,
-    StoppedByCallbackError,
-    TooManyThreadsError,
-    short_repr,
-)
+from delayq.errors import ConfigurationError, ConsumerFailedError, DelayqError, StoppedByCallbackError, short_repr
+from delayq.queue.loaded import load_all
 from delayq.queue.stop_signals import StopSignals
 from delayq.safe_log import SafeLog
 from delayq.times import Duration, monotonic, to_millis
@@ -49,9 +44,8 @@ class ConsumeOptions(TypedDict, total=False):
     connect_timeout: Duration | None
     """How long to try to reach Redis before the run starts; by default the queue's `deadline`."""
     on_health_change: OnHealthChange | None
-    """Called with the error when Redis stops answering or refuses calls, when there is no room for one more thread, or
-    when the consumer fails; with None when all is well again. In one of its threads or its event loop, so it must
-    return quickly."""
+    """Called with the error when Redis fails, threads have no room or the consumer fails, and with None when all is
+    well again; in one of the consumer's threads or its event loop, so it must return quickly."""
 
 
 def check_consume_options(options: ConsumeOptions) -> None:
@@ -111,6 +105,7 @@ class Consuming:
 
     def __init__(self, driver: ThreadDriver) -> None:
         """Prepare to consume in a thread, which `_start` starts."""
+        load_all()
         self._driver = driver
         self._starting = threading.RLock()
         self._started = False
@@ -122,7 +117,7 @@ class Consuming:
         self._alive = threading.Lock()
         """Held until the consumer has ended."""
         self._alive.acquire()
-        self._error: BaseException | None = None
+        self._error: Exception | None = None
 
     @property
     def running(self) -> bool:
@@ -174,7 +169,7 @@ class Consuming:
                 atexit.register(_stop_at_exit)  # anew: before what the program has registered meanwhile
                 try:
                     start_needed(self._run, self._driver.name)
-                except TooManyThreadsError:
+                except DelayqError:
                     self._end()
                     raise
                 finally:
@@ -186,13 +181,11 @@ class Consuming:
             self._driver.run()
         except (StoppedByCallbackError, ConsumerFailedError) as error:  # the driver has logged it
             self._error = error
-        except Exception as error:
-            log.exception("the consumer ended")
-            self._error = error
         except BaseException as error:
             log.exception("the consumer ended")
-            self._error = ConsumerFailedError(f"{self._driver.name} has died: {describe(error)}")
-            self._error.__cause__ = error
+            died = ConsumerFailedError(f"{self._driver.name} has died: {describe(error)}")
+            died.__cause__ = error
+            self._error = error if isinstance(error, Exception) else died
         finally:
             self._end()
 
@@ -211,6 +204,7 @@ class AsyncConsuming:
 
     def __init__(self, driver: AsyncDriver) -> None:
         """Start consuming in a task."""
+        load_all()
         self._driver = driver
         self._task = start_task(driver.run, driver.name)
 

@@ -18,7 +18,7 @@ from delayq.queue.dead_letter import DeadLetter
 from delayq.queue.debouncing import replacing
 from delayq.queue.delay_base import DelayBase
 from delayq.queue.event_log import EventReader, MessageEvent
-from delayq.queue.group_commit import GroupCommit
+from delayq.queue.group_commit import GroupCommit, warn_in_event_loop
 from delayq.queue.handlers import MISSING
 from delayq.queue.inspector import Inspector
 from delayq.queue.message_info import MessageInfo, Page
@@ -187,6 +187,7 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         encoded before the first is sent. They are sent in batches, and each batch is stored as a whole or not at all.
         With the name of a `run`, Redis adds up what became of the messages (see `runs`).
         """
+        warn_in_event_loop()
         return self._perform(self._producer.send_many(messages, delay=delay, retries=retries, replace=replace, run=run))
 
     def cancel(self, id: str, *, running: bool = False) -> CancelOutcome:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from asyncio import _get_running_loop
 from collections import deque
 from collections.abc import Awaitable, Callable
 from copy import copy
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from delayq.broker.batches import BATCH
 from delayq.broker.requests import Outgoing, Replace
@@ -24,8 +25,14 @@ from delayq.broker.transport.operation import Operation
 from delayq.errors import NotReplicatedError, OutcomeUnknown, QueueFullError
 from delayq.queue.producer import BATCH_BYTES, Producer
 from delayq.queue.sent import Sent
+from delayq.safe_log import SafeLog
 from delayq.times import monotonic
 from delayq.worker.own_threads import OwnThreads, start_task
+
+if TYPE_CHECKING:
+    from delayq.broker.transport.executor import AsyncExecutor
+
+log = SafeLog("delayq.queue")
 
 MAX_WAIT = 0.1
 """Seconds a send waits for the one before it; after that, Redis may be down and it goes alone."""
@@ -94,6 +101,7 @@ class GroupCommit:
 
     def send(self, outgoing: Outgoing, *, replace: Replace) -> Sent:
         """Send a message, alone or together with others."""
+        warn_in_event_loop()
         if replace or self._producer.is_limited:
             return self._alone(outgoing, replace=replace)
         if self._pid != os.getpid():  # a fork has none of its parent's threads
@@ -205,12 +213,16 @@ class AsyncGroupCommit:
         self,
         producer: Producer,
         perform: Callable[[Operation[list[Sent]]], Awaitable[list[Sent]]],
-        check_loop: Callable[[], None],
+        executor: AsyncExecutor,
     ) -> None:
-        """Send by `perform`; `check_loop` raises an error in another event loop than that of the other sends."""
+        """Send by `perform`, in the event loop of the executor."""
         self._producer = producer
         self._perform = perform
-        self._check_loop = check_loop
+        self._check_loop = executor.check_loop
+        executor.on_new_loop.append(self._begin)
+        self._begin()
+
+    def _begin(self) -> None:
         self._limit = _CallLimit()
         self._under_way = 0
         self._waiting: deque[tuple[Outgoing, asyncio.Future[Sent]]] = deque()
@@ -247,7 +259,7 @@ class AsyncGroupCommit:
             self._end()
 
     def _end(self) -> None:
-        self._under_way -= 1
+        self._under_way = max(0, self._under_way - 1)  # a send of a closed event loop is not counted any more
         if self._waiting:
             self._store_waiting()
 
@@ -282,6 +294,20 @@ class AsyncGroupCommit:
             for future, sent in zip(group, stored, strict=True):
                 if not future.done():
                     future.set_result(sent)
+
+
+_warned: list[bool] = []
+"""Has an item once a blocking send was warned of."""
+
+
+def warn_in_event_loop() -> None:
+    """Warn once of a blocking send in an event loop, which runs nothing else meanwhile."""
+    if _get_running_loop() is not None and not _warned:
+        _warned.append(True)
+        log.warning(
+            "a blocking send in a running event loop holds up everything in it: use an AsyncDelayQueue or "
+            "AsyncStreamQueue there, or send in a thread by asyncio.to_thread"
+        )
 
 
 def _own_error(error: Any, outgoing: Outgoing) -> BaseException:

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from enum import Enum, auto
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from delayq.broker.context import QueueContext
 from delayq.broker.keys import check_id
@@ -24,6 +24,9 @@ from delayq.errors import ResultTimeoutError
 from delayq.queue.results import has_ended, value_of
 from delayq.text import format_duration
 from delayq.times import Duration, monotonic, to_millis
+
+if TYPE_CHECKING:
+    from delayq.broker.transport.executor import AsyncExecutor
 
 REGISTERED = 60_000
 """Milliseconds for which ids are registered: those of a process that was killed are forgotten then."""
@@ -93,7 +96,9 @@ class ResultWaits:
 
     def _leave(self, wait: ResultWait) -> None:
         with self._lock:
-            others = self._waits[wait.id]
+            others = self._waits.get(wait.id, [])
+            if wait not in others:  # of an event loop that was closed
+                return
             others.remove(wait)
             if not others:
                 del self._waits[wait.id]
@@ -245,6 +250,10 @@ class AsyncResultWaits(ResultWaits):
     """The waits of the tasks of an event loop."""
 
     _event = asyncio.Event
+
+    def __init__(self, context: QueueContext, executor: AsyncExecutor) -> None:
+        super().__init__(context, executor)
+        executor.on_new_loop.append(self._begin)
 
     async def wait(self, id: str, timeout: Duration | None) -> Any:  # noqa: ASYNC109 - the method of a queue
         """Return the result of a message, once it has ended."""

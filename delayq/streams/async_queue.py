@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class AsyncStreamQueue(StreamBase[T, AsyncMessage[T]], AsyncBase[T]):
     """A task queue on one Redis stream for asyncio; see `StreamQueue`. Callbacks are coroutine functions, or may block.
 
-    A queue belongs to the event loop that first uses it, until it is closed; another event loop is refused.
+    A queue belongs to the event loop that uses it, until one of them is closed; another event loop is refused.
     """
 
     def __init__(

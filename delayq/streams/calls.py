@@ -27,7 +27,7 @@ from delayq.broker.requests import (
     Release,
     ScriptCall,
 )
-from delayq.broker.scripts import COLLECT_LIMIT, MAX_MOVED, SLOT_TTL, Script, script
+from delayq.broker.scripts import COLLECT_LIMIT, MAX_MOVED, SLOT_TTL, Script, read_all, script
 from delayq.broker.send_replies import SendStatuses
 from delayq.broker.shared_calls import confirm, identify
 from delayq.errors import ConfigurationError
@@ -86,6 +86,11 @@ class StreamCalls:
     capabilities: ClassVar[EngineCapabilities] = STREAMS
     waiting_takes: ClassVar[bool] = True
     _known: dict[str, tuple[Script, tuple[str, ...]]] = field(default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Read the scripts now: their files may be replaced, or be gone, when a call is made."""
+        for engine in ("streams", ""):
+            read_all(engine)
 
     def send(self, messages: Messages, *, max_length: int | None) -> ScriptCall[SendStatuses]:
         """Add messages. Status: 1 new, 0 exists."""

@@ -15,6 +15,7 @@ from delayq.errors import ConfigurationError, DelayqError
 from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.queue.delay_queue import DelayQueue
 from delayq.queue.lease import CLOSE
+from delayq.queue.loaded import load_all
 from delayq.safe_log import SafeLog
 from delayq.streams.async_queue import AsyncStreamQueue
 from delayq.streams.calls import relay
@@ -162,6 +163,7 @@ class Relay(_Relay[DelayQueue[Any], StreamQueue[Any]]):
 
         Returns how many were moved. While Redis does not answer, it retries, except in a burst.
         """
+        load_all()
         self.open()
         return int(self._executor.perform(self._run(burst=burst), should_retry=self._should_retry(burst=burst)))
 
@@ -175,5 +177,6 @@ class AsyncRelay(_Relay[AsyncDelayQueue[Any], AsyncStreamQueue[Any]]):
 
     @mirrors(Relay.run)
     async def run(self, *, burst: bool = False) -> int:
+        load_all()
         await self.open()
         return int(await self._executor.perform(self._run(burst=burst), should_retry=self._should_retry(burst=burst)))

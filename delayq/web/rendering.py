@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import DictLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from delayq.queue.lateness_report import percentile_text
@@ -109,10 +109,16 @@ def query(**parameters: object) -> str:
     return "?" + urlencode({name: value for name, value in parameters.items() if value not in (None, "")})
 
 
+def _source(files: PackageLoader, name: str) -> str:
+    source, _, _ = files.get_source(Environment(autoescape=True), name)
+    return source
+
+
 def make_environment() -> Environment:
-    """Return the environment of the templates."""
+    """Return the environment of the templates, which are read now: their files may be replaced, or be gone, later."""
+    files = PackageLoader("delayq.web")
     environment = Environment(
-        loader=PackageLoader("delayq.web"),
+        loader=DictLoader({name: _source(files, name) for name in files.list_templates()}),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_finalize,

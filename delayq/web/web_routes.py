@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
 
 from delayq.options import QueueOptions
+from delayq.queue.loaded import load_all
 from delayq.web import (
     action_routes,
     dead_pages,
@@ -45,6 +49,23 @@ PAGES = (
 )
 
 
+STATIC = Path(__file__).parent / "static"
+_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".txt": "text/plain"}
+
+
+def _static_route(path: Path) -> Route:
+    """Return the route of a file, which is read once: it may be replaced, or be gone, while the dashboard runs."""
+    body, kind = path.read_bytes(), _TYPES[path.suffix]
+    headers = {"ETag": f'"{hashlib.sha256(body).hexdigest()[:32]}"'}
+
+    async def serve(request: Request) -> Response:
+        if request.headers.get("If-None-Match") == headers["ETag"]:
+            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+        return Response(body, headers=headers, media_type=kind)
+
+    return Route(f"/{path.name}", serve)
+
+
 def make_app(
     options: QueueOptions, access_options: dict[str, Any], *, write: bool, reveal: bool, shown: Viewer
 ) -> Starlette:
@@ -52,7 +73,8 @@ def make_app(
     access = Access(**access_options)
     source = QueueSource(options, reveal=reveal)
     routes: list[Route | Mount] = [route for module in PAGES for route in module.ROUTES]
-    routes.append(Mount("/static", StaticFiles(directory=Path(__file__).parent / "static")))
+    routes.append(Mount("/static", routes=[_static_route(path) for path in STATIC.iterdir()]))
+    load_all()
     app = Starlette(routes=routes, middleware=[Middleware(Protection, access=access)], exception_handlers={**errors})
     app.state.site = Site(source, access, write=write, shown=shown)
     return app

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from delayq.broker.engine import WORKQUEUE, EngineCapabilities
 from delayq.broker.requests import Argument, RedisCommand, ScriptCall
-from delayq.broker.scripts import script
+from delayq.broker.scripts import read_all, script
 from delayq.workqueue.item import Item
 from delayq.workqueue.keys import WorkQueueKeys
 
@@ -44,6 +44,11 @@ class WorkQueueCalls:
 
     keys: WorkQueueKeys
     capabilities: ClassVar[EngineCapabilities] = WORKQUEUE
+
+    def __post_init__(self) -> None:
+        """Read the scripts now: their files may be replaced, or be gone, when a call is made."""
+        for engine in ("workqueue", ""):
+            read_all(engine)
 
     def add(self, id: bytes, data: bytes, *, known: bool) -> ScriptCall[bool]:
         """Add an item. Replies false if its id exists; with `known`, the id is taken to be new and not looked up."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from delayq.broker import scripts
 
@@ -16,7 +17,8 @@ def _place(file: str) -> tuple[str, str]:
 
 def source_of(file: str) -> str:
     """Return the text of a file, named from the `lua` of the broker or, with the engine before it, of an engine."""
-    return scripts._read(*_place(file))
+    engine, path = _place(file)
+    return scripts.read_all(engine)[path]
 
 
 @contextmanager
@@ -25,20 +27,22 @@ def in_place(file: str, text: str) -> Iterator[None]:
 
     An executor keeps what the calls of a script begin with: one that is opened meanwhile runs the text.
     """
-    read = scripts._read
-    original = source_of(file).encode()
+    engine, path = _place(file)
+    texts: Any = scripts.read_all(engine)
+    source = texts[path]
+    original = source.encode()
     rooms = ("", "streams", "workqueue")
     known = (scripts.script(name) for room in rooms for name in scripts.names(room))
     changed = [one for one in known if original in one.text]
     kept = [(one.text, one.sha) for one in changed]
-    scripts._read = lambda engine, path: text if (engine, path) == _place(file) else read(engine, path)
+    texts[path] = text
     try:
         for one in changed:
             made = scripts.script.__wrapped__(one.name)
             _put(one, made.text, made.sha)
         yield
     finally:
-        scripts._read = read
+        texts[path] = source
         for one, (former, sha) in zip(changed, kept, strict=True):
             _put(one, former, sha)
 

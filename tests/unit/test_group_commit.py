@@ -4,6 +4,7 @@ import asyncio
 import os
 import threading
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -290,7 +291,7 @@ class Tasks:
 
     def __init__(self):
         self.store = AsyncStore()
-        self.group = AsyncGroupCommit(Producer(), self.store, lambda: None)
+        self.group = AsyncGroupCommit(Producer(), self.store, SimpleNamespace(check_loop=lambda: None, on_new_loop=[]))
         self.tasks = {}
 
     async def start(self, *ids, replace=False):

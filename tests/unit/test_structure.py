@@ -357,6 +357,40 @@ def test_only_own_threads_starts_threads_and_tasks():
     assert not found, "\n".join(found)
 
 
+def test_what_is_imported_late_is_loaded_when_a_process_begins_to_run():
+    """An upgrade replaces the files of the package under running processes: they must need none any more."""
+    from delayq.queue.loaded import LATE
+
+    at_creation = {  # by what a constructor runs, or before a command begins to serve
+        "broker.transport.executor",
+        "delivery.http_pool",
+        "delivery.webhook_url",
+        "web.web_routes",
+        "queue.delay_queue",
+    }
+    parts = (
+        "worker",
+        "broker",
+        "queue",
+        "streams",
+        "workqueue",
+        "schedules",
+        "privacy",
+        "delivery",
+        "notify",
+        "metrics",
+    )
+    late = set()
+    for module in MODULES:
+        if within(module, *parts, "telemetry", "web", "notify", "metrics") or "." not in module.name:
+            for function in ast.walk(module.tree):
+                if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                    late |= set(module._own(module._imports(ast.walk(function))))
+    assert late - at_creation == {name.removeprefix("delayq.") for name in LATE}
+    for name in LATE:  # which need no optional dependency
+        importlib.import_module(name)
+
+
 def test_nothing_is_unpickled_or_evaluated():
     for module in MODULES:
         assert not {where.split(".")[0] for where, _ in module.imports} & {"pickle", "marshal", "shelve", "dill"}

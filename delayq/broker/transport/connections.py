@@ -141,6 +141,12 @@ class AsyncConnections(_IdleConnections):
             await idle.disconnect(nowait=True)
             await self._pool.release(idle)
 
+    def abandon(self) -> None:
+        """Forget the connections of event loops that are closed: nothing can be sent over them, and no end either."""
+        self._idle.clear()
+        for pool in _pools(self._pool):
+            _drop_closed(pool)
+
     async def close(self) -> None:
         """Close the connections that delayq made; a connection in use is closed after its reply."""
         self._keeping = False
@@ -149,6 +155,19 @@ class AsyncConnections(_IdleConnections):
                 await self._pool.release(connection)
             for pool in _pools(self._pool):
                 await pool.disconnect(inuse_connections=False)
+
+
+def _drop_closed(pool: Any) -> None:
+    """Take the connections out of a pool whose event loop is closed, and replace what waits for its turn in it."""
+    for name in ("_available_connections", "_in_use_connections"):
+        connections: Any = getattr(pool, name, ())
+        for connection in [*connections]:
+            writer = getattr(connection, "_writer", None)
+            if writer is not None and ((loop := getattr(writer, "_loop", None)) is None or loop.is_closed()):
+                connections.remove(connection)
+    for name, kind in (("_lock", asyncio.Lock), ("_condition", asyncio.Condition)):
+        if isinstance(getattr(pool, name, None), kind):
+            setattr(pool, name, kind())
 
 
 def cancellations() -> int:

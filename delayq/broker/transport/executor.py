@@ -147,7 +147,10 @@ class Executor(_Client):
 
 
 class AsyncExecutor(_Client):
-    """Runs calls on an asyncio client, for the tasks of one event loop: that of the first call, until it is closed."""
+    """Runs calls on an asyncio client, for the tasks of one event loop at a time.
+
+    That is the one of the first call, until the executor or the event loop is closed.
+    """
 
     _kind = AsyncConnections
 
@@ -156,15 +159,26 @@ class AsyncExecutor(_Client):
         super().__init__(client, **options)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
+        self.on_new_loop: list[Callable[[], None]] = []
+        """Called when the event loop was closed and another one goes on: what waited in it waits no more."""
 
     def check_loop(self) -> None:
-        """Raise `ConfigurationError` in another event loop than that of the first call, whose connections these are."""
+        """Raise `ConfigurationError` if another event loop, whose connections these are, may still run.
+
+        One that is closed can run nothing any more: its connections are forgotten.
+        """
         loop = asyncio.get_running_loop()
         if loop is self._loop:
             return
-        if self._loop is not None and self._pid == os.getpid():  # a fork has its own loop and connections
-            text = "this queue belongs to another event loop: make a queue in each event loop, or close it there first"
-            raise ConfigurationError(text)
+        if self._loop is not None:
+            closed = self._loop.is_closed()
+            if not closed and self._pid == os.getpid():  # a fork has its own loop and connections
+                text = "this queue belongs to another event loop"
+                raise ConfigurationError(f"{text}: make a queue in each event loop, or close it there first")
+            for server in self._servers:
+                server.abandon()
+            for forget in self.on_new_loop:
+                forget()
         self._loop, self._pid = loop, os.getpid()
 
     async def call(self, request: ScriptCall[T] | RedisCommand[T]) -> T:
