@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Callable, Generator
 from contextvars import Context, ContextVar, copy_context
+from types import CoroutineType
 from typing import Any, cast
 
 
@@ -50,7 +51,9 @@ class InContext:
 
     def __await__(self) -> Generator[Any, Any, Any]:
         """Run the function and each step of what it returns in the context; returns the result."""
-        run, steps = self._context.run, _call(self._function, self._argument)
+        run = self._context.run
+        found: Any = run(self._function, self._argument)
+        steps = found if type(found) is CoroutineType else _steps_of(found)
         act: Callable[[Any], Any] = steps.send
         given: Any = None
         while True:
@@ -67,5 +70,5 @@ class InContext:
                 act, given = steps.throw, error
 
 
-async def _call(function: Callable[[Any], Awaitable[Any]], argument: Any) -> Any:
-    return await function(argument)
+async def _steps_of(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
