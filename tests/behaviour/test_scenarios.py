@@ -171,7 +171,7 @@ def test_counts_follow_a_thousand_messages_from_pending_to_active(open_queue):
     queue = open_queue()
     past = datetime(2001, 9, 9, tzinfo=UTC)
     queue.send_many([NewMessage(number, at=past) for number in range(1_000)])
-    assert queue.counts().pending == 1_000
+    assert queue.counts().ready == 1_000
 
     (first,) = queue.lease(n=1)
     first.release()

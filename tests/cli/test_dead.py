@@ -125,7 +125,7 @@ def test_redrive_by_id_takes_the_latest_dead_message(cli, dead):
     assert (ended.code, ended.out, ended.err) == (0, "redrove 1 message\n", "")
     assert entries(dead, "m0") == [first]
     assert last != first
-    assert (dead.get("m0").state, dead.get("m0").retries_left) == ("pending", 5)
+    assert (dead.get("m0").state, dead.get("m0").retries_left) == ("ready", 5)
 
 
 def test_redrive_by_entry_takes_that_dead_message(cli, dead):

@@ -148,7 +148,7 @@ def test_pauses_resumes_and_removes_schedules(cli, scheduled):
 
 def test_run_sends_a_message_at_once(cli, scheduled):
     ended = cli("schedules", "run", "reminders", "asleep")
-    (message,) = scheduled.list("pending").messages
+    (message,) = scheduled.list("ready").messages
     assert ended.out == f"{message.id}\n"
     assert message.id.startswith("asleep@now:")
     assert message.headers == {"schedule": "asleep"}

@@ -75,7 +75,7 @@ def test_similar_ids_are_separate(open_queue):
     for id in ids:
         assert queue.get(id).payload == id
         assert queue.dead.redrive(id).redriven == 1
-        assert queue.get(id).state == "pending"
+        assert queue.get(id).state == "ready"
 
 
 def test_any_bytes_survive_the_round_trip(open_queue):
