@@ -61,7 +61,11 @@ local ids, dues, records, listed, ranks = {}, {}, {}, {}, {}
 for i = 1, moved do ids[i], dues[i] = due[2 * i - 1], time_of(due[2 * i]) end
 local known, texts = redis.call('HMGET', deliveries, unpack(ids)), attributes_to_rank(attributes, step, ids)
 for i, id in ipairs(ids) do
-  local _, _, attempts, first, token, consumer = read_in('pending', known[i] or '', dues[i])
+  local attempts, first, token, consumer = '0', '0', '0', '-'
+  if known[i] then
+    local _
+    _, _, attempts, first, token, consumer = read_in('pending', known[i], dues[i])
+  end
   local rank = rank_of(texts[i], dues[i], step)
   if rank then
     ranks[#ranks + 1], ranks[#ranks + 2] = rank, id

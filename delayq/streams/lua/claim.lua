@@ -6,7 +6,7 @@
 --   lease), retries (default for messages without the field), dead_max (entries)
 -- Returns: now (ms), deadline (ms), 1 if more messages wait, then arrays: entries, deliveries, fields
 -- Re-run: returns what is still leased under the remembered deliveries, with its lease renewed.
--- Uses: entries, clock, once, pel, give, bury, sweep
+-- Uses: entries, clock, numbers, once, pel, give, bury, sweep
 local stream, ids, dead, errors, delays, meta, replies = unpack(KEYS)
 local slot, sequence, group, consumer, waiter, wanted, lease, idle, retries, dead_max = unpack(ARGV, 1, 10)
 local now = math.floor(clock('') / 1000)
@@ -36,7 +36,7 @@ local info = find_group(stream, group)
 if not info and (past or wanted == 0) then return {now, now, 0, {}, {}, {}} end
 if past then
   begin(replies, '') -- deletes nothing, as no slot has this name, but lets the renewals run when Redis is full
-  for entry, delivery in string.gmatch(past, '(%S+) (%d+)') do
+  for entry, delivery in string.gmatch(past, '(%d+%-%d+) (%d+)') do
     local body = holds(stream, group, consumer, entry, delivery) and read(stream, entry)
     if body then deliver(entry, tonumber(delivery), body) end
   end
@@ -54,9 +54,10 @@ if not info then redis.call('XGROUP', 'CREATE', stream, group, '0', 'MKSTREAM') 
 local function recover(entry)
   local body, at = read(stream, entry), delayed and redis.call('HGET', delays, entry)
   local delivery = body and redis.call('XPENDING', stream, group, entry, entry, 1)[1][4]
+  local later = whole(at) -- another program's may be no time, or never come
   if not body then
     remove(stream, group, errors, delays, entry)
-  elseif at and tonumber(at) > now then
+  elseif later and later > now and later <= 7258118399999 then
     give(stream, group, nobody, entry, math.max(lease - (at - now), 0), delivery)
   elseif delivery > budget(body, retries) then
     bury(stream, group, ids, dead, errors, delays, dead_max, entry, body, delivery, 'retries spent', '')
