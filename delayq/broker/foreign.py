@@ -72,12 +72,18 @@ def record_fields(record: str) -> list[str]:
     return [*found.groups()[:5], found[6].partition(" ")[0]] if found else ["pending", "0", "0", "0", "0", "-"]
 
 
+def are_headers(stored: bytes) -> bool:
+    """Return whether headers can be read."""
+    try:
+        _decode_headers(stored)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
+
+
 def read_headers(stored: bytes) -> dict[str, str]:
     """Return headers; none if they cannot be read."""
-    try:
-        return _decode_headers(stored) if stored else {}
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return {}
+    return _decode_headers(stored) if stored and are_headers(stored) else {}
 
 
 def shown_id(stored: bytes | str) -> str:

@@ -59,7 +59,7 @@ BOUND_AS = {
 """Arguments with another name in the body, where a key or a derived value has the name of the header."""
 
 MAY_FAIL = {"ends", "configure", "log", "numbers"}
-"""Files with commands that may fail: whether the server numbers entries is tried out; no log, no counter stops a call."""
+"""Files with commands that may fail: whether the server numbers entries is tried; no log, no counter stops a call."""
 REPEATABLE = {
     "wake": "pushes nothing while a wake-up waits.",
     "configure": "does the same again.",
