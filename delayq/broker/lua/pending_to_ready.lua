@@ -45,7 +45,7 @@ if settings then
   local gate = limited and (closed or redis.call('ZRANGE', gates, 0, 0, 'WITHSCORES')[2])
   if waiting > 0 or next_deadline or gate then
     paused = pause_end(settings[4], now)
-    local stopping = next_deadline and whole(settings[6]) and settings[6]
+    local stopping = next_deadline and whole(settings[6])
     local next_gate = gate and gate ~= 'inf' and not paused and time_of(gate) or '-1'
     if step or stopping or limited then
       told = string.format(' %d %s %s', (step or limited) and 1 or 0, stopping or '0', next_gate)
