@@ -58,7 +58,11 @@ local reply = string.format('%d %.0f %.0f %d %d %.0f %.0f %.0f', moved, next_due
 if moved == 0 then return reply end
 
 local ids, dues, records, listed, ranks = {}, {}, {}, {}, {}
-for i = 1, moved do ids[i], dues[i] = due[2 * i - 1], time_of(due[2 * i]) end
+local find = string.find
+for i = 1, moved do
+  ids[i], dues[i] = due[2 * i - 1], due[2 * i]
+  if find(dues[i], '%D') then dues[i] = time_of(dues[i]) end
+end
 local known, texts = redis.call('HMGET', deliveries, unpack(ids)), attributes_to_rank(attributes, step, ids)
 for i, id in ipairs(ids) do
   local attempts, first, token, consumer = '0', '0', '0', '-'
