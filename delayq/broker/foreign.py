@@ -16,7 +16,6 @@ _RECORD = re.compile(
     r" ([0-9]{1,15}) ([0-9]{1,9}) ([0-9]{1,16}) ([0-9]{1,16}) (.*)",
     re.DOTALL,
 )
-_ESCAPED = re.compile(rb"\\x([0-9a-f]{2})")
 MAX_DIGITS = 15
 """Most digits of a number, but a token: delayq writes none that is larger."""
 NEVER = -1
@@ -73,27 +72,21 @@ def record_fields(record: str) -> list[str]:
     return [*found.groups()[:5], found[6].partition(" ")[0]] if found else ["pending", "0", "0", "0", "0", "-"]
 
 
+def are_headers(stored: bytes) -> bool:
+    """Return whether headers can be read."""
+    try:
+        _decode_headers(stored)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
+
+
 def read_headers(stored: bytes) -> dict[str, str]:
     """Return headers; none if they cannot be read."""
-    try:
-        return _decode_headers(stored) if stored else {}
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return {}
+    return _decode_headers(stored) if stored and are_headers(stored) else {}
 
 
 def shown_id(stored: bytes | str) -> str:
     r"""Return an id as people see it: bytes that are no UTF-8 as `\xff`."""
     data = stored if isinstance(stored, bytes) else stored.encode("utf-8", "surrogateescape")
     return data.decode("utf-8", "backslashreplace")
-
-
-def stored_id(shown: str) -> str:
-    """Return the id that people see so as it is sent to Redis, its bytes that are no UTF-8 as surrogates."""
-    if "\\" not in shown:
-        return shown
-    data = _ESCAPED.sub(lambda found: bytes([int(found[1], 16)]), shown.encode("utf-8", "replace"))
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return data.decode("utf-8", "surrogateescape")
-    return shown  # no bytes of another program, but backslashes

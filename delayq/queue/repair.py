@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from delayq.broker.batches import batched
 from delayq.broker.context import QueueContext
+from delayq.broker.foreign import are_headers, shown_id
 from delayq.broker.keys import META_SETTINGS
 from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.scripts import MAX_IDS, MAX_MOVED
@@ -45,6 +46,8 @@ DEEP = (
     "successors",
 )
 DEAD = ("dead_messages", "dead", "dead_ids")
+AT_ONCE = 100
+"""Messages whose headers one call reads: another program may have stored large ones."""
 SEARCHED = 1_000_000
 """Entries of lists that one call may search."""
 TOTALS = (
@@ -65,6 +68,7 @@ class _Examination:
         self._collector = FindingCollector(fix=fix)
         self._unseen: dict[str, set[bytes]] = {"ready": set(), "retry": set()}
         self._search_batch = MAX_MOVED
+        self._unreadable: dict[bytes, None] = {}
 
     def run(self, queue: str) -> Operation[Checkup]:
         """Examine the server and the queue."""
@@ -79,6 +83,7 @@ class _Examination:
         if unknown_fields := sorted(name.decode("utf-8", "backslashreplace") for name in meta.keys() - FIELDS):
             self._collector.add(FindingKind.FIELD, ", ".join(unknown_fields[:SHOWN]), count=len(unknown_fields))
         lengths = yield [RedisCommand(("LLEN", key), int) for key in (keys.ready, keys.retry)]
+        (self._headed,) = yield [RedisCommand(("HLEN", keys.headers), int)]
         self._search_batch = max(1, min(MAX_MOVED, SEARCHED // max(sum(lengths), 1)))
         for part in DEEP if self._deep else LIGHT:
             yield from self._messages(part)
@@ -86,15 +91,21 @@ class _Examination:
             for ids in batched(unseen, self._search_batch):
                 statuses = yield from self._statuses(ids, search=True)
                 self._collector.add_ids(MESSAGE_DEFECTS, ids, statuses)
-        for part in DEAD if self._deep else ():
-            yield from self._dead(part)
         if self._deep:
-            ids = yield from unlisted_results(self._context, fix=self._fix)
-            self._collector.add_ids(RESULT_DEFECTS, ids, "1" * len(ids))
+            yield from self._deeper()
         yield from self._counters()
         if problem := (yield from examine_log(self._context, meta, fix=self._fix)):
             self._collector.add(FindingKind.EVENTS, problem, fixed=self._fix)
         return Checkup(queue, self._collector.findings())
+
+    def _deeper(self) -> Operation[None]:
+        if self._unreadable:
+            ids = ", ".join(map(shown_id, list(self._unreadable)[:SHOWN]))
+            self._collector.add(FindingKind.UNREADABLE_HEADERS, ids, count=len(self._unreadable))
+        for part in DEAD:
+            yield from self._dead(part)
+        unlisted = yield from unlisted_results(self._context, fix=self._fix)
+        self._collector.add_ids(RESULT_DEFECTS, unlisted, "1" * len(unlisted))
 
     def _messages(self, part: str) -> Operation[None]:
         cursor, ids = "", dict[bytes, None]()
@@ -113,6 +124,10 @@ class _Examination:
                 self._unseen[LISTS[status]].add(id)
             elif LISTS.get(status) == part:
                 self._unseen[part].discard(id)
+        for batch in batched(ids, AT_ONCE) if part == "messages" and self._headed else ():
+            (stored,) = yield [RedisCommand(("HMGET", self._context.calls.keys.headers, *batch), list)]
+            odd = [id for id, text in zip(batch, stored, strict=True) if text and not are_headers(text)]
+            self._unreadable.update(dict.fromkeys(odd))
         defective = self._collector.add_ids(MESSAGE_DEFECTS, ids, statuses)
         for batch in batched(defective, self._search_batch) if self._fix else ():
             yield [self._repair(batch, fix=True, search=False)]

@@ -25,9 +25,13 @@ class FindingKind(StrEnum):
     REMAINS = "remains of no message"
     """Retries, headers, attributes, an error or a record of an id without a message. Repaired by deleting them."""
     NO_RETRIES = "without retries"
-    """Repaired by setting the queue's default."""
+    """Has none, or what is no number. Repaired by setting the queue's default."""
     UNREADABLE_RECORD = "record unreadable"
     """Repaired by deleting it."""
+    NEVER = "time that never comes"
+    """Due, or leased until, a time that another program has written. Repaired: due at once, or its lease ends."""
+    UNREADABLE_HEADERS = "headers unreadable"
+    """Not repaired: the message goes to the dead letter when it is delivered. Only a deep examination looks."""
     IDLE_PLACE = "place of none that runs"
     """Takes a place among those that run under a limit. Repaired by giving it back."""
     UNINDEXED = "not in the index latest"
@@ -70,6 +74,7 @@ MESSAGE_DEFECTS = {
     "5": FindingKind.NO_RETRIES,
     "6": FindingKind.UNREADABLE_RECORD,
     "9": FindingKind.IDLE_PLACE,
+    "b": FindingKind.NEVER,
     "a": FindingKind.UNINDEXED,
 }
 DEAD_DEFECTS = {

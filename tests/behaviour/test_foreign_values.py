@@ -73,3 +73,22 @@ def test_unreadable_message_goes_to_the_dead_letter_with_the_reason(redis_url, p
     consuming.stop(0)
     (dead,) = queue.list("dead").messages
     assert error in f"{dead.reason} {dead.error}"
+
+
+def test_examination_tells_what_cannot_be_read(redis_url):
+    queue = DelayQueue("examined", url=redis_url)
+    queue.send_many([NewMessage(n, "1h", id=f"m{n}", headers={"a": "b"}) for n in range(4)])
+    with redis.Redis.from_url(redis_url) as client:
+        client.hset("delayq:{examined}:retries", "m0", b"\xff")
+        client.hset("delayq:{examined}:headers", "m1", "{")
+        client.zadd("delayq:{examined}:pending", {"m2": "inf"})
+    found = {
+        finding.kind: (finding.count, finding.ids or finding.text) for finding in queue.examine(deep=True).findings
+    }
+    told = {"without retries": (1, ("m0",)), "headers unreadable": (1, "m1"), "time that never comes": (1, ("m2",))}
+    assert {kind: found.get(kind) for kind in told} == told
+    queue.repair(deep=True)
+    left = {finding.kind for finding in queue.examine(deep=True).findings}
+    assert left & told.keys() == {"headers unreadable"}
+    assert queue.get("m2").state in {"pending", "ready"}
+    assert queue.get("m2").due <= queue.stats().at

@@ -81,7 +81,7 @@ def test_id_in_pending_and_unack_is_not_delivered_twice(crowd, redis_client):
 def test_entry_of_ready_without_a_record_is_delivered(crowd, redis_client):
     redis_client.hdel(key("deliveries"), "ready")
     assert repair_completely(crowd, deep=False) == {"payload without place": 1, "counter off": 1}
-    assert crowd.get("ready").state == "pending"
+    assert crowd.get("ready").state == "ready"
     assert {message.payload for message in crowd.lease(60, n=5, block=5)} == {"ready"}
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Self
 
 import pytest
 
+from delayq.queue.repair import FIELDS
 from tests.lua.tables import TABLES
 from tests.lua.test_contract import TYPES
 from tests.support.scripts import KEYS, Case, plant
@@ -105,6 +106,11 @@ def added_values(case: Case) -> Iterator[Foreign]:
     """Yield one foreign value after the other beside what is stored."""
     parts = set(case.call.script.parts) - {"events", "ends"}
     asked = [id for id in map(as_bytes, case.call.args) if re.fullmatch(rb"[a-z]", id)]
+    if "meta" in parts:
+        named = [name for name in sorted(FIELDS) if b"'%s'" % name in case.call.script.text]
+        for name in named:
+            for how, text in enumerate(TEXTS):
+                yield Foreign("meta", name, how, ("HSETNX", KEYS.meta, name, text))
     for part in parts - ALL_OF_A_PART:
         key, kind = getattr(KEYS, part), TYPES[part]
         for id in {STRANGER, *asked}:

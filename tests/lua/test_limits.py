@@ -56,6 +56,15 @@ def test_limits_are_read_in_pages(real_executor):
     assert scopes == set(FULL.limits)
 
 
+def test_limit_of_the_queue_counts_what_is_leased(real_executor):
+    leased = World(unack={"a": 5, "b": 6, "c": 7}, meta={"backoffs": 1})
+    for meta, running in (({"backoffs": 1}, 2), ({}, 3)):
+        real_executor.client.flushall()
+        plant(real_executor, leased.but(limits={"queue": "0 1000 1 9 0 - 0 0 0"}, meta=meta))
+        (stored,) = real_executor.call(calls.limits_page("0", limit=500)).limits
+        assert (stored.scope, stored.throttled, stored.running) == ("queue", 0, running)
+
+
 def test_what_is_declared_is_read_with_the_limits_and_after_them(real_executor):
     said = {f"name:n{number}": "1000.000 1 0" for number in range(2, 2000)} | {"queue": "0.000 1 3"}
     limits = {"name:n1": "1 9 1 0 0 - 0 0 0", "name:n2": "2 9 1 0 0 - 0 0 0"}

@@ -35,13 +35,15 @@ MUTANTS = [
     Mutant("a due message is claimed early", "pending_to_unack.lua", "tonumber(head[2]) > now", "head[2] - 1 > now"),
     Mutant("a claim passes what waits in retry", "pending_to_unack.lua", "if left > 0 or not", "if not"),
     Mutant("a claim trusts every entry", "ready_to_unack.lua", "is ~= state or seen[id]", "not is or seen[id]"),
-    Mutant("tokens follow the clock back", "ready_to_unack.lua", "math.max((counters[1] or 0) + 1, time)", "time"),
+    Mutant(
+        "tokens follow the clock back", "ready_to_unack.lua", "math.max((whole(counters[1]) or 0) + 1, time)", "time"
+    ),
     Mutant("a replayed claim returns what was lost", "lib/lease.lua", "and last == token and", "and"),
     Mutant("a release is charged", "release.lua", "attempts - 1", "attempts"),
     Mutant("a backoff is charged twice", "unack_to_retry.lua", "if state == 'backoff' then", "if state == 'none' then"),
     Mutant(
         *("a stale entry is not counted", "lib/leave.lua"),
-        *("redis.call('HINCRBY', meta, 'stale_retry', #leaving.retry)", "local _"),
+        *("increase(meta, 'stale_retry', #leaving.retry)", "local _"),
     ),
     Mutant("a re-run executes again", "lib/once.lua", "sequence == number", "false"),
     Mutant("a redrive onto a living id", "redrive.lua", "redis.call('HEXISTS', messages, id) == 1", "false"),

@@ -121,7 +121,12 @@ WEAKENED = [
         "a due message is claimed early", "pending_to_unack", "tonumber(head[2]) > now", "head[2] - 10 > now", ONE, 2
     ),
     Weakened(
-        "tokens that follow the clock back", "ready_to_unack", "math.max((counters[1] or 0) + 1, time)", "time", ONE, 4
+        "tokens that follow the clock back",
+        "ready_to_unack",
+        "math.max((whole(counters[1]) or 0) + 1, time)",
+        "time",
+        ONE,
+        4,
     ),
     Weakened(
         *("a replayed claim that returns what was lost", "ready_to_unack", "and last == token and", "and"),

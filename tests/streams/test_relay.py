@@ -204,6 +204,18 @@ def test_an_entry_that_another_program_has_pushed_is_not_counted(queue, server, 
     assert (queue.counts().ready, queue.counts().retry) == (0, 0)
 
 
+@pytest.mark.parametrize(("part", "value"), [("deliveries", "x"), ("retries", "x"), ("headers", "{")])
+def test_a_foreign_value_keeps_no_message_from_being_moved(queue, server, part, value):
+    sent = queue.send_delay_msg("x")
+    queue.send_delay_msg("later", "1h", id="of-a-fraction")
+    queue.lease().messages[0].release()  # it is in ready
+    server.hset(f"delayq:{{reminders}}:{part}", sent.id, value)
+    server.zadd("delayq:{reminders}:pending", {"of-a-fraction": 1.5})
+    assert burst(queue) == 2
+    found = {fields["id"]: json.loads(fields["payload"]) for fields in entries(server)}
+    assert found == {sent.id: "x", "of-a-fraction": "later"}
+
+
 def test_a_message_without_retries_left_goes_to_the_dead_letter(queue, server):
     queue.send_delay_msg("x", retries=0)
     lease = queue.lease()

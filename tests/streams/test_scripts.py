@@ -155,6 +155,28 @@ def test_a_key_of_another_type_fails_before_the_first_write(redis_url, redis_cli
         assert dumped(redis_client) == before
 
 
+STORED = {"delays": ["of it"], "errors": ["of it"], "meta": ["cursor workers", "rest workers", "pruned", "slot_cursor"]}
+FOREIGN = ["", "x", "-1", "1.5", "inf", "nan", "9" * 15, "9" * 30, "9" * 400, b"\xff", "x-1", "9" * 20 + "-0", "0 0"]
+
+
+@pytest.mark.parametrize(("part", "field"), [(part, field) for part in STORED for field in STORED[part]])
+def test_a_foreign_value_stops_no_script_and_keeps_no_message(redis_url, redis_client, part, field):
+    with StreamQueue("tasks", url=redis_url) as tasks:
+        for value in FOREIGN:
+            redis_client.flushall()
+            tasks.lease()  # makes the group
+            entry = redis_client.xadd("tasks", {"payload": "1"}).decode()
+            assert tasks.lease().messages
+            redis_client.xclaim("tasks", "workers", "lost", 0, [entry], idle=10**9)  # its lease has expired
+            redis_client.hset(f"{{tasks}}.{part}", entry if field == "of it" else field, value)
+            assert tasks.counts().living == 1
+            assert tasks.list("active").messages
+            assert tasks.get(entry)
+            (message,) = tasks.lease().messages
+            assert ACTS["prune"](tasks, message)
+            assert message.ack()
+
+
 def test_a_message_stays_in_the_stream_if_the_dead_letter_refuses_it(redis_url, redis_client):
     redis_client.xadd("{tasks}.dead", {"the": "last"}, id=f"{2**64 - 1}-{2**64 - 1}")
     with StreamQueue("tasks", url=redis_url) as tasks:

@@ -45,7 +45,7 @@ for _, id in ipairs(candidates) do
       if waiting then inherit(id, read_payload(successors, id)) end
       if payload then
         found[id] = {token = unread and string.format('%.0f', time) or token, attempts = attempts, due = due,
-          left = unread and 1 or 0, payload = payload, reason = 'retries spent', error = read_payload(errors, id) or '',
+          left = 0, payload = payload, reason = 'retries spent', error = read_payload(errors, id) or '',
           headers = read_payload(headers, id) or '', attributes = read_payload(attributes, id) or ''}
         ended[#ended + 1], texts[id] = id, found[id].attributes
         table.insert(mark_of(consumer) == '*' and stopped or buried, id)

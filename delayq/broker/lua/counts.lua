@@ -42,7 +42,7 @@ if due > 0 then
   oldest = math.min(oldest or first, first)
 end
 return {
-  now,
+  tonumber(now),
   next_due or '-1',
   oldest or '-1',
   redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')[2] or '-1',

@@ -45,7 +45,7 @@ if settings then
   local gate = limited and (closed or redis.call('ZRANGE', gates, 0, 0, 'WITHSCORES')[2])
   if waiting > 0 or next_deadline or gate then
     paused = pause_end(settings[4], now)
-    local stopping = next_deadline and whole(settings[6]) and settings[6]
+    local stopping = next_deadline and whole(settings[6])
     local next_gate = gate and gate ~= 'inf' and not paused and time_of(gate) or '-1'
     if step or stopping or limited then
       told = string.format(' %d %s %s', (step or limited) and 1 or 0, stopping or '0', next_gate)
@@ -58,10 +58,18 @@ local reply = string.format('%d %.0f %.0f %d %d %.0f %.0f %.0f', moved, next_due
 if moved == 0 then return reply end
 
 local ids, dues, records, listed, ranks = {}, {}, {}, {}, {}
-for i = 1, moved do ids[i], dues[i] = due[2 * i - 1], time_of(due[2 * i]) end
+local find = string.find
+for i = 1, moved do
+  ids[i], dues[i] = due[2 * i - 1], due[2 * i]
+  if find(dues[i], '%D') then dues[i] = time_of(dues[i]) end
+end
 local known, texts = redis.call('HMGET', deliveries, unpack(ids)), attributes_to_rank(attributes, step, ids)
 for i, id in ipairs(ids) do
-  local _, _, attempts, first, token, consumer = read_in('pending', known[i] or '', dues[i])
+  local attempts, first, token, consumer = '0', '0', '0', '-'
+  if known[i] then
+    local _
+    _, _, attempts, first, token, consumer = read_in('pending', known[i], dues[i])
+  end
   local rank = rank_of(texts[i], dues[i], step)
   if rank then
     ranks[#ranks + 1], ranks[#ranks + 2] = rank, id

@@ -14,7 +14,7 @@ local ready, ranked, retry, unack, retries, messages, deliveries, headers, attri
 local slot, sequence, override, wanted, lease, consumer = unpack(ARGV, 1, 6)
 local past = answered(replies, slot, sequence)
 local time, wanted = clock(override), tonumber(wanted)
-local now, alone = math.floor(time / 1000), false
+local now, alone, without_payload, claimed_pairs = math.floor(time / 1000), false, {}, {}
 local deadline = string.format('%.0f', now + lease)
 local in_ready = source_of(ready, 'ready', redis.call('LLEN', ready))
 local in_retry = source_of(retry, 'retry', redis.call('LLEN', retry))
@@ -26,7 +26,6 @@ local paused = pause_end(counters[4], now)
 if paused then wanted = 0 end
 local limited = not paused and look_at_limits(limits, gates, throttled, running, counters[6], time, token)
 if limited and not past then wanted = room(limits, running, unack, meta, math.min(wanted, 250)) end
-local without_payload, claimed_pairs = {}, {}
 scan_limit = wanted + (limited and 500 or 1000)
 
 -- Claims up to `count` entries of a source, or of two by rank. Skips stale ones, whose ids have moved elsewhere since.
@@ -37,7 +36,8 @@ local function take(source, other, count)
     local found, records, state = from.found, from.records, from.state
     for n = at, last do
       local id = found[n]
-      local is, due, attempt, first, last_token, holder = read_in(state, records[n], now)
+      local is, due, attempt, first, last_token, holder = read(records[n] or '')
+      if not is then is, due, attempt, first, last_token, holder = read_in(state, records[n], now) end
       if is ~= state or seen[id] then
         from.stale = from.stale + 1
       else

@@ -8,7 +8,7 @@
 --   retries (of a message that has none), then ids
 -- Returns: a status per id: 0 correct, 1 location without payload, 2 payload without location, 3 in a second location,
 --   4 remains of no message, 5 without retries, 6 record unreadable, 9 takes a place and does not run, a not in the index
---   latest; not searched: 7 correct if in ready, 8 if in retry
+--   latest, b due or leased until a time that never comes; not searched: 7 correct if in ready, 8 if in retry
 -- Re-run: returns the same reply; a call that only inspects is not remembered and runs again.
 -- Uses: bytes, clock, numbers, once, record, health, leave, erase, signal, successor, latest, superseding, unindexed,
 --   log
@@ -20,9 +20,7 @@ if past then return past end
 
 local now, ids = math.floor(clock(override) / 1000), {}
 for i = 7, #ARGV do ids[#ids + 1] = ARGV[i] end
-redis.call('LLEN', ready)
-redis.call('LLEN', retry)
-redis.call('LLEN', wake)
+for _, list in ipairs({ready, retry, wake}) do redis.call('LLEN', list) end
 for _, hash in ipairs({headers, errors}) do redis.call('HLEN', hash) end
 local logged = logging(meta)
 local statuses, seen, defects, gone, extra, unreadable = {}, {}, {}, {}, {{}, {}, {}, {}, {}, {}}, {}
@@ -34,7 +32,7 @@ local found = examine(pending, ranked, throttled, running, unack, garbage, retri
 for n, one in ipairs(found) do
   statuses[n] = '0'
   if one and not seen[one.id] then
-    if one.status >= '7' and (search == '1' or #one.elsewhere > 0 or one.placed or not one.retry_count) then
+    if string.find('78', one.status) and (search == '1' or #one.elsewhere > 0 or one.placed or not one.retry_count) then
       search_list(one.state == 'ready' and ready or retry, one)
     end
     if one.placed then
@@ -81,12 +79,14 @@ for _, one in ipairs(defects) do
   local id, _, due, attempts, first, token, consumer = one.id, unpack(one.record)
   if one.status == '2' and one.location == 3 then
     redis.call('SADD', garbage, id)
-  elseif one.status == '2' then
-    local at = string.format('%.0f', math.max(now, one.state and due or 0))
+  elseif one.status == '2' or one.never and one.location == 1 then
+    local at = string.format('%.0f', math.max(now, one.state and not one.never and due or 0))
     times[#again + 1], again[#again + 1] = at, id
     redis.call('ZADD', pending, at, id)
     note_due(latest, id, at, texts[id])
     if one.state then redis.call('HSET', deliveries, id, write('pending', at, attempts, first, token, consumer)) end
+  elseif one.never then
+    redis.call('ZADD', unack, now, id) -- whose lease has ended
   end
   if not one.gone and not one.retry_count then redis.call('HSET', retries, id, retry_count) end
 end

@@ -30,7 +30,7 @@ def pack(words: Iterable[Any]) -> bytes:
     texts = tuple([str(word) if word.__class__ in _NUMBERS else word for word in words])
     try:
         return _pack(texts)
-    except UnicodeEncodeError:  # an id of another program that is no UTF-8: see `foreign.stored_id`
+    except UnicodeEncodeError:  # an id of another program that is no UTF-8: its bytes are surrogates
         return _pack(tuple([one.encode("utf-8", "surrogateescape") if isinstance(one, str) else one for one in texts]))
 
 

@@ -7,7 +7,7 @@
 -- Returns: now (ms), deadline (ms), 1 if more messages wait, then arrays: entries, deliveries, fields, and of leases that have
 --   expired: entry, consumer, delivery, fields (of one call: not told by a re-run)
 -- Re-run: returns what is still leased under the remembered deliveries, with its lease renewed, as far as it fits.
--- Uses: entries, clock, once, pel, give, bury, sweep
+-- Uses: entries, clock, numbers, once, pel, give, bury, sweep
 local stream, ids, dead, errors, delays, meta, replies = unpack(KEYS)
 local slot, sequence, group, consumer, waiter, wanted, lease, idle, retries, dead_max = unpack(ARGV, 1, 10)
 local now = math.floor(clock('') / 1000)
@@ -37,7 +37,7 @@ local info = find_group(stream, group)
 if not info and (past or wanted == 0) then return {now, now, 0, {}, {}, {}, {}} end
 if past then
   begin(replies, '') -- deletes nothing, as no slot has this name, but lets the renewals run when Redis is full
-  for entry, delivery in string.gmatch(past, '(%S+) (%d+)') do
+  for entry, delivery in string.gmatch(past, '(%d+%-%d+) (%d+)') do
     local held, fits = holds(stream, group, consumer, entry, delivery), bytes_left > 0 or #entries == 0
     local body = held and fits and read(stream, entry)
     if body then deliver(entry, tonumber(delivery), body) end
@@ -57,9 +57,10 @@ if not info then redis.call('XGROUP', 'CREATE', stream, group, '0', 'MKSTREAM') 
 local function recover(entry, holder)
   local body, at = read(stream, entry), delayed and redis.call('HGET', delays, entry)
   local delivery = body and redis.call('XPENDING', stream, group, entry, entry, 1)[1][4]
+  local later = whole(at) -- another program's may be no time, or never come
   if not body then
     remove(stream, group, errors, delays, entry)
-  elseif at and tonumber(at) > now then
+  elseif later and later > now and later <= 7258118399999 then
     give(stream, group, nobody, entry, math.max(lease - (at - now), 0), delivery)
   elseif delivery > budget(body, retries) then
     bury(stream, group, ids, dead, errors, delays, dead_max, entry, body, delivery, 'retries spent', '')
@@ -86,8 +87,7 @@ for _, row in ipairs(redis.call('XPENDING', stream, group, '-', '+', wanted > 0 
     if body then redis.call('XADD', stream, '*', unpack(body)) end
   end
 end
-more_expired = sweep(stream, group, consumer, meta, now, lease, missing, recover,
-  info and field(info, 'pending') or 0)
+more_expired = sweep(stream, group, consumer, meta, now, lease, missing, recover, info and field(info, 'pending') or 0)
 each_entry(missing(), function(count)
   local fresh = redis.call('XREADGROUP', 'GROUP', group, consumer, 'COUNT', count, 'STREAMS', stream, '>')
   fresh = fresh and type(fresh[1]) == 'table' and fresh[1] or fresh or {} -- the embedded server returns no outer list

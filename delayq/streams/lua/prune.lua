@@ -4,14 +4,15 @@
 -- ARGV: slot, sequence, group, limit (entries), dead_ttl (ms), slot_ttl (ms; for consumers, too)
 -- Returns: "0 trimmed 0": entries deleted from the dead letter
 -- Re-run: returns the same reply.
--- Uses: entries, clock, once, pel
+-- Uses: entries, clock, numbers, once, pel
 local stream, ids, dead, errors, delays, meta, replies = unpack(KEYS)
 local slot, sequence, group, limit, dead_ttl, slot_ttl = unpack(ARGV, 1, 6)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock('') / 1000)
-local cursor = redis.call('HGET', meta, 'slot_cursor') or '0'
+local cursor = redis.call('HGET', meta, 'slot_cursor')
+cursor = whole(cursor) and cursor or '0' -- another program may have written anything
 redis.call('SCARD', ids)
 for _, hash in ipairs({errors, delays}) do redis.call('HLEN', hash) end
 local last, trimmed = string.format('%.0f', math.max(now - dead_ttl, 0)), 0

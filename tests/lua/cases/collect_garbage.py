@@ -126,6 +126,13 @@ def _named() -> list[Case]:
             ),
         ),
         Case(
+            "spent, and in pending as well",
+            GARBAGE + World(pending={"a": 5}),
+            collect(),
+            CollectReply(1, 0, 0),
+            _DEAD + World(pending={"a": 5}),
+        ),
+        Case(
             "put there by another program, but in pending",
             PENDING + World(garbage={"a"}),
             collect(),
@@ -248,6 +255,9 @@ CASES += logged(
         "spent, but not a message": [],
         "spent, but without a record": [
             "dead 0; ids a; tokens T+0; attempts 0; dues 0; reasons retries spent; errors oops",
+        ],
+        "spent, and in pending as well": [
+            "dead 0; ids a; tokens T-7; attempts 2; dues -5; reasons retries spent; errors oops",
         ],
         "put there by another program, but in pending": [],
         "put there by another program, but leased by its record": [],

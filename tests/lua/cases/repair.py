@@ -197,6 +197,17 @@ CASES = [
     _mended("in pending and ready", READY.but(pending={"a": 5}), "3", _counted(READY)),
     _mended("in unack and retry", RETRY.but(unack={"a": 5}), "3", _counted(RETRY)),
     _mended("in three places", LEASED.but(pending={"a": 5}, garbage={"a"}), "3", _counted(LEASED)),
+    # what another program has written
+    _mended(
+        "due at a time that never comes", PENDING.but(pending={"a": 9e12}), "b", _counted(PENDING.but(pending={"a": 0}))
+    ),
+    _mended(
+        "due at a time that never comes, by its record too",
+        PENDING.but(pending={"a": 9e12}, deliveries={"a": "pending 9000000000000 2 T-9 T-7 w"}),
+        "b",
+        _counted(PENDING.but(pending={"a": 0}, deliveries={"a": "pending 0 2 T-9 T-7 w"})),
+    ),
+    _mended("leased for ever", LEASED.but(unack={"a": 9e12}), "b", _counted(LEASED.but(unack={"a": 0}))),
     # the rest
     _mended("without retries", LEASED.but(retries={}), "5", _counted(LEASED.but(retries={"a": 4}))),
     _mended("pending without retries", PENDING.but(retries={}), "5", _counted(PENDING.but(retries={"a": 4}))),

@@ -139,7 +139,7 @@ CASES = [
         Case(
             f"a lease that ends before its callback has started costs nothing, claimed {how}",
             _LATE.but(
-                deliveries=_LATE.deliveries | {"a": f"leased -5 2 T-9 T-7 w {mark}"},
+                deliveries=_LATE.deliveries | {"a": f"leased -5 1 T-9 T-7 w {mark}"},
                 retries=_LATE.retries | {"a": 0},
                 meta=_LATE.meta | {"released": 4},
             ),
@@ -148,7 +148,7 @@ CASES = [
             CROWD
             + RETRY.but(
                 retries={"a": 0},
-                deliveries={"a": f"retry -5 1 T-9 T-7 w {mark}"},
+                deliveries={"a": f"retry -5 0 T-9 T-7 w {mark}"},
                 meta={"token": "T-3", "released": 5},
             ),
         )

@@ -2,6 +2,9 @@
 -- throttled (6), or in the list ready or retry (5). Searching a list takes time in proportion to its length.
 local locations = {pending = 1, leased = 2, backoff = 2, garbage = 3, ranked = 4, ready = 5, retry = 5, throttled = 6}
 
+-- Returns whether a time never comes: one of another program that is infinite, or later than delayq writes any.
+local function is_never(score) return score and tonumber(score) > 7258118399999 end
+
 -- Returns what is stored about each id: its expected location, where it was found, other locations, and a status; false
 -- for a correct message that waits in pending for its first delivery.
 local function examine(pending, ranked, throttled, running, unack, garbage, retries, messages, deliveries, headers, attributes,
@@ -15,7 +18,7 @@ local function examine(pending, ranked, throttled, running, unack, garbage, retr
     local spent = any_spent and redis.call('SISMEMBER', garbage, id) == 1
     local gone = redis.call('HEXISTS', messages, id) == 0
     found[n] = false
-    if gone or records[n] or deadlines[n] or ranks[n] or lines[n] or places[n] or spent or not dues[n] or not whole(retry_counts[n]) then
+    if gone or records[n] or deadlines[n] or ranks[n] or lines[n] or places[n] or spent or not dues[n] or is_never(dues[n]) or not whole(retry_counts[n]) then
       local record = {read(records[n] or '')}
       local one = {id = id, gone = gone, elsewhere = {}, record = record, retry_count = whole(retry_counts[n])}
       one.state = locations[one.record[1]] and one.record[1]
@@ -25,6 +28,7 @@ local function examine(pending, ranked, throttled, running, unack, garbage, retr
         if one.found_in[location] and location ~= one.location then table.insert(one.elsewhere, location) end
       end
       local present, second = one.found_in[one.location], #one.elsewhere > 0
+      one.never = not gone and one.location <= 2 and is_never(present)
       if gone then
         local remains = redis.call('HEXISTS', headers, id) + redis.call('HEXISTS', attributes, id)
           + redis.call('HEXISTS', errors, id) > 0 or records[n] or retry_counts[n]
@@ -34,7 +38,7 @@ local function examine(pending, ranked, throttled, running, unack, garbage, retr
         one.status = one.state == 'ready' and '7' or '8'
       else
         one.status = not present and '2' or second and '3' or one.unreadable and '6'
-          or not one.retry_count and '5' or '0'
+          or one.never and 'b' or not one.retry_count and '5' or '0'
       end
       one.placed = places[n] and (gone or one.state ~= 'leased' or not deadlines[n])
       found[n] = one

@@ -2,12 +2,14 @@
 
 -- Returns a whole number; nil for what is none, or larger than delayq writes any.
 local function whole(text)
-  if text and (#text < 16 or #text == 16 and text < '9') then return tonumber(string.match(text, '^%d+$')) end
+  if not text or #text > 16 or string.find(text, '%D') then return nil end
+  local number = tonumber(text)
+  return number and number < 9e15 and number or nil
 end
 
 -- Returns a score as a time (ms, a text), rounded up: that of another program may have a fraction, or be infinite.
 local function time_of(score)
-  if #score < 16 and string.find(score, '^%d+$') then return score end
+  if #score < 16 and not string.find(score, '%D') then return score end
   return string.format('%.0f', math.max(0, math.min(math.ceil(score), 7258118399999)))
 end
 

@@ -10,7 +10,8 @@ end
 -- Returns the same of a message that was found in a state. A record that cannot be read, written by another program,
 -- counts as that of a message which was never delivered, and due at this time (ms).
 local function read_in(state, record, due)
-  if not record or read(record) then return read(record or '') end
+  local is, known_due, attempts, first, token, consumer = read(record or '')
+  if is or not record then return is, known_due, attempts, first, token, consumer end
   return state, string.format('%.0f', due), '0', '0', '0', '-'
 end
 

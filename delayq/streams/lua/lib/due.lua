@@ -1,7 +1,7 @@
 -- What is due, in the order of its ranks.
 local function due_of(found)
   local ids, times = {}, {}
-  for i = 1, #found, 2 do ids[#ids + 1], times[found[i]] = found[i], string.format('%.0f', found[i + 1]) end
+  for i = 1, #found, 2 do ids[#ids + 1], times[found[i]] = found[i], time_of(found[i + 1]) end
   return ids, times
 end
 
@@ -22,7 +22,7 @@ local function take(one, other, deliveries, attributes, limit, is_full, add)
     for n = at, last do
       if is_full() then return end
       local id = from.found[n]
-      local is, due, attempt = read(from.records[n] or '')
+      local is, due, attempt = read_in(from.state, from.records[n], 0)
       local stale = is ~= from.state or seen[id]
       from.scanned, from.stale = from.scanned + 1, from.stale + (stale and 1 or 0)
       if not stale then

@@ -1,13 +1,19 @@
 -- Finds entries with expired leases in the pending list of a group. They are read, so at most 16 are taken over at a
 -- time.
 
+-- Returns a cursor as it was stored; the start for what is none, written by another program.
+local function cursor_of(text)
+  local time, number = string.match(text or '', '^(%d+)%-(%d+)$')
+  return time and #time < 20 and #number < 20 and text or '0-0'
+end
+
 -- Moves expired entries to a consumer and calls `recover` with each, even with a deleted one, while messages are
 -- missing. Scans a few thousand entries at most. All of them may be in flight, so the next call continues after them.
 -- The consumers share the scan of a longer list, and start it at most once a second. Returns whether to continue now.
 local function sweep(stream, group, consumer, meta, now, lease, missing, recover, total)
   local cursor_field, wait_field = 'cursor ' .. group, 'rest ' .. group
   local state, scanned, wrapped = redis.call('HMGET', meta, cursor_field, wait_field), 0, false
-  local from, wait = state[1] or '0-0', (state[2] or 0) - now
+  local from, wait = cursor_of(state[1]), (whole(state[2]) or 0) - now
   local cursor, number = from, 1
   if wait > 0 and wait <= 1000 then return false end
   -- Taking an entry over forgets who has held it. Looking for what has expired reads the whole list, so a long one is not.
