@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
+from unittest.mock import patch
 
 import redis
 
@@ -159,6 +160,9 @@ class World:
         self.counters: Counter[str] = Counter()
         """What the ancestor does not store: due times, deliveries and totals."""
         self.opened = ExitStack()
+        self._local = 0
+        for where in ("tests.ancestor.world", "tests.ancestor.sides", "delayq.testing.torture.recorded_calls"):
+            self.opened.enter_context(patch(f"{where}.now", self.local))
         self._recorder = self.opened.enter_context(Recorder(folder / "conductor.jsonl", "conductor"))
         self._recorder.write(SettingsRecord(at=now(), queue="q", lease=LEASE, tick=TICK, max_nack_delay=0))
         self.one, self.two = kind(self, "one"), kind(self, "two")
@@ -169,6 +173,11 @@ class World:
 
     def __exit__(self, *exc: object) -> None:
         self.opened.close()
+
+    def local(self) -> int:
+        """Return the time of the processes (µs), which goes with that of the server, and rises with each look."""
+        self._local = max(self._local + 1, (self.now - START) * 1000)
+        return self._local
 
     def pass_time(self, ms: int) -> None:
         """Let time pass; processes that are not frozen renew their leases meanwhile."""

@@ -278,8 +278,7 @@ def test_message_of_a_batch_is_asked_and_the_others_go_on(open_queue):
         return [False if message.cancel_requested else None for message in messages]
 
     queue.batch_callback(work, most=3)
-    queue.send_many([1, 2, 3])
-    ids = [message.id for message in queue.list("pending").messages]
+    ids = queue.send_many([1, 2, 3]).ids
     queue.start_consume()
     wait_until(lambda: len(started) == 3)
     assert queue.cancel(ids[1], running=True) == "stopping"

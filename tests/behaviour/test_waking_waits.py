@@ -258,10 +258,10 @@ def test_death_of_an_earlier_message_is_not_that_of_a_later_one(queue, wait_for)
 # Without an announcement
 
 
-def test_replaced_by_one_without_retention_is_noticed_at_the_latest_in_the_end(queue, wait_for):
+def test_replaced_by_one_without_retention_is_noticed_at_the_latest_in_the_end(queue, wait_for, redis_client):
     queue.send_delay_msg("first", "1h", **KEPT)
     result = wait_for(queue, "2s")
-    assert queue.send_delay_msg("second", "1h", id=ID, replace=True).status == "replaced"
+    redis_client.hdel("delayq:{reminders}:attributes", ID)  # as by a version that does not keep what is not given
     assert outcome(result) == f"no result of message {ID}: one without retention has taken its place"
 
 

@@ -101,7 +101,7 @@ def ended(arguments, url, stdin=None, stdout=None):
 def test_reader_that_is_gone_changes_neither_work_nor_exit_code(filled):
     lines = "".join(f"{n}\n" for n in range(600)).encode()
     assert ended(["send", "many", "-", "--json"], filled, stdin=lines) == (0, "")
-    assert DelayQueue("many", url=filled).counts().pending == 600
+    assert DelayQueue("many", url=filled).counts().ready == 600
     assert ended(["send", "q", "1", "--id", "c", "--delay", "1h", "--json"], filled) == (0, "")
     assert ended(["cancel", "q", "c", "--json"], filled) == (0, "")
     assert ended(["cancel", "q", "c", "--json"], filled)[0] == 3

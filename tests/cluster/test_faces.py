@@ -132,7 +132,7 @@ def test_client_of_sentinels_can_be_passed(sentinels, face, open_queue):
 
 def _exercise(queue, other):
     sent = queue.send_many(range(10))
-    assert queue.counts().pending == 10
+    assert queue.counts().ready == 10
     assert other.get(sent.ids[3]).payload == 3
     queue.close()
     assert queue.purge() == 10

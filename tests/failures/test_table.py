@@ -103,7 +103,7 @@ PROVOKED = {
             failures/test_limits.py::test_killed_workers_start_no_more_than_a_rate_allows
         """,
         "exit without a stop, cancellation, an error: what had not started is released": """
-            failures/test_exits.py::test_what_has_not_started_is_released_and_not_charged
+            failures/test_exits.py::test_what_has_not_ended_is_released_and_not_charged
             failures/test_exits.py::test_a_process_ends_although_redis_does_not_answer
             failures/test_exits.py::test_a_forked_child_that_exits_leaves_the_consumer_of_its_parent_alone
             failures/test_exits.py::test_claim_that_is_under_way_when_the_event_loop_ends_is_released
@@ -233,6 +233,15 @@ PROVOKED = {
         """,
         "settlements refused: claiming rests": """
             failures/test_settling.py::test_nothing_is_claimed_while_settlements_are_refused
+        """,
+        "full, read-only, too few replicas, no more clients: doctor, health and metrics tell": """
+            failures/test_refusing_server.py::test_refused_writes_are_told_by_whatever_looks_at_the_server
+            failures/test_refusing_server.py::test_redis_that_is_nearly_full_is_told_and_health_goes_on
+            failures/test_refusing_server.py::test_login_without_info_learns_what_is_not_known
+        """,
+        "reply beyond client-output-buffer-limit: claimed again for less, what is too large by itself is named": """
+            failures/test_reply_limit.py::test_claim_whose_reply_is_too_large_is_made_again_for_less
+            failures/test_reply_limit.py::test_message_that_is_too_large_by_itself_is_named_and_blocks_no_other
         """,
         "maxmemory full: drains to 0, then accepts": """
             failures/test_server.py::test_full_redis_is_drained_and_then_accepts_sends
