@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from delayq.broker.foreign import NEVER, read_time, shown_id
+from delayq.broker.foreign import read_number, shown_id
+from delayq.times import LATEST
 
 _STATE = re.compile(r"([0-9]{1,16}) ([0-9]{1,15}) ([0-9]{1,15}) ([01])")
 
@@ -68,8 +69,9 @@ def _stored_schedules(reply: list[Any]) -> list[StoredSchedule]:
         # A state that cannot be read is none, as for the scripts.
         known = _STATE.fullmatch(state.decode("utf-8", "replace"))
         revision, fired, last, paused = known.groups() if known else ("0", 0, 0, "0")
-        next_ = read_time(time) if time else None
-        next_ = None if next_ == NEVER else next_
-        text = shown_id(name)
-        schedules.append(StoredSchedule(text, next_, spec, revision, int(fired), int(last), paused == "1"))
+        next_ = read_number(time) if time else None
+        # One whose time cannot be read has no definition, so that it is set aside like others.
+        is_foreign = bool(time) and (next_ is None or next_ > LATEST)
+        facts = (None, b"") if is_foreign else (next_, spec)
+        schedules.append(StoredSchedule(shown_id(name), *facts, revision, int(fired), int(last), paused == "1"))
     return schedules

@@ -296,7 +296,7 @@ def test_message_that_stops_cut_off_too_often_is_charged(open_queue, busy, caplo
 
     message, text = queue.get("m"), "cut off by a stop, and snoozed 1 times, as often as max_snoozes allows"
     assert (message.state, message.attempts, message.retries_left, message.error) == ("backoff", 1, 2, text)
-    assert f"message m was {text}" in caplog.text
+    assert f"message m failed at attempt 1 and is tried again in 1m: {text}" in caplog.text
 
 
 def test_grace_period_is_an_option_of_the_queue(open_queue, busy):

@@ -105,7 +105,12 @@ def test_reader_that_is_gone_changes_neither_work_nor_exit_code(filled):
     assert ended(["send", "q", "1", "--id", "c", "--delay", "1h", "--json"], filled) == (0, "")
     assert ended(["cancel", "q", "c", "--json"], filled) == (0, "")
     assert ended(["cancel", "q", "c", "--json"], filled)[0] == 3
-    for arguments in (["list", "many", "--all"], ["export", "many"], ["docs", "command-line"], ["show", "q", "a"]):
+    for arguments in (
+        ["list", "many", "--state", "ready", "--all"],
+        ["export", "many"],
+        ["docs", "command-line"],
+        ["show", "q", "a"],
+    ):
         assert ended(arguments, filled) == (0, ""), arguments
     assert ended(["show", "q", "nowhere"], filled)[0] == 3
 

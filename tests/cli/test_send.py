@@ -11,9 +11,9 @@ from delayq.cli.progress import progress_bars
 from delayq.text import iso
 
 
-def stored(redis_url, **options):
+def stored(redis_url, state=State.READY, **options):
     with DelayQueue("reminders", url=redis_url, **options) as queue:
-        return queue.list(State.READY, limit=1000).messages
+        return queue.list(state, limit=1000).messages
 
 
 def test_sends_json_now_and_prints_the_id(cli, queue):
@@ -141,7 +141,7 @@ def test_sends_with_a_priority(cli, queue):
     assert queue.get("a").priority == -5
     assert "-5" in cli("show", "reminders", "a").out
     cli("send", "reminders", "-", "--priority", "7", stdin=b"2\n3\n")
-    assert [message.priority for message in queue.list("pending").messages] == [-5, 7, 7]
+    assert [message.priority for message in queue.list("ready").messages] == [-5, 7, 7]
     for priority in ("101", "-101"):
         ended = cli("send", "reminders", "2", "--priority", priority)
         assert (ended.code, ended.line) == (2, f"priority must be a whole number from -100 to 100, not {priority}")
@@ -257,7 +257,7 @@ def test_sends_a_file_in_batches_with_the_same_options(cli, redis_url, tmp_path)
     lines.write_text("".join(f"{n}\n" for n in range(2 * BATCH + 1)))
     ended = cli("send", "reminders", "--file", str(lines), "--delay=1h", "--retries=1", "--json")
     assert len(ended.out.splitlines()) == 2 * BATCH + 1
-    assert {message.retries_left for message in stored(redis_url)} == {1}
+    assert {message.retries_left for message in stored(redis_url, state=State.PENDING)} == {1}
 
 
 def test_reports_messages_sent_before_an_invalid_line(cli, redis_url):

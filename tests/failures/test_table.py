@@ -243,6 +243,10 @@ PROVOKED = {
             failures/test_reply_limit.py::test_claim_whose_reply_is_too_large_is_made_again_for_less
             failures/test_reply_limit.py::test_message_that_is_too_large_by_itself_is_named_and_blocks_no_other
         """,
+        "package removed or replaced while a process runs: it goes on": """
+            failures/test_upgrades.py::test_worker_without_its_package
+            failures/test_upgrades.py::test_dashboard_without_its_package
+        """,
         "maxmemory full: drains to 0, then accepts": """
             failures/test_server.py::test_full_redis_is_drained_and_then_accepts_sends
             lua/test_full.py::test_all_other_calls_are_executed

@@ -70,7 +70,7 @@ def test_redrive_one_a_group_and_all(full, visitor):
     (group,) = [one for one in full.dead.groups() if one.reason == "no such customer"]
     done = visitor.submit(page, "/do/redrive", queue="orders", group=group.group, rate="5/s")
     assert "Sent 1 message again." in text_of(done)
-    assert (full.get("rejected").state, full.counts().dead) == (State.PENDING, 1)
+    assert (full.get("rejected").state, full.counts().dead) == (State.READY, 1)
     (spent,) = full.dead.list().messages
     assert "Sent 1 message again." in text_of(visitor.submit(page, "/do/redrive", queue="orders", entry=spent.entry))
     full.kill("spent")
