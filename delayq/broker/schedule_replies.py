@@ -72,6 +72,15 @@ def _stored_schedules(reply: list[Any]) -> list[StoredSchedule]:
         next_ = read_number(time) if time else None
         # One whose time cannot be read has no definition, so that it is set aside like others.
         is_foreign = bool(time) and (next_ is None or next_ > LATEST)
-        facts = (None, b"") if is_foreign else (next_, spec)
-        schedules.append(StoredSchedule(shown_id(name), *facts, revision, int(fired), int(last), paused == "1"))
+        schedules.append(
+            StoredSchedule(
+                shown_id(name),
+                None if is_foreign else next_,
+                b"" if is_foreign else spec,
+                revision,
+                int(fired),
+                int(last),
+                paused == "1",
+            )
+        )
     return schedules

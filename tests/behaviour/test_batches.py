@@ -379,7 +379,7 @@ def test_hanging_batch_is_abandoned_once_and_does_not_block_its_consumer(open_qu
     wait_until(lambda: queue.counts().living == 0)
     assert len(seen[0]) > 1
     assert {*seen[0]} < {payload for batch in seen[1:] for payload in batch} == {"poison", *"abcd"}
-    abandoned = [record for record in caplog.records if "more than" in record.getMessage()]
+    abandoned = [record for record in caplog.records if "took longer than" in record.getMessage()]
     assert sorted(record.id for record in abandoned) == sorted({record.id for record in abandoned})
     assert len(abandoned) == len(seen[0])
 

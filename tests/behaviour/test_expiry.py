@@ -49,7 +49,7 @@ def test_what_has_expired_goes_to_the_dead_letter_or_is_dropped(open_queue, expi
     assert (dead.id, dead.reason, dead.name, dead.expires - dead.due) == ("dead", "missed", "n", timedelta(hours=2))
     totals = queue.stats().totals
     assert (totals["missed"], totals["dead"], totals["discarded"], totals["acked"]) == (2, 1, 1, 3)
-    assert "reminders: message dead expired " in caplog.text
+    assert "dead expired " in caplog.text
     assert " ago, before it could start, and goes to the dead letter" in caplog.text
     assert " ago, before it could start, and is dropped" in caplog.text
     ends = ("missed", "dead", "discarded")

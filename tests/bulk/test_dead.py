@@ -167,7 +167,7 @@ def test_id_is_held_as_after_its_death(queue, other, move):
     move(dedupe_window=0)
     assert other.send_delay_msg(b"2", id="held").status == "settled"
     assert other.send_delay_msg(b"2", id="plain").new
-    assert (other.get("plain").state, other.counts().dead) == ("pending", 2)
+    assert (other.get("plain").state, other.counts().dead) == ("ready", 2)
 
 
 def test_whoever_asks_for_the_result_learns_why_it_died(queue, other, move):

@@ -37,7 +37,7 @@ def test_backfill_sends_past_occurrences(cli, digest):
     assert digest.counts().pending == 0
     backfill = ("schedules", "backfill", "reminders", "digest")
     assert cli(*backfill, *FROM).out == "digest  3 messages sent, 0 existed\n"
-    assert digest.get("digest@2026-02-01T08:00:00Z").state == "pending"
+    assert digest.get("digest@2026-02-01T08:00:00Z").state == "ready"
     assert cli(*backfill, "--from", "2026-02-01T00:00", "--until", "2026-02-02T00:00", "--json").json == {
         "name": "digest",
         "times": ["2026-02-01T08:00:00.000Z"],

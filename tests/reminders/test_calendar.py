@@ -25,8 +25,8 @@ def event(uid: str, hours: float = 48, summary: str = "S", **more: Any) -> Event
 
 
 def pending(queue: DelayQueue[Any]) -> dict[str, tuple[float, Any]]:
-    """Return the pending messages by id: hours from `NOW` until they are due, and their summaries."""
-    messages = queue.list(State.PENDING, limit=1000).messages
+    """Return the waiting messages by id: hours from `NOW` until they are due, and their summaries."""
+    messages = [one for state in (State.READY, State.PENDING) for one in queue.list(state, limit=1000).messages]
     return {one.id: ((one.due - NOW) / timedelta(hours=1), one.payload["summary"]) for one in messages}
 
 
