@@ -11,7 +11,7 @@ from delayq.broker.attributes import Attributes
 from tests.behaviour.places import everywhere
 from tests.support.waiting import wait_until
 
-INVALID = [101, -101, True, False, 1.5, "1", None]
+INVALID = [101, -101, True, False, 1.5, "1"]
 PAST = datetime.now(UTC).replace(microsecond=0) - timedelta(minutes=1)
 
 

@@ -206,7 +206,7 @@ def test_living_messages_wait_and_dead_ones_may_be_left_out(everywhere, other, e
     export(file=tmp_path / "q.jsonl")
     done = to_other(tmp_path / "q.jsonl", dead="skip")
     assert (done.new, done.dead, done.left_out) == (6, 0, 1)
-    assert other.counts().pending == 6
+    assert (other.counts().pending + other.counts().ready) == 6
     assert [other.get(id).retries_left for id in ("active", "backoff", "retry")] == [2, 1, 1]
     assert other.get("throttled").name == "mail"
     done = to_other(tmp_path / "q.jsonl", dead="send")
@@ -505,7 +505,7 @@ def test_invalid_lines_among_many_are_named_by_their_number(other, to_other, tmp
 def test_line_needs_an_id_and_a_payload_only(other, to_other):
     assert to_other(io.BytesIO(b'{"id":"a","payload":{"x":1}}\n{"id":"b","payload":2,"headers":null}')).new == 2
     found = other.get("a")
-    assert (found.payload, found.retries_left, found.state) == (b'{"x":1}', 3, "pending")
+    assert (found.payload, found.retries_left, found.state) == (b'{"x":1}', 3, "ready")
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])

@@ -149,7 +149,7 @@ def test_repair_fixes_findings(cli, queue, client):
     assert second == "reminders  payload without place: 1 (m)  repaired"
     assert ended.code == 0
     assert cli("doctor", "--deep").code == 0
-    assert queue.get("m").state == "pending"
+    assert queue.get("m").state == "ready"
 
 
 def test_checks_only_the_named_queues(cli, queue, other, client):

@@ -348,7 +348,8 @@ def test_many_messages_without_payloads_are_left(redis_url, redis_client, go, qu
     assert go.ids() == {place: sorted(missing)}
     assert queue.counts().living == len(ids) - len(missing)
     if place == "pending":
-        assert [one.id for one in queue.list("pending", limit=5).messages] == ids[:5]
+        waiting = [*queue.list("ready", limit=1000).messages, *queue.list("pending", limit=5).messages]
+        assert [one.id for one in waiting][:5] == ids[:5]
 
 
 def test_list_of_left_messages_is_limited(redis_url, redis_client, go, monkeypatch):

@@ -38,7 +38,12 @@ MUTANTS = [
     Mutant(
         "tokens follow the clock back", "ready_to_unack.lua", "math.max((whole(counters[1]) or 0) + 1, time)", "time"
     ),
-    Mutant("a replayed claim returns what was lost", "lib/lease.lua", "and last == token and", "and"),
+    Mutant(
+        "a replayed claim returns what was lost",
+        "lib/lease.lua",
+        "state == 'leased' and last == token",
+        "state == 'leased'",
+    ),
     Mutant("a release is charged", "release.lua", "attempts - 1", "attempts"),
     Mutant("a backoff is charged twice", "unack_to_retry.lua", "if state == 'backoff' then", "if state == 'none' then"),
     Mutant(

@@ -329,7 +329,8 @@ def test_a_notice_that_a_sink_refuses_is_given_up_for_it_alone_and_later_ones_go
     die(queue, "a")
     bad.fails = Reject("webhook x replied 404")
     running.turn()
-    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    lines = [record.getMessage() for record in caplog.records if record.name == "delayq.notify"]
+    (line,) = [line for line in lines if "gave up" in line]
     assert line.startswith("gave up notice jobs.dead.")
     assert line.endswith("for bad: webhook x replied 404; jobs: 1 message moved to the dead letter: a")
     with pytest.raises(

@@ -310,7 +310,7 @@ def test_message_promoted_during_the_reading_is_listed_once(queue, executor, rea
     found += [row for batch in batches for row in batch.to_pylist()]
     states = {row["id"]: row["state"] for row in found}
     assert len(found) == len(states) == 6
-    assert Counter(states.values()) == {"pending": 4, "ready": 2}
+    assert set(states.values()) == {"ready"}
 
 
 def test_message_that_dies_during_the_reading_is_listed(queue, executor, reader, monkeypatch):
