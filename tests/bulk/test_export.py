@@ -212,7 +212,7 @@ def test_living_messages_wait_and_dead_ones_may_be_left_out(everywhere, other, e
     done = to_other(tmp_path / "q.jsonl", dead="send")
     assert (done.new, done.exists, done.dead) == (1, 6, 0)
     again = other.get("dead")
-    assert (again.state, again.retries_left, again.attempts) == ("pending", 2, 0)
+    assert (again.state, again.retries_left, again.attempts) == ("ready", 2, 0)
 
 
 def test_message_about_to_die_is_dead(queue, other, export, to_other):

@@ -183,6 +183,6 @@ def importing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]
     monkeypatch.setattr("delayq.cli.worker.configure_logging", lambda *_, **__: None)
     monkeypatch.setattr(sys, "path", [*sys.path])
     yield tmp_path
-    for name, module in list(sys.modules.items()):
+    for name, module in sys.modules.copy().items():
         if str(getattr(module, "__file__", None)).startswith(str(tmp_path)):
             del sys.modules[name]

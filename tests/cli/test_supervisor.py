@@ -128,7 +128,7 @@ def test_second_signal_interrupts_all_processes(pair, jobs, done):
     pair.says("finishing running callbacks", 2)
     pair.signal()
     assert pair.ends() == 1
-    assert jobs.counts().backoff == 2
+    assert jobs.counts().ready == 2
     assert not any(map(is_running, consuming(pair)))
 
 

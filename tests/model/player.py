@@ -118,11 +118,11 @@ class Player(RuleBasedStateMachine):
 
     def _expect_wake(self, name: str, reply: Any) -> None:
         """A call that makes something due sooner than anything before wakes a consumer."""
-        counts, model = self.scan.counts, self.model
+        counts, model, first = self.scan.counts, self.model, min(self.scan.pending.values(), default=-1)
         self.expects_wake |= model.limits.wakes
         ends = {"ack", "complete", "reject", "kill", "collect_garbage"}
         if name in {"send", "debounce", "reschedule", "redrive"} | ends:
-            self.expects_wake |= model.next_due() >= 0 and not 0 <= counts.next_due <= model.next_due()
+            self.expects_wake |= model.next_due() >= 0 and not 0 <= first <= model.next_due()
         elif name in {"nack", "release"}:
             self.expects_wake |= 0 <= model.next_deadline() < counts.next_deadline
             self.expects_wake |= name == "release" and len(model.ids("ready") + model.ids("ranked")) > counts.ready

@@ -129,7 +129,8 @@ WEAKENED = [
         4,
     ),
     Weakened(
-        *("a replayed claim that returns what was lost", "ready_to_unack", "and last == token and", "and"),
+        *("a replayed claim that returns what was lost", "ready_to_unack"),
+        *("state == 'leased' and last == token", "state == 'leased'"),
         *(Rules(ids="a", replays=True), 5),
     ),
     Weakened(
