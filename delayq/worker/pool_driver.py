@@ -224,10 +224,11 @@ class PoolDriver(PoolState, ThreadDriver):
 
     def run(self) -> None:
         """Run the loops to their end; raises `StoppedByCallbackError` if a callback stopped the worker."""
-        self._start_loops()
+        with self._starting:
+            self._start_loops()
         self._run_server(self.servers[0])
-        while self._loops_to_start:  # there was no room for their threads
-            self._run_server(self._loops_to_start.pop())
+        while (server := self._next_to_start()) is not None:  # there was no room for its thread
+            self._run_server(server)
         for thread in self._loop_threads:
             thread.join()
         self._ended = True
@@ -238,14 +239,18 @@ class PoolDriver(PoolState, ThreadDriver):
         self._raise_stop()
 
     def _start_loops(self) -> None:
-        """Start the loops of the other servers, as far as there is room for their threads."""
+        """Start the loops of the other servers, as far as there is room for their threads; for who holds the lock."""
         while self._loops_to_start and not self.stopped:
-            server = self._loops_to_start[-1]
+            server = self._loops_to_start.pop()
             thread = self._own_threads.start(partial(self._run_server, server), f"{self.name}-loop")
             if thread is None:
+                self._loops_to_start.append(server)
                 return
-            self._loops_to_start.pop()
             self._loop_threads.append(thread)
+
+    def _next_to_start(self) -> ServerLoop | None:
+        with self._starting:
+            return self._loops_to_start.pop() if self._loops_to_start else None
 
     def _fill_up(self) -> None:
         if self._missing or self._loops_to_start:

@@ -6,6 +6,7 @@ import random
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from delayq import DelayQueue
@@ -98,7 +99,7 @@ def test_files_of_a_table_are_recognized_whatever_their_names(spark, tmp_path):
         folder = tmp_path / name
         for part in (f"{name}.parquet", f"day=2030-01-31/{name}", "_hidden/part", ".part.crc"):
             (folder / part).parent.mkdir(parents=True, exist_ok=True)
-            write_table(pa.table({"id": [name]}), folder / part)
+            pq.write_table(pa.table({"id": [name]}), folder / part)
         for path in (folder, folder / f"{name}.parquet", tmp_path / "plain" / ".." / name):
             own = digest_of(files_of(path))
             assert own == source_of(spark.read.parquet(str(path))), path
