@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from delayq.metrics.families import REGISTRY, Collector, Families, Metric
 from delayq.queue.consumer import QueueMeter, meters_of
 from delayq.queue.probes import AnyConsuming, dead_loop, why_unready
-from delayq.worker.meter import DURATION_BOUNDS, start_counting
+from delayq.worker.parts.meter import DURATION_BOUNDS, start_counting
 
 ALIVE_WITHIN = 60.0
 """Seconds without a turn after which the loop of a consumer counts as dead, beyond its tick."""

@@ -22,8 +22,8 @@ from delayq.worker.async_driver import AsyncDriver
 from delayq.worker.disposition import describe
 from delayq.worker.drivers import EXIT_WITHIN, ThreadDriver
 from delayq.worker.health import OnHealthChange
-from delayq.worker.meter import Meter
 from delayq.worker.own_threads import start_needed, start_task
+from delayq.worker.parts.meter import Meter
 
 log = SafeLog("delayq.consumer")
 
@@ -265,8 +265,8 @@ def meters_of(consuming: Consuming | AsyncConsuming) -> list[QueueMeter]:
     for loop in consuming._driver._loops():  # noqa: SLF001
         held = [*loop.in_flight.deliveries.copy()]
         running = {one.batch for one in held if one.batch is not None and one.batch.running}
-        if loop.in_flight.meter is not None:
-            found.append(QueueMeter(loop.context.queue, loop.in_flight.meter, len(held), len(running)))
+        if meter := loop.parts.find(Meter):
+            found.append(QueueMeter(loop.context.queue, meter, len(held), len(running)))
     return found
 
 

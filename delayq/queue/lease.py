@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from delayq.broker.context import EngineContext
+from delayq.broker.engine import Feature
 from delayq.broker.replies import ClaimReply, PromoteReply
 from delayq.broker.requests import ScriptCall
 from delayq.broker.scripts import MAX_IDS
@@ -20,8 +21,10 @@ from delayq.worker.attempt_log import log_completions, log_expired
 from delayq.worker.disposition import Completion, Disposition, disposition_of, missed, undecodable
 from delayq.worker.in_flight_delivery import InFlightDelivery, deliveries_of
 from delayq.worker.message import AsyncMessage, Message
+from delayq.worker.parts.closed_scopes import ClosedScopes
+from delayq.worker.parts.part import LoopPart
+from delayq.worker.parts.superseded import ask, may_be_superseded, note_superseded
 from delayq.worker.settlements import PendingSettlements
-from delayq.worker.superseded import ask, may_be_superseded, note_superseded
 from delayq.worker.wakeup import pass_on
 
 if TYPE_CHECKING:
@@ -168,10 +171,13 @@ class _LeaseBase(Generic[M]):
             yield from self._send(log_completions(ended, error, policy, self._context.queue, traced=False))
 
     def _send(self, completions: list[Completion]) -> Operation[None]:
-        settlements = PendingSettlements(self._context.calls, self._context.settings)
+        calls = self._context.calls
+        scopes = ClosedScopes(calls) if calls.capabilities.has(Feature.LIMITS) else None
+        settlements = PendingSettlements(calls, self._context.settings, scopes)
         settlements.add(completions)
-        while settlements:  # one call settles a limited number of messages
-            plan = list(settlements.settle())
+        parts: list[LoopPart] = [settlements] if scopes is None else [scopes, settlements]
+        while any(part.pending() for part in parts):  # one call settles a limited number of messages
+            plan = [call for part in parts for call in part.plan(0.0)]
             replies = yield [call for call, _ in plan]
             for (_, read), reply in zip(plan, replies, strict=True):
                 read(reply)

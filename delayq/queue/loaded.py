@@ -28,7 +28,7 @@ LATE = (
     "delayq.schedules.messages",
     "delayq.schedules.orphans",
     "delayq.schedules.store",
-    "delayq.worker.schedule_replanning",
+    "delayq.worker.parts.schedule_replanning",
 )
 """The modules that others import at first use."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
@@ -22,9 +23,9 @@ from delayq.streams.calls import relay
 from delayq.streams.keys import check_stream, hash_tag
 from delayq.streams.queue import StreamBase, StreamQueue
 from delayq.times import monotonic
-from delayq.worker.beats import Beats
-from delayq.worker.schedule_firing import ScheduleFirer
-from delayq.worker.tally import Tally
+from delayq.worker.parts.presence import Presence
+from delayq.worker.parts.schedule_firing import ScheduleFirer
+from delayq.worker.parts.tally import Tally
 
 log = SafeLog("delayq.relay")
 
@@ -47,8 +48,8 @@ class _Relay(Generic[Q, S]):
         name: Any = stream.name if isinstance(stream, StreamBase) else stream
         self.stream = check_stream(name)
         """The stream's key."""
-        self._beats = Beats(self._context, self._executor.consumer_id, concurrency=1)
-        self._beats.tally = self._tally = Tally()
+        self._tally = Tally()
+        self._presence = Presence(self._context, self._executor.consumer_id, concurrency=1, tally=self._tally)
         self._schedule_firer = ScheduleFirer(self._context.calls, self._context.settings, MAX_WAIT)
         self.stopped = False
         """Whether `stop` was called."""
@@ -78,7 +79,7 @@ class _Relay(Generic[Q, S]):
         moved, late, last_error = 0, True, ""
         while not self.stopped:
             try:
-                yield from self._read_each([] if burst else self._beats.plan(monotonic(), ()))
+                yield from self._read_each([] if burst else self._presence.plan(monotonic()))
                 now_moved, late, ahead = yield from self._move_batch(late=late)
                 moved, last_error = moved + now_moved, ""
                 self._tally.move(now_moved)
@@ -96,7 +97,7 @@ class _Relay(Generic[Q, S]):
                     log.error("relay failed, will retry: %s", error, extra={"stream": self.stream})  # noqa: TRY400
                 last_error = str(error)
                 yield Wait(ERROR_WAIT)
-        yield from self._read_each((call, self._beats.read) for call in self._beats.end())
+        yield from self._read_each((call, self._presence.read) for call in self._presence.leave())
         return moved
 
     def _should_retry(self, *, burst: bool) -> ShouldRetry:
@@ -114,7 +115,8 @@ class _Relay(Generic[Q, S]):
             yield [self._context.calls.collect(self._context.settings)]
         now, next_ = monotonic(), promoted.next_schedule
         self._schedule_firer.occurs_at = None if next_ == -1 else now + (next_ - promoted.now) / 1000
-        ahead = [] if self._schedule_firer.next_at is None else [self._schedule_firer.next_at - now]
+        fires_at = self._schedule_firer.next_at(now)
+        ahead = [] if fires_at == math.inf else [fires_at - now]
         late = 0 <= promoted.next_deadline <= promoted.now
         more = late or promoted.waiting or 0 <= promoted.next_due <= promoted.now or any(wait <= 0 for wait in ahead)
         if more or any(reply.retried or reply.spent for reply in expired):

@@ -20,8 +20,8 @@ from delayq.outcomes import Discard, Outcome, Reject, Retry, Snooze, StopWorker
 from delayq.telemetry.attempt_span import links_to, text_of
 from delayq.telemetry.creation_context import context_of
 from delayq.telemetry.recorder import MAX_LINKS, Attributes, QueueRecorder
-from delayq.worker.meter import LATE
-from delayq.worker.tally import BY_HAND
+from delayq.worker.parts.meter import LATE
+from delayq.worker.parts.tally import BY_HAND
 from delayq.worker.work_buffer import Callback
 
 _OUTCOMES: tuple[tuple[type[Outcome], str], ...] = (

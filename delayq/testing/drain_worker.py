@@ -28,6 +28,7 @@ from delayq.worker.in_flight_delivery import InFlightDelivery
 from delayq.worker.loop_steps import RoundTrip, Run, Sleep, StepResult
 from delayq.worker.message import AsyncMessage, Message
 from delayq.worker.own_threads import OwnThreads
+from delayq.worker.parts.tally import Tally
 from delayq.worker.work_buffer import WorkBuffer
 
 T = TypeVar("T")
@@ -116,8 +117,8 @@ class DrainWorker:
 
     def _count(self, consumer: ConsumerLoop) -> Steps[None]:
         """Add what was counted to the history of the queue, as the beat of a consumer does."""
-        tally = consumer.in_flight.tally
-        if tally is not None and (counted := tally.take()):
+        tally = consumer.parts.find(Tally)
+        if tally and (counted := tally.take()):
             yield from perform(self._executor.run, [self._context.calls.beat("drain", None, counted)])
 
     def _make_message(

@@ -7,7 +7,7 @@ for it, is told at DEBUG, or at the level of `log_messages_at`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from delayq.backoff import FailurePolicy
@@ -16,8 +16,8 @@ from delayq.options import nack_wait
 from delayq.outcomes import Outcome
 from delayq.safe_log import SafeLog
 from delayq.text import format_duration
-from delayq.worker.disposition import CANCELLED, Completion, Disposition, log_safely
-from delayq.worker.error_texts import truncate
+from delayq.worker.disposition import CANCELLED, Completion, Disposition, is_snoozed_out, log_safely
+from delayq.worker.error_texts import SNOOZED_OUT, truncate
 from delayq.worker.in_flight_delivery import InFlightDelivery
 from delayq.worker.log_label import label_of, log_label
 
@@ -106,6 +106,21 @@ def log_expired(leases: Iterable[ExpiredLease], queue: str) -> None:
         level = logging.WARNING if lease.retries_left else logging.ERROR
         line += ": its lease expired, as worker %s was lost"
         log_safely(line, label, lease.attempt, "", lease.holder or "(unknown)", level=level, extra=fields)
+
+
+def cut_off(deliveries: Iterable[InFlightDelivery], policy: FailurePolicy, queue: str) -> Iterator[Completion]:
+    """Yield what becomes of deliveries for whose callbacks a stop waits no longer: they go back uncharged.
+
+    Each counts as a snooze, so one that never ends before its worker does is charged once `max_snoozes` are spent.
+    """
+    for delivery in deliveries:
+        of_task, (name, fields) = delivery.policy or policy, log_label([delivery], queue)
+        if is_snoozed_out([delivery], of_task):
+            text = f"cut off by a stop, and {SNOOZED_OUT.format(of_task.max_snoozes)}"
+            yield from log_completions([Completion([delivery], Disposition.NACK, text)], None, of_task, queue)
+        else:
+            log.warning("%s was cut off by a stop, and goes back uncharged", name, extra=fields)
+            yield Completion([delivery], Disposition.SNOOZE)
 
 
 def _with_delays(completion: Completion, policy: FailurePolicy) -> list[Completion]:

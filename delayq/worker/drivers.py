@@ -13,6 +13,7 @@ import math
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -23,12 +24,12 @@ from delayq.broker.scripts import MAX_MOVED
 from delayq.errors import StoppedByCallbackError
 from delayq.safe_log import SafeLog
 from delayq.times import Duration, monotonic, to_millis
-from delayq.worker.beats import Beats
 from delayq.worker.consumer_loop import ConsumerLoop
 from delayq.worker.health import OnHealthChange
 from delayq.worker.in_flight_delivery import InFlightDelivery
 from delayq.worker.loop_steps import RoundTrip, Run, Sleep, StepResult, Withdraw
 from delayq.worker.message import Message
+from delayq.worker.parts.presence import Presence
 from delayq.worker.thread_signal import ThreadSignal
 from delayq.worker.wakeup import Listener, check_connections
 from delayq.worker.work_buffer import Callback, WorkBuffer
@@ -70,8 +71,8 @@ class Driver(WorkerStarts):
             "limited": callback.limited,
             "breakers": callback.breakers,
         }
-        beats = Beats(context, executor.consumer_id, burst=burst)
-        self._loop = ConsumerLoop(context, executor.consumer_id, burst=burst, beats=beats, **of_callback)
+        presence = partial(Presence, context, executor.consumer_id, burst=burst)
+        self._loop = ConsumerLoop(context, executor.consumer_id, burst=burst, presence=presence, **of_callback)
         self._buffer = WorkBuffer(callback, self._message_class, context, executor)
         self._buffer.connect(self._loop)
         self._executor = executor

@@ -1,26 +1,16 @@
-"""What a consumer has claimed and not completed: how many more it may claim, and which leases to renew."""
+"""What a consumer has claimed and not completed, and how many more it may claim."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from delayq.broker.batches import batched
-from delayq.broker.engine import EngineCalls, Feature
+from delayq.broker.context import EngineContext
 from delayq.broker.replies import ClaimReply
-from delayq.broker.scripts import MAX_IDS
-from delayq.options import Settings
-from delayq.safe_log import SafeLog
 from delayq.worker.disposition import Completion
-from delayq.worker.holding import HeldScopes
 from delayq.worker.in_flight_delivery import Batch, InFlightDelivery, deliveries_of
-from delayq.worker.meter import new_meter
-from delayq.worker.prefetch import MAX_UNSTARTED, Prefetch
-from delayq.worker.tally import Tally
-from delayq.worker.time_limits import Overdue, TimeLimits
-
-log = SafeLog("delayq.consumer")
+from delayq.worker.parts.prefetch import MAX_UNSTARTED, Prefetch
+from delayq.worker.parts.time_limits import TimeLimits
 
 
 class _Load(NamedTuple):
@@ -39,29 +29,21 @@ class _Load(NamedTuple):
 class InFlight:
     """The deliveries of one consumer from claim to completion, in the order in which workers take them."""
 
-    def __init__(self, calls: EngineCalls, settings: Settings, batch: int, *, limited: bool = False) -> None:
+    def __init__(self, context: EngineContext, batch: int, *, limited: bool = False) -> None:
         """Start empty; a callback takes up to `batch` messages at a time, `limited` as in `Callback`."""
         self.deliveries: dict[InFlightDelivery, None] = {}
-        self.limits = TimeLimits(settings, limited=limited)
+        self.limits = TimeLimits(context, limited=limited)
         self.overdue = self.limits.overdue
         """Deliveries whose callbacks have taken too long, until these end after all."""
         self.recalled = False
         """Whether to release what has not started."""
-        self.holds = HeldScopes()
-        """Of which names nothing starts any more that is in flight."""
-        self.stop_asked = False
-        """Whether to look which messages are asked to stop."""
         self.missing = 0
         """Workers that the consumer does not have, since there is no room for them."""
-        self.heartbeat_at = 0.0
-        self.tally = Tally() if calls.capabilities.has(Feature.HISTORY) else None
-        self.meter = new_meter()
-        self.prefetch = Prefetch(settings, batch)
+        self.prefetch = Prefetch(context.settings, batch)
         self._last_load: _Load | None = None
-        self._calls = calls
-        self._settings = settings
+        self._settings = context.settings
         self._batch = batch
-        self._lease = settings.lease / 1000
+        self._lease = context.settings.lease / 1000
 
     def __bool__(self) -> bool:
         return bool(self.deliveries)
@@ -82,36 +64,18 @@ class InFlight:
 
     def add(self, claimed: ClaimReply, sent_at: float, now: float) -> list[InFlightDelivery]:
         """Add the messages of a claim sent and answered at local times; returns their deliveries."""
-        if not self.deliveries:
-            self.heartbeat_at = now + self._lease / 3
-        self.prefetch.latency.measure(now - sent_at, len(claimed.messages))
         added = deliveries_of(claimed, now, sent_at + self._lease)
         self.deliveries |= dict.fromkeys(added)
-        if self.tally is not None:
-            self.tally.delivered += len(added)
-        if self.meter is not None:
-            self.meter.delivered += len(added)
-        for delivery in added:
-            if (timeout := delivery.attributes.timeout) > 0:
-                delivery.timeout, self.limits.limited = timeout, True
-        self.limits.check_after(now)
         self.refresh()
         return added
 
     def complete(self, completions: Sequence[Completion]) -> None:
-        """Remove the deliveries of completions, and measure how long their callbacks took."""
-        self.prefetch.measure(completions)
+        """Remove the deliveries of completions."""
         self.refresh()
-        if self.tally is not None:
-            self.tally.complete(completions)
-        if self.meter is not None:
-            self.meter.complete(completions)
         pop = self.deliveries.pop
         for deliveries, _, _, _, _ in completions:
             for delivery in deliveries:
                 pop(delivery, None)
-        if self.overdue:
-            self.limits.forget_ended(self.deliveries)
 
     def capacity(self, now: float) -> int:
         """Return how many more messages may be claimed: what free workers start at once, and the prefetch.
@@ -179,34 +143,3 @@ class InFlight:
     def refresh(self) -> None:
         """Note that callbacks may have started: what the workers do is looked at again when it matters."""
         self._last_load = None
-
-    def end_overdue(self, now: float) -> list[Overdue]:
-        """Note which callbacks have taken too long by now; returns these."""
-        late = self.limits.check(self.deliveries, now)
-        if late:
-            self.refresh()
-        return late
-
-    def heartbeat(self, now: float) -> Iterator[tuple[Any, Callable[[str], None]]]:
-        """Every third of a lease, yield the calls that renew the leases, each with the function for its reply."""
-        if now < self.heartbeat_at or not self.deliveries:
-            return
-        self.heartbeat_at = now + self._lease / 3
-        until = now + self._lease
-        alive = [  # a lease that the callback has extended further is left alone
-            delivery
-            for delivery in self.deliveries
-            if not delivery.settled and delivery.deadline <= until and delivery not in self.overdue
-        ]
-        for part in batched(alive, MAX_IDS):
-            call = self._calls.extend([delivery.receipt for delivery in part], lease=self._settings.lease)
-            yield call, partial(self._on_extended, part, until)
-
-    def _on_extended(self, deliveries: list[InFlightDelivery], deadline: float, reply: str) -> None:
-        for delivery, status in zip(deliveries, reply, strict=True):
-            if status != "0":
-                delivery.deadline = deadline
-                self.stop_asked |= status == "2" and not delivery.cancel_requested
-            elif not delivery.settled and not delivery.lost:
-                delivery.lost = True
-                log.warning("lease lost: %s", delivery.claimed.id, extra={"id": delivery.claimed.id})

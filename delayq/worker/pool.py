@@ -16,12 +16,12 @@ from typing import Any
 
 from delayq.broker.worker_entries import MAX_QUEUES
 from delayq.times import monotonic
-from delayq.worker.beats import BEAT_EVERY
 from delayq.worker.fair_order import StrictOrder, WeightedOrder
 from delayq.worker.in_flight_delivery import Batch, InFlightDelivery
 from delayq.worker.outlook import COLLECT_EVERY
+from delayq.worker.parts.prefetch import MAX_CLAIMED, MAX_TIMES
+from delayq.worker.parts.presence import BEAT_EVERY
 from delayq.worker.pool_queue import PoolQueue
-from delayq.worker.prefetch import MAX_CLAIMED, MAX_TIMES
 
 QUEUES_A_COLLECTION = 100
 """Queues without spent messages that are collected within `COLLECT_EVERY` together: with more, each waits longer."""

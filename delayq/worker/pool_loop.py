@@ -18,13 +18,13 @@ from typing import Any
 
 from delayq.errors import DelayqError
 from delayq.worker.in_flight_delivery import Batch, InFlightDelivery
+from delayq.worker.loop_parts import PlannedCall
 from delayq.worker.loop_steps import Cancel, RoundTrip, Run, Sleep, Step, StepResult, Withdraw
 from delayq.worker.pool import Pool
 from delayq.worker.pool_chores import Chore, ChoreSteps, EmptyWatch, IdentityWatch
 from delayq.worker.pool_part import QueuePart
 from delayq.worker.pool_queue import PoolQueue
-from delayq.worker.resting_beats import RestingBeats
-from delayq.worker.stopping import Plan
+from delayq.worker.resting_presence import RestingPresence
 
 LOOKS = 30
 """Resting queues with messages that are looked at in a second, at most; those without cost a command for many."""
@@ -55,7 +55,7 @@ class PoolLoop:
         self._interrupted: list[Batch] = []
         self._cancels = False
         self._passed_on: list[Any] = []
-        self._resting_beats = RestingBeats()
+        self._resting_presence = RestingPresence()
         self._empty_watch = EmptyWatch(self.parts)
         self._chores: list[Chore] = []
         self._staying: list[Chore] = []
@@ -100,7 +100,7 @@ class PoolLoop:
             watched = not (self._burst or self._in_cluster) and queue.context.calls.is_empty() is not None
             part = self.parts[queue] = QueuePart(queue, watched=watched)
             self._awake[part] = None
-            self._resting_beats.add(part)
+            self._resting_presence.add(part)
         self.on_change()
 
     def add_new(self, queues: Sequence[PoolQueue]) -> None:
@@ -140,7 +140,7 @@ class PoolLoop:
             chores = self._chores if result.stop_at is None else ()
             doing = [(chore, calls) for chore in chores if (calls := chore.calls(result.now))]
             if trips or doing or self._passed_on:
-                result = yield from self._exchange(trips, doing, [*self._resting_beats.plan(result.now)])
+                result = yield from self._exchange(trips, doing, [*self._resting_presence.plan(result.now)])
             elif not self.parts and (result.stop_at is not None or all(chore.ended for chore in self._staying)):
                 return result.stop_at is not None
             else:
@@ -192,13 +192,13 @@ class PoolLoop:
                 self._with_messages.add(part)
 
     def _exchange(
-        self, trips: list[QueuePart], doing: list[tuple[Chore, list[Any]]], beats: Plan
+        self, trips: list[QueuePart], doing: list[tuple[Chore, list[Any]]], resting: list[PlannedCall]
     ) -> Generator[Step, StepResult, StepResult]:
-        """Send the calls of loops, chores and beats; give each its replies, and start what was claimed together."""
+        """Send the calls of loops, chores and resting queues; give each its replies; start all claimed together."""
         passed_on, self._passed_on = self._passed_on, []
         calls = [call for part in trips for call in part.step.calls]  # type: ignore[union-attr]
         beside = [call for _, of_chore in doing for call in of_chore]
-        result = yield RoundTrip([*calls, *beside, *(call for call, _ in beats), *passed_on])
+        result = yield RoundTrip([*calls, *beside, *(call for call, _, _ in resting), *passed_on])
         given: dict[QueuePart, Sequence[object]] = {}
         first = 0
         for part in trips:
@@ -209,7 +209,8 @@ class PoolLoop:
             last = first + len(of_chore)
             chore.answer(result.replies[first:last], result.now)
             first = last
-        for (_, read), reply in zip(beats, result.replies[first:], strict=False):  # what is passed on has no reader
+        # What is passed on has no reader.
+        for (_, read, _), reply in zip(resting, result.replies[first:], strict=False):
             read(reply)
         result = yield from self._act(result)
         self._rest(result.now)

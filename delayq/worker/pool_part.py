@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from delayq.worker.loop_parts import next_of
 from delayq.worker.loop_steps import Sleep, Step, StepResult
 from delayq.worker.pool_queue import PoolQueue
 
@@ -75,14 +76,14 @@ class QueuePart:
     def rest(self, now: float, look_every: float) -> bool:
         """Rest if nothing of the queue is here; a watched queue that is not empty is looked at so often (seconds)."""
         queue, loop = self.queue, self.queue.loop
-        here = queue.woken or queue.in_flight or queue.buffer.backlog or queue.buffer.finished or loop.settlements
+        here = queue.woken or queue.in_flight or queue.buffer.backlog or queue.buffer.finished or loop.parts.pending()
         due_at = queue.claimable_from(now)
         if here or not isinstance(self.step, Sleep) or due_at <= now or self.removed:
             return False
         until = min(self.wake_at, due_at)
         if self.watched and not loop.outlook.paused:
-            outlook, fires_at = loop.outlook, loop.schedule_firer.next_at
-            others = min(outlook.collect_at, outlook.deadline_at, due_at, math.inf if fires_at is None else fires_at)
+            outlook, feeds_at = loop.outlook, next_of(loop.parts.feed, now)
+            others = min(outlook.collect_at, outlook.deadline_at, due_at, feeds_at)
             if abs(until - min(outlook.look_at, others)) < SAME_TIME:  # the loop itself waits for nothing else
                 until = others if outlook.empty else min(others, max(outlook.look_at, outlook.looked_at + look_every))
         if until <= now:

@@ -6,17 +6,18 @@ import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from delayq.broker.context import EngineContext
 from delayq.broker.replies import ClaimReply
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.operation import Operation
-from delayq.worker.beats import Beats
 from delayq.worker.consumer_loop import ConsumerLoop
 from delayq.worker.in_flight import InFlight
 from delayq.worker.in_flight_delivery import InFlightDelivery
-from delayq.worker.prefetch import MAX_CLAIMED, MAX_UNSTARTED
+from delayq.worker.parts.prefetch import MAX_CLAIMED, MAX_UNSTARTED
+from delayq.worker.parts.presence import Presence
 from delayq.worker.work_buffer import Callback, WorkBuffer
 
 
@@ -138,7 +139,7 @@ class PoolQueue:
     def start(self) -> None:
         """Begin with a new loop."""
         context, batch = self.context, self.callback.batch
-        self.in_flight = PoolInFlight(context.calls, context.settings, batch, limited=self.callback.limited)
+        self.in_flight = PoolInFlight(context, batch, limited=self.callback.limited)
         self.in_flight.startable = self._startable
         self.loop = ConsumerLoop(
             context,
@@ -146,7 +147,7 @@ class PoolQueue:
             batch=batch,
             burst=self._burst,
             in_flight=self.in_flight,
-            beats=self._beats(),
+            presence=self._presence(),
             breakers=self.callback.breakers,
         )
         self.buffer.connect(self.loop)
@@ -155,8 +156,9 @@ class PoolQueue:
         self.claimed = 0
         self.started = True
 
-    def _beats(self) -> Beats:
-        return Beats(
+    def _presence(self) -> Callable[..., Presence]:
+        return partial(
+            Presence,
             self.context,
             self.executor.consumer_id,
             burst=self._burst,
@@ -186,7 +188,7 @@ class PoolQueue:
         loop = self.loop
         if now < loop.refusals.wait_until or loop.refusals.of_settlements or self.in_flight.stuck:
             return math.inf
-        if loop.outlook.paused or loop.start_reports.is_exclusive(now):
+        if loop.outlook.paused or loop.parts.keep_from_claiming(now):
             return math.inf
         return 0.0 if loop.outlook.ready or self.woken else loop.outlook.due_at
 

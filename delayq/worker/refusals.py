@@ -7,9 +7,11 @@ from typing import Any
 
 from delayq.errors import DelayqError
 from delayq.safe_log import SafeLog
-from delayq.worker.schedule_firing import ERROR_WAIT
 
 log = SafeLog("delayq.consumer")
+
+ERROR_WAIT = 1.0
+"""Seconds until the next try after Redis refused a call."""
 
 
 class Refusals:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -16,10 +16,9 @@ from delayq.safe_log import SafeLog
 from delayq.text import pluralize
 from delayq.worker.disposition import DONE, Completion, Disposition
 from delayq.worker.error_texts import truncate
-from delayq.worker.holding import scope_held
-from delayq.worker.in_flight import InFlight
 from delayq.worker.in_flight_delivery import InFlightDelivery
-from delayq.worker.tally import Tally
+from delayq.worker.parts.closed_scopes import ClosedScopes, scope_closed
+from delayq.worker.parts.part import Call, LoopPart, Stage
 
 log = SafeLog("delayq.consumer")
 
@@ -39,15 +38,17 @@ _UNSTARTED = (Disposition.RELEASE, Disposition.LEAVE)
 """What releases a message whose callback has not started."""
 
 
-class PendingSettlements:
+class PendingSettlements(LoopPart):
     """Settlements to send, grouped by disposition, in batches of at most five hundred."""
 
-    def __init__(self, calls: EngineCalls, settings: Settings, in_flight: InFlight | None = None) -> None:
-        """Start empty; a lease has nothing `in_flight` that could start."""
+    stage = Stage.SETTLE
+
+    def __init__(self, calls: EngineCalls, settings: Settings, scopes: ClosedScopes | None = None) -> None:
+        """Start empty; what closes a scope is told to `scopes`."""
         self._settings = settings
-        self._in_flight = in_flight
-        self.count: Callable[[Sequence[Completion]], None] | None = None
-        """Counts what callbacks have ended with, in the thread of a worker and before `add`; None if nobody does."""
+        self._scopes = scopes
+        self.on_settled_by: Sequence[Callable[[Disposition, Sequence[InFlightDelivery]], None]] = ()
+        """Who learns what Redis has settled."""
         self._queues: dict[Disposition, list[InFlightDelivery]] = {
             disposition: [] for disposition in Disposition if disposition is not Disposition.NOTHING
         }
@@ -55,9 +56,6 @@ class PendingSettlements:
         self._count = 0
         self.cut_short = False
         """Whether a call has made fewer than it was asked for: large successors take several calls."""
-        self._hold: Any = calls.hold if calls.capabilities.has(Feature.LIMITS) else None
-        self._holds: dict[str | None, int] = {}
-        """Names that are to be closed, None for the queue, and for how long (ms)."""
         self._details: dict[InFlightDelivery, Failure | Rejection | Release | Completed] = {}
         """What all but an ack sends besides the receipt."""
         self._late: dict[InFlightDelivery, Completion] = {}
@@ -78,8 +76,9 @@ class PendingSettlements:
         if self._keeps_results:
             self._calls[_COMPLETE] = calls.complete
 
-    def __bool__(self) -> bool:
-        return self._count > 0 or bool(self._holds)
+    def pending(self) -> bool:
+        """Return whether there is anything to settle."""
+        return self._count > 0
 
     def __len__(self) -> int:
         return self._count
@@ -148,45 +147,23 @@ class PendingSettlements:
             wait = 0 if delay is None else nack_wait(delay / 1000)
             unstarted = disposition in _UNSTARTED
             self._details[delivery] = Release(*delivery.receipt, wait, attributes, unstarted)
-            if self._hold and (name := scope_held(delivery, text)) != "":
-                self._holds[name] = max(wait, self._holds.get(name, 0))
-                if self._in_flight is not None:
-                    self._in_flight.holds.close(name)
+            if self._scopes is not None and (name := scope_closed(delivery, text)) != "":
+                self._scopes.tell(name, wait)
 
-    def note_trials(self, trials: Iterable[tuple[str, str | None]]) -> None:
-        """Note which messages of a claim are trials of a breaker; without breakers, nobody waits for their outcomes."""
-
-    def settle(self) -> Iterator[tuple[Any, Callable[[str], None]]]:
-        """Yield the calls that settle what is pending, each with the function for its reply."""
-        if self._in_flight is not None and self._in_flight.holds:
-            self._in_flight.recalled |= self._in_flight.holds.update(self._untold, self._in_flight.deliveries)
-        for name, wait in self._holds.items():
-            yield self._hold(name, wait), partial(self._on_held, name)
+    def plan(self, _: float) -> Iterator[Call]:
+        """Yield the calls that settle what is pending."""
         for disposition, queue in self._queues.items():
             if queue:
                 first = queue[: self._fitting(queue) if disposition is _COMPLETE else _max_per_call(disposition)]
                 items = [self._details.get(one, one.receipt) for one in first]
                 yield self._calls[disposition](items), partial(self._on_reply, disposition, len(items))
 
-    @property
-    def _untold(self) -> Collection[str | None]:
-        """The names, and None for the queue, that Redis has yet to close."""
-        return self._holds.keys()
-
-    def _on_held(self, name: str | None, reply: str) -> None:
-        wait = self._holds.pop(name, 0)
-        if name is None and self._in_flight is not None:
-            self._in_flight.recalled = True  # what has not started goes back, in its order
-        if reply == "0":
-            text = "%s is not closed for %d ms, as RateLimited asks: the queue has too many limits"
-            log.warning(text, name or "the queue", wait, extra={"name_": name})
-
     def _on_reply(self, disposition: Disposition, sent: int, reply: str) -> None:
         queue = self._queues[disposition]
         self.cut_short |= len(reply) < sent
         settled = queue[: len(reply)]
-        if self._in_flight is not None and self._in_flight.tally is not None:
-            self._tally(self._in_flight.tally, disposition, settled, reply)
+        if self.on_settled_by:
+            self._tell_settled(disposition, settled, reply)
         del queue[: len(reply)]
         self._count -= len(settled)
         if self._details:
@@ -202,14 +179,18 @@ class PendingSettlements:
             what = pluralize(len(late), "message")
             log.warning(text, what, disposition.name.lower(), ", ".join(late[:5]), extra={"ids": late})
 
-    def _tally(self, tally: Tally, disposition: Disposition, settled: Sequence[InFlightDelivery], reply: str) -> None:
-        if disposition is not _COMPLETE:
-            tally.settle(disposition, len(reply) - reply.count("0"))
-            return
-        done = [self._details[one] for one, status in zip(settled, reply, strict=True) if status != "0"]
-        discarded = sum(isinstance(one, Completed) and one.ending == Ending.DISCARDED for one in done)
-        tally.settle(Disposition.DISCARD, discarded)
-        tally.settle(_ACK, len(done) - discarded)
+    def _tell_settled(self, disposition: Disposition, settled: list[InFlightDelivery], reply: str) -> None:
+        if "0" in reply:
+            settled = [one for one, status in zip(settled, reply, strict=True) if status != "0"]
+        outcomes = {disposition: settled}
+        if disposition is _COMPLETE:
+            outcomes = {_ACK: [], Disposition.DISCARD: []}
+            for one in settled:
+                is_discarded = cast(Completed, self._details[one]).ending == Ending.DISCARDED
+                outcomes[Disposition.DISCARD if is_discarded else _ACK].append(one)
+        for tell in self.on_settled_by:
+            for outcome, deliveries in outcomes.items():
+                tell(outcome, deliveries)
 
 
 def _min_per_call(disposition: Disposition) -> int:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from delayq.breaker import Breaker
 from delayq.broker.context import EngineContext
-from delayq.broker.engine import Feature
 from delayq.errors import UndecodableError
 from delayq.times import monotonic
 from delayq.worker.attempt_log import log_completions, log_success, tells_success
@@ -30,8 +29,9 @@ from delayq.worker.disposition import (
     stored_text,
     undecodable,
 )
-from delayq.worker.holding import HeldScopes, scope_held
 from delayq.worker.in_flight_delivery import Batch, InFlightDelivery
+from delayq.worker.parts.breakers import Breakers
+from delayq.worker.parts.closed_scopes import ClosedScopes, scope_closed
 from delayq.worker.results import keep_result
 
 if TYPE_CHECKING:
@@ -73,16 +73,17 @@ class WorkBuffer:
         self._executor = executor
         self._backlog: deque[InFlightDelivery] = deque()
         self._completions: list[Completion] = []
-        self._holds: HeldScopes | None = None
+        self._closed: ClosedScopes | None = None
         self._count: Callable[[Sequence[Completion]], None] | None = None
         self._tells_success = tells_success()
         self.stop_reason: str | None = None
         """Why a callback has stopped the consumer; None if none has."""
 
     def connect(self, loop: ConsumerLoop) -> None:
-        """Start nothing that the loop holds back; tell it of outcomes at once, before others start."""
-        if self._context.calls.capabilities.has(Feature.LIMITS):
-            self._holds, self._count = loop.in_flight.holds, loop.settlements.count
+        """Start nothing of a closed scope; tell breakers of outcomes at once, before others start."""
+        self._closed = loop.parts.find(ClosedScopes)
+        if breakers := loop.parts.find(Breakers):
+            self._count = breakers.count
 
     # For the driver
 
@@ -107,10 +108,10 @@ class WorkBuffer:
     @property
     def waiting(self) -> bool:
         """Whether a delivery waits for a worker, and the queue is not closed."""
-        if not self._holds:
+        if not self._closed:
             return bool(self._backlog)
         try:
-            return not self._holds.holds_queue(self._backlog[0])
+            return not self._closed.closes_queue(self._backlog[0])
         except IndexError:
             return False
 
@@ -131,7 +132,7 @@ class WorkBuffer:
 
         Returns the batch, its deliveries, and the argument of the callback: a message, a list of them, or None if no
         message is left. Deliveries that lost their lease are left out, and released if only its time is over, or if
-        they are held back; undecodable ones have failed.
+        their scope is closed; undecodable ones have failed.
         """
         if self._single:
             return self._get_one()
@@ -142,7 +143,7 @@ class WorkBuffer:
         """Remove and return the deliveries for one call of the callback."""
         deliveries: list[InFlightDelivery] = []
         with suppress(IndexError):
-            while len(deliveries) < self._batch and (not self._holds or self.waiting):
+            while len(deliveries) < self._batch and (not self._closed or self.waiting):
                 deliveries.append(self._backlog.popleft())
         return deliveries
 
@@ -159,7 +160,7 @@ class WorkBuffer:
         return batch, deliveries, messages or None
 
     def _get_one(self) -> tuple[Batch, list[InFlightDelivery], Any] | None:
-        if self._holds and not self.waiting:
+        if self._closed and not self.waiting:
             return None
         try:
             delivery = self._backlog.popleft()
@@ -177,7 +178,7 @@ class WorkBuffer:
                 Completion([delivery], Disposition.NOTHING if delivery.lost else Disposition.RELEASE)
             )
             return None
-        if self._holds and self._holds.holds(delivery):
+        if self._closed and self._closed.closes(delivery):
             self._completions.append(Completion([delivery], Disposition.RELEASE))
             return None
         if delivery.claimed.attributes and (late := missed(delivery, started, self._context.queue)):
@@ -239,12 +240,12 @@ class WorkBuffer:
         """Start nothing more of what a callback closes, or whose breaker trips; before the loop learns of it."""
         if self._count is not None:
             self._count(completions)
-        if self._holds is None:
+        if self._closed is None:
             return
         for deliveries, disposition, scope, _, _ in completions:
             if disposition is Disposition.SNOOZE and scope:
-                for name in {scope_held(one, scope) for one in deliveries if not one.settled} - {""}:
-                    self._holds.close(name)
+                for name in {scope_closed(one, scope) for one in deliveries if not one.settled} - {""}:
+                    self._closed.close(name)
 
     def _keep_results(self, completions: list[Completion], result: Any) -> None:
         """Encode what a callback returned, here and not in the consumer's loop, if it is to be kept."""

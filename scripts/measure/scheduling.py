@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from delayq import DelayQueue, Schedule
 from delayq.options import read_settings
 from delayq.schedules.messages import firing
-from delayq.worker.schedule_firing import FIRE_AHEAD, MAX_BYTES, MAX_SCHEDULES
+from delayq.worker.parts.schedule_firing import FIRE_AHEAD, MAX_BYTES, MAX_SCHEDULES
 from measure.bench_server import QUEUE, BenchServer
 from measure.figure import MILLISECONDS, NEVER, NUMBER, Figure, Measurement, Reading, at_most
 

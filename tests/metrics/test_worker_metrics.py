@@ -16,7 +16,7 @@ from delayq.metrics.worker_monitor import WorkerMonitor
 from delayq.streams import StreamQueue
 from delayq.worker import meter
 from delayq.worker.disposition import Completion, Disposition
-from delayq.worker.meter import MAX_NAMES, OTHER_NAMES, Meter
+from delayq.worker.parts.meter import MAX_NAMES, OTHER_NAMES, Meter
 from tests.metrics.samples import samples_of
 from tests.support.faulty_proxy import FaultyProxy
 from tests.support.waiting import wait_until
@@ -145,14 +145,14 @@ def test_streams_are_counted_as_well(monitor, redis_url):
 def test_nothing_is_counted_unless_asked(monkeypatch, open_queue):
     monkeypatch.setattr(meter, "_counting", False)
     consuming = open_queue(callback=work).start_consume()
-    assert [loop.in_flight.meter for loop in consuming._driver._loops()] == [None]
+    assert [loop.parts.find(Meter) for loop in consuming._driver._loops()] == [None]
 
 
 def test_names_are_bounded():
     counting = Meter()
     for number in range(MAX_NAMES + 50):
         delivery = SimpleNamespace(attributes=Attributes.of(f"name=n{number}".encode()), by_hand="")
-        counting.complete([Completion([delivery], Disposition.ACK, "", None, 0.2)])
+        counting.on_completed([Completion([delivery], Disposition.ACK, "", None, 0.2)], 0.0)
     assert len(counting.durations) == MAX_NAMES + 1
     assert counting.ended[OTHER_NAMES, "acked"] == sum(counting.durations[OTHER_NAMES].numbers) == 50
 
@@ -160,7 +160,7 @@ def test_names_are_bounded():
 def test_attempt_that_decides_nothing_is_late():
     counting = Meter()
     delivery = SimpleNamespace(attributes=Attributes.of(b""), by_hand="")
-    counting.complete([Completion([delivery], Disposition.NOTHING, "", None, 0.2)])
+    counting.on_completed([Completion([delivery], Disposition.NOTHING, "", None, 0.2)], 0.0)
     assert counting.ended == {("", "late"): 1}
 
 

@@ -17,7 +17,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from delayq.broker.context import QueueContext
-from delayq.broker.engine import DELAY, Feature
+from delayq.broker.engine import DELAY, EngineCapabilities, Feature
 from delayq.broker.replies import ClaimedMessage, ClaimReply, CollectReply, ExpireReply, PromoteReply
 from delayq.broker.requests import Outgoing, OutgoingTable, Receipt, Release
 from delayq.options import read_settings
@@ -43,9 +43,9 @@ class Ask(NamedTuple):
 class Asking:
     """Stands for `Calls`: whatever is called, is written down."""
 
-    def __init__(self, *, reports: bool = False) -> None:
-        lacks = DELAY.lacks if reports else DELAY.lacks | {Feature.START_REPORTS}
-        self.capabilities = replace(DELAY, lacks=lacks)
+    def __init__(self, capabilities: EngineCapabilities = DELAY, *, reports: bool = False) -> None:
+        lacks = capabilities.lacks if reports else capabilities.lacks | {Feature.START_REPORTS}
+        self.capabilities = replace(capabilities, lacks=lacks)
 
     def __getattr__(self, name: str) -> Any:
         return lambda what=None, **options: Ask(name, _rows(what), options)

@@ -3,7 +3,7 @@
 import pytest
 
 from delayq.worker.disposition import Disposition
-from delayq.worker.schedule_firing import FIRE_AHEAD
+from delayq.worker.parts.schedule_firing import FIRE_AHEAD
 from tests.support.loop_harness import SERVER, LoopHarness, claimed, promoted
 
 

@@ -7,7 +7,7 @@ import pytest
 from delayq.errors import ServerError
 from delayq.worker.disposition import Disposition
 from delayq.worker.loop_steps import Run
-from delayq.worker.time_limits import MAX_HUNG
+from delayq.worker.parts.time_limits import MAX_HUNG
 from tests.support.loop_harness import LoopHarness, claimed, promoted
 
 

@@ -10,8 +10,8 @@ from delayq.broker.replies import PromoteReply
 from delayq.broker.schedule_replies import DueSchedules, SchedulePage, StoredSchedule
 from delayq.errors import QueueFullError
 from delayq.schedules.definition import CLOCK_STEP, Definition, _encode
-from delayq.worker import schedule_replanning
-from delayq.worker.schedule_firing import FIRE_AHEAD, HELD_WAIT, MAX_SCHEDULES
+from delayq.worker.parts import schedule_replanning
+from delayq.worker.parts.schedule_firing import FIRE_AHEAD, HELD_WAIT, MAX_SCHEDULES
 from tests.support.loop_harness import LOCAL, SERVER, LoopHarness, claimed, promoted
 
 MINUTE = 60_000

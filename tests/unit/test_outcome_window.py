@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from delayq import Breaker
-from delayq.worker.breaking import OutcomeWindow
+from delayq.worker.parts.breakers import OutcomeWindow
 
 NOW = 1000.0
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from delayq.worker.disposition import Completion, Disposition
+from delayq.worker.parts.prefetch import Prefetch
 from delayq.worker.pool import Pool
 from delayq.worker.pool_driver import PoolDriver
-from delayq.worker.prefetch import Prefetch
 
 
 def test_nothing_hangs_while_there_are_no_queues_or_they_have_no_loops_yet():
@@ -39,7 +39,7 @@ class _Waiting:
     def __init__(self) -> None:
         settings: Any = SimpleNamespace(concurrency=10, prefetch=None, fetch_limit=None)
         prefetch = Prefetch(settings, 1)
-        prefetch.measure([Completion([], Disposition.ACK, "", None, 0.00001)])
+        prefetch.on_completed([Completion([], Disposition.ACK, "", None, 0.00001)], 0.0)
         self.weight, self.places = 1, math.inf
         self.callback = SimpleNamespace(batch=1)
         self.buffer = SimpleNamespace(backlog=0, waiting=False)

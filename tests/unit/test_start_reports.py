@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from delayq.broker.requests import UNSTARTED, Release
 from delayq.errors import UnavailableError
-from delayq.worker.start_reports import ALONE_FOR, REPORT_AFTER, WITHDRAWN_EVERY
+from delayq.worker.parts.start_reports import ALONE_FOR, REPORT_AFTER, WITHDRAWN_EVERY, StartReports
 from tests.support.loop_harness import LoopHarness, claimed
 
 
@@ -19,7 +19,7 @@ def consumer(*ids, **options):
 def claim_alone(harness, *, left=0):
     """Let a consumer claim `z`, which is to run alone; returns its receipt."""
     assert harness.reply(ready_to_unack=claimed("z", left=left)._replace(alone=True)) == []
-    return harness.loop.start_reports.alone.receipt
+    return harness.loop.parts.find(StartReports).alone.receipt
 
 
 def test_claims_say_that_starts_are_reported():

@@ -312,8 +312,14 @@ def test_only_keys_spells_a_key():
 
 def test_consumer_loop_uses_no_clock_socket_thread_or_event_loop():
     allowed = {"__future__", "collections", "dataclasses", "enum", "functools", "logging", "math", "typing", "delayq"}
-    for name in ("consumer_loop", "in_flight", "outlook", "prefetch", "schedule_firing", "settlements"):
-        module = BY_NAME[f"worker.{name}"]
+    of_parts = {"bisect", "heapq", "os", "threading"}  # for a lock, and to tell the id of the process
+    of_loop = [
+        BY_NAME[f"worker.{name}"] for name in ("consumer_loop", "in_flight", "loop_parts", "outlook", "settlements")
+    ]
+    for module in [*of_loop, *(module for module in MODULES if within(module, "worker.parts"))]:
+        name = module.name
+        if within(module, "worker.parts"):
+            allowed |= of_parts
         assert {where.split(".")[0] for where, _ in module.imports} <= allowed, name
         below = {one.rpartition(".")[2] for one in module.own_imports}
         assert not below & {"executor", "protocol", "drivers", "async_driver", "wakeup"}, name

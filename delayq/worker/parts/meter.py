@@ -5,9 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
+from delayq.broker.replies import ClaimReply
 from delayq.worker.disposition import Completion
 from delayq.worker.in_flight_delivery import InFlightDelivery
-from delayq.worker.tally import BY_HAND, COUNTED_AS
+from delayq.worker.parts.part import LoopPart, Stage
+from delayq.worker.parts.tally import BY_HAND, COUNTED_AS
 
 DURATION_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 """The upper ends (s) of the buckets in which the durations of callbacks are counted; the last bucket has none."""
@@ -40,8 +42,10 @@ class Durations:
         self.seconds = 0.0
 
 
-class Meter:
+class Meter(LoopPart):
     """Plain numbers that only the consumer's loop changes; other threads read them without a lock."""
+
+    stage = Stage.BESIDE
 
     def __init__(self) -> None:
         """Start with nothing counted."""
@@ -52,9 +56,13 @@ class Meter:
         self.durations: dict[str, Durations] = {}
         """How long callbacks took, by the name of their first message."""
 
-    def complete(self, completions: Sequence[Completion]) -> None:
+    def on_claimed(self, _: ClaimReply, added: list[InFlightDelivery], __: float, ___: float) -> None:
+        """Count what was delivered."""
+        self.delivered += len(added)
+
+    def on_completed(self, completions: Sequence[Completion], _: float) -> None:
         """Count what became of deliveries, and how long callbacks took."""
-        for deliveries, disposition, _, _, took in completions:
+        for deliveries, disposition, _text, _delay, took in completions:
             for delivery in deliveries:
                 outcome = BY_HAND[delivery.by_hand] if delivery.by_hand else COUNTED_AS.get(disposition, LATE)
                 key = self._name(delivery), outcome

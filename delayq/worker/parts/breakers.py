@@ -1,4 +1,4 @@
-"""Settlements of a consumer with breakers: they count its outcomes, and trip a breaker or let all start again.
+"""The breakers of a consumer: they count its outcomes, and trip or let all start again.
 
 Workers count as soon as a callback has ended, so that nothing starts any more of what is here when a breaker trips.
 """
@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from delayq.breaker import Breaker
 from delayq.broker.context import EngineContext
+from delayq.broker.replies import ClaimReply
 from delayq.safe_log import SafeLog
 from delayq.text import format_duration
 from delayq.worker.disposition import DONE, Completion, Disposition
-from delayq.worker.in_flight import InFlight
 from delayq.worker.in_flight_delivery import Batch, InFlightDelivery
-from delayq.worker.settlements import PendingSettlements
+from delayq.worker.parts.closed_scopes import ClosedScopes
+from delayq.worker.parts.part import Call, LoopPart, Stage, Turns
 
 log = SafeLog("delayq.consumer")
 
@@ -74,39 +75,45 @@ class BreakerChange(NamedTuple):
     reason: str
 
 
-class BreakerSettlements(PendingSettlements):
-    """Pending settlements of a consumer that has breakers. What changes these is sent before the settlements."""
+class Breakers(LoopPart):
+    """Counts outcomes, and tells Redis which breakers change, before it settles what has changed them."""
 
-    _in_flight: InFlight
+    stage = Stage.SETTLE
+    _turns: Turns
 
-    def __init__(self, context: EngineContext, breakers: Mapping[str | None, Breaker], in_flight: InFlight) -> None:
+    def __init__(self, context: EngineContext, breakers: Mapping[str | None, Breaker], scopes: ClosedScopes) -> None:
         """Start empty, with the breakers of names; that of None is the queue's."""
-        super().__init__(context.calls, context.settings, in_flight)
-        self.count = self._count_outcomes
-        self._queue = context.queue
+        self._calls, self._queue, self._scopes = context.calls, context.queue, scopes
         self._lock = threading.Lock()
         self._windows = {name: OutcomeWindow(breaker) for name, breaker in breakers.items()}
         self._trials: dict[str, list[str | None]] = {}
         """The ids in flight that are trials, with the names whose breakers have tripped; None for the queue."""
         self._changes: dict[str | None, BreakerChange] = {}
         """The changes to send, by name."""
+        scopes.closed_by.append(self._changes.keys)
 
-    def __bool__(self) -> bool:
-        return bool(self._changes) or super().__bool__()
+    def connect(self, turns: Turns) -> None:
+        """Learn to what loop they belong."""
+        self._turns = turns
 
-    def note_trials(self, trials: Iterable[tuple[str, str | None]]) -> None:
+    def pending(self) -> bool:
+        """Return whether Redis has yet to learn of a change."""
+        return bool(self._changes)
+
+    def on_claimed(self, claimed: ClaimReply, _: list[InFlightDelivery], __: float, ___: float) -> None:
         """Note which messages of a claim are trials."""
-        for id, name in trials:
+        for id, name in claimed.trials:
             self._trials.setdefault(id, []).append(name)
 
-    def add(self, completions: Iterable[Completion]) -> None:
-        """Add settlements, and count the outcomes of those whose callbacks have not ended: they run for too long."""
-        completions = list(completions)
-        self._count_outcomes(completions, ended=False)
-        super().add(completions)
+    def on_settling(self, completions: Sequence[Completion]) -> None:
+        """Count the outcomes of those whose callbacks have not ended: they run for too long, or have not started."""
+        self._count(completions, ended=False)
 
-    def _count_outcomes(self, completions: Sequence[Completion], *, ended: bool = True) -> None:
-        """Count the outcomes of callbacks that have ended, or of the others."""
+    def count(self, completions: Sequence[Completion]) -> None:
+        """Count the outcomes of callbacks that have ended, in the thread of a worker."""
+        self._count(completions, ended=True)
+
+    def _count(self, completions: Sequence[Completion], *, ended: bool) -> None:
         with self._lock:
             for delivery, failed, has_ended in _outcomes(completions):
                 if has_ended is not ended:
@@ -130,24 +137,19 @@ class BreakerSettlements(PendingSettlements):
                 continue
             self._changes[one] = change
             if change.pause:
-                self._in_flight.holds.close(one)
+                self._scopes.close(one)
 
-    def settle(self) -> Iterator[tuple[Any, Callable[[str], None]]]:
-        """Yield the calls that change breakers, then those that settle what is pending, each with its function."""
+    def plan(self, _: float) -> Iterator[Call]:
+        """Yield the calls that change breakers."""
         for name, change in [*self._changes.items()]:  # workers add to it
-            yield self._hold(name, 0, pause=change.pause), partial(self._on_changed, name, change)
-        yield from super().settle()
-
-    @property
-    def _untold(self) -> Collection[str | None]:
-        return {*super()._untold, *self._changes}
+            yield self._calls.hold(name, 0, pause=change.pause), partial(self._on_changed, name, change)
 
     def _on_changed(self, name: str | None, change: BreakerChange, reply: str) -> None:
         with self._lock:
             if self._changes.get(name) is change:
                 del self._changes[name]
         if change.pause:
-            self._in_flight.recalled = True  # what has not started goes back: it is held back from its next claim on
+            self._turns.recall()  # what has not started goes back: it is held back from its next claim on
         what, fields = name or self._queue, {"queue": self._queue, "name_": name}
         if reply == "0":
             text = "%s: %s, but its breaker cannot trip: the queue has limits of too many names"

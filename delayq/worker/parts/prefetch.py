@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
+from delayq.broker.replies import ClaimReply
 from delayq.broker.transport.latency import Latency
 from delayq.options import MAX_PREFETCH, Settings
 from delayq.worker.disposition import Completion
+from delayq.worker.in_flight_delivery import InFlightDelivery
+from delayq.worker.parts.part import LoopPart, Stage
 
 PREFETCH_SECONDS = 0.1
 """Seconds of work to prefetch by default: enough to keep the workers busy, too little to hoard messages."""
@@ -25,8 +28,10 @@ MAX_UNSTARTED = 1.0
 """Seconds for which a prefetched message may wait for a busy worker before it is released: ten times what it should."""
 
 
-class Prefetch:
+class Prefetch(LoopPart):
     """Estimates the prefetch of a consumer from how long its callbacks take; a fixed `prefetch` needs no estimate."""
+
+    stage = Stage.BESIDE
 
     def __init__(self, settings: Settings, batch: int) -> None:
         """Start unmeasured: nothing is prefetched until a callback has ended. A callback takes up to `batch`."""
@@ -51,10 +56,14 @@ class Prefetch:
         """How many messages to claim at a time at most."""
         return max(self._batch, MAX_CLAIMED * self.times)
 
-    def measure(self, completions: Iterable[Completion]) -> None:
+    def on_claimed(self, claimed: ClaimReply, _: list[InFlightDelivery], sent_at: float, now: float) -> None:
+        """Learn how long a round trip takes."""
+        self.latency.measure(now - sent_at, len(claimed.messages))
+
+    def on_completed(self, completions: Sequence[Completion], _: float) -> None:
         """Update the average time that a callback takes."""
         average = self._took
-        for _, _, _, _, took in completions:
+        for *_rest, took in completions:
             if took is not None:
                 average = took if average is None else 0.9 * average + 0.1 * took
                 self._paused = False

@@ -5,16 +5,20 @@ Every consumer does this. The script alone decides which of them stores an occur
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from delayq.broker.foreign import shown_id
+from delayq.broker.replies import ClaimReply, PromoteReply
 from delayq.broker.requests import ScheduleFire
 from delayq.broker.schedule_replies import DueSchedules
 from delayq.broker.scripts import MAX_IDS
 from delayq.errors import DelayqError
 from delayq.options import Settings
 from delayq.safe_log import SafeLog
+from delayq.worker.parts.part import Call, LoopPart, Stage, Turns
+from delayq.worker.refusals import ERROR_WAIT
 
 if TYPE_CHECKING:
     from delayq.schedules.timetable import DueOccurrences
@@ -34,21 +38,19 @@ EARLY_RETRY = 0.005
 HELD_WAIT = 0.2
 """Seconds until the next try after all due schedules wait for the end of a message: others still fire ahead of time."""
 _OVERLAPS = "schedule %s: an occurrence is skipped, as the message of the one before has not ended"
-ERROR_WAIT = 1.0
-"""Seconds until the next try after Redis refused a call."""
 
 
-class ScheduleFirer:
-    """What a consumer knows of the schedules of its queue. Times are local and monotonic, in seconds."""
+class ScheduleFirer(LoopPart):
+    """What a consumer knows of the schedules of its queue. A failing schedule does not stop its other work."""
+
+    stage = Stage.FEED
+    takes_errors = True
 
     def __init__(self, calls: Any, settings: Settings, tick: float) -> None:
-        """Start without schedules, which an engine without the feature never changes.
-
-        Schedules that cannot be fired here are read again once per `tick`.
-        """
+        """Start without schedules; those that cannot be fired here are read again once per `tick`."""
         # Slow to import, and most senders have no schedules. Not later, in the consumer's thread: see `scripts._read`.
         from delayq.schedules.messages import firing
-        from delayq.worker.schedule_replanning import ScheduleReplanner
+        from delayq.worker.parts.schedule_replanning import ScheduleReplanner
 
         self._firing = firing
         self._replanner = ScheduleReplanner(calls)
@@ -56,7 +58,7 @@ class ScheduleFirer:
         self._settings = settings
         self._tick = tick
         self.occurs_at: float | None = None
-        """When the next schedule occurs; None for never. Set by the consumer."""
+        """When the next schedule occurs; None for never."""
         self._wait_until = 0.0
         self._to_fire: list[tuple[ScheduleFire, DueOccurrences]] = []
         self._complete = True
@@ -65,11 +67,22 @@ class ScheduleFirer:
         self._last_error = ""
         self._now = 0.0
 
-    @property
-    def next_at(self) -> float | None:
-        """When there is something to do next; None for never."""
+    def connect(self, turns: Turns) -> None:
+        """Learn to what loop it belongs."""
+        self._local = turns.local
+
+    def on_promoted(self, promoted: PromoteReply) -> None:
+        """Learn when the next schedule occurs."""
+        self.occurs_at = self._local(promoted.next_schedule)
+
+    def on_due_claimed(self, claimed: ClaimReply) -> None:
+        """Learn when the next schedule occurs."""
+        self.occurs_at = self._local(claimed.next_schedule)
+
+    def next_at(self, _: float) -> float:
+        """Return when there is something to do next."""
         fires_at = self._fires_at
-        return None if fires_at is None else min(fires_at, self._replanner.next_at)
+        return math.inf if fires_at is None else min(fires_at, self._replanner.next_at)
 
     @property
     def _fires_at(self) -> float | None:
@@ -77,8 +90,8 @@ class ScheduleFirer:
             return self._wait_until
         return None if self.occurs_at is None else max(self.occurs_at - FIRE_AHEAD / 1000, self._wait_until)
 
-    def plan(self, now: float) -> Iterator[tuple[Any, Callable[[Any], None]]]:
-        """Yield the calls of a turn, each with the function for its reply, which accepts an error as well."""
+    def plan(self, now: float) -> Iterator[Call]:
+        """Yield the calls of a turn."""
         self._now = now
         self._replanner.begin(now)
         at = self._fires_at
@@ -91,11 +104,6 @@ class ScheduleFirer:
         if not self._to_fire or not self._complete:
             options = {"ahead": FIRE_AHEAD, "offset": self._skipped, "limit": MAX_SCHEDULES, "byte_limit": MAX_BYTES}
             yield self._calls.schedules_due(**options), self.on_due
-
-    @property
-    def readers(self) -> tuple[Callable[[Any], None], ...]:
-        """The functions that accept an error: a failing schedule does not stop a consumer's other work."""
-        return self.on_fired, self.on_due, *self._replanner.readers
 
     def on_fired(self, reply: str | DelayqError) -> None:
         """Handle the reply to `fire`: which schedules this consumer has fired, and which others have."""

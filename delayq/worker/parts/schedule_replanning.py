@@ -6,7 +6,7 @@ A schedule that fired while the clock of the server was ahead would occur next a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from delayq.broker.requests import SchedulePut
@@ -17,6 +17,7 @@ from delayq.schedules.definition import CLOCK_STEP
 from delayq.schedules.store import BATCH, moves, older_zones
 from delayq.schedules.zone_data import zone_release
 from delayq.text import pluralize
+from delayq.worker.parts.part import Call
 
 log = SafeLog("delayq.schedules")
 
@@ -46,17 +47,12 @@ class ScheduleReplanner:
         """When there is something to do next."""
         return -math.inf if self._rows or self._cursor is not None or self._seen_at is not None else self._check_at
 
-    @property
-    def readers(self) -> tuple[Callable[[Any], None], ...]:
-        """The functions that accept an error: the next look tries again."""
-        return self.on_checked, self.on_page, self.on_put, self.on_noted
-
     def begin(self, now: float) -> None:
         """Look for the first time a while from now."""
         self._check_at = min(self._check_at, now + CHECK_EVERY)
 
-    def plan(self, now: float) -> Iterator[tuple[Any, Callable[[Any], None]]]:
-        """Yield the calls of a turn, each with the function for its reply."""
+    def plan(self, now: float) -> Iterator[Call]:
+        """Yield the calls of a turn; after an error the next look tries again."""
         self._now = now
         if self._rows:
             yield self._calls.schedule_put(self._rows), self.on_put

@@ -1,4 +1,4 @@
-"""When a consumer tells of itself, and what: by its own clock, in turns that it makes anyway."""
+"""When a consumer tells that it works, and what: by its own clock, in turns that it makes anyway."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from delayq.broker.replies import ClaimedMessage, ClaimReply
 from delayq.broker.worker_entries import MAX_NAMED, MAX_QUEUES, read_entry
 from delayq.errors import ServerError, UnavailableError
 from delayq.options import read_settings
-from delayq.worker.beats import BEAT_EVERY, Beats
 from delayq.worker.consumer_loop import ConsumerLoop
 from delayq.worker.in_flight_delivery import Batch, InFlightDelivery
 from delayq.worker.loop_steps import RoundTrip, Sleep, StepResult
+from delayq.worker.parts.presence import BEAT_EVERY, Presence
 from delayq.worker.pool import Pool
-from delayq.worker.resting_beats import LOOK_AGAIN, TOGETHER, RestingBeats
+from delayq.worker.resting_presence import LOOK_AGAIN, TOGETHER, RestingPresence
+from tests.support.loop_harness import Asking
 
 CALLS = Calls(Keys.of("delayq", "q"))
 
@@ -29,9 +30,11 @@ def context(**options):
     return QueueContext(CALLS, read_settings(options), lambda data: data, "q")
 
 
-def beats(**options):
+def presence(*, held=(), **options):
     settings = {name: options.pop(name) for name in ("tick", "concurrency") if name in options}
-    return Beats(context(**settings), "me", **options)
+    some = Presence(context(**settings), "me", **options)
+    some.connect(SimpleNamespace(deliveries=held))
+    return some
 
 
 def delivery(id, started=None):
@@ -40,9 +43,9 @@ def delivery(id, started=None):
     return one
 
 
-def told(of, now, *deliveries):
-    """Return the entry that is told now, None for none, and the reader of the reply."""
-    planned = [*of.plan(now, deliveries)]
+def told(of, now):
+    """Return the entry that is told now; None for none."""
+    planned = [*of.plan(now)]
     if not planned:
         return None
     ((call, read),) = planned
@@ -51,7 +54,7 @@ def told(of, now, *deliveries):
 
 
 def test_it_tells_at_the_start_and_then_every_ten_seconds():
-    some = beats()
+    some = presence()
     assert told(some, 100.0).up == 0
     assert told(some, 100.0 + BEAT_EVERY - 0.01) is None
     assert told(some, 100.0 + BEAT_EVERY).up == 10_000
@@ -60,21 +63,21 @@ def test_it_tells_at_the_start_and_then_every_ten_seconds():
 
 
 def test_it_tells_who_it_is():
-    entry = told(beats(concurrency=3), 5.0)
+    entry = told(presence(concurrency=3), 5.0)
     assert (entry.host, entry.pid) == (os.uname().nodename, os.getpid())
     assert (entry.queues, entry.served, entry.concurrency, entry.every) == (["q"], 1, 3, 10_000)
 
 
 def test_a_burst_tells_only_if_it_lasts():
-    some = beats(burst=True)
+    some = presence(burst=True)
     assert told(some, 100.0) is None
-    assert some.end() == []
+    assert some.leave() == []
     assert told(some, 109.0) is None
     assert told(some, 110.0).up == 10_000
 
 
 def test_a_long_tick_makes_fewer_beats_and_says_so():
-    some = beats(tick="25s")
+    some = presence(tick="25s")
     assert told(some, 0.0).every == 25_000
     assert told(some, 24.0) is None
     assert told(some, 25.0)
@@ -82,45 +85,45 @@ def test_a_long_tick_makes_fewer_beats_and_says_so():
 
 def test_it_names_what_runs_the_longest_first_and_counts_what_it_holds():
     held = [delivery("late", 109.0), delivery("first", 100.0), delivery("waits")]
-    entry = told(beats(), 110.0, *held)
+    entry = told(presence(held=held), 110.0)
     assert (entry.held, entry.running) == (3, [("first", 10_000), ("late", 1000)])
 
 
 def test_it_names_a_hundred_of_the_longest():
-    entry = told(beats(), 1000.0, *(delivery(f"m{number}", float(number)) for number in range(MAX_NAMED + 1)))
+    entry = told(presence(held=[delivery(f"m{number}", float(number)) for number in range(MAX_NAMED + 1)]), 1000.0)
     assert (entry.held, len(entry.running), entry.running[-1][0]) == (101, 100, "m99")
 
 
 def test_it_names_ten_of_many_queues():
     pool = Pool(4, strict=False)
     pool.queues = {number: SimpleNamespace(context=SimpleNamespace(queue=f"q{number}")) for number in range(1000)}
-    entry = told(beats(served=pool.served, concurrency=4), 0.0)
+    entry = told(presence(served=pool.served, concurrency=4), 0.0)
     assert (entry.queues, entry.served) == ([f"q{number}" for number in range(10)], 1000)
 
 
 def test_an_entry_stays_below_16_kib():
-    some = beats(served=lambda: (["q" * 128] * MAX_QUEUES, 1000))
-    ((call, _),) = some.plan(0.0, [delivery("m" * 128, -1e6)] * 1000)
+    some = presence(served=lambda: (["q" * 128] * MAX_QUEUES, 1000), held=[delivery("m" * 128, -1e6)] * 1000)
+    ((call, _),) = some.plan(0.0)
     assert len(call.args[4]) < 16_384
     assert b"secret" not in call.args[4]
 
 
 def test_a_stop_removes_what_was_stored():
-    some = beats()
-    assert some.end() == []
+    some = presence()
+    assert some.leave() == []
     told(some, 0.0)
     some.read(0)
-    (call,) = some.end()
+    (call,) = some.leave()
     assert (call.script.name, call.args[1:]) == ("beat", ["me", 0, 3_600_000, "", 2160, ""])
-    assert some.end() == []
+    assert some.leave() == []
 
 
 def test_a_refusal_is_logged_once_until_a_beat_is_accepted(caplog):
-    some = beats()
+    some = presence()
     for now in (0.0, 10.0):
         told(some, now)
         some.read(ServerError("NOPERM no rights"))
-    assert some.end() == []
+    assert some.leave() == []
     assert caplog.text.count("NOPERM no rights") == 1
     told(some, 20.0)
     some.read(0)
@@ -130,18 +133,17 @@ def test_a_refusal_is_logged_once_until_a_beat_is_accepted(caplog):
 
 
 def test_no_answer_at_the_end_of_a_stop_is_no_refusal(caplog):
-    some = beats()
+    some = presence()
     told(some, 0.0)
     some.read(UnavailableError("gone"))
-    assert len(some.end()) == 1
+    assert len(some.leave()) == 1
     assert caplog.text == ""
 
 
 def test_a_stream_tells_nothing():
-    calls = SimpleNamespace(capabilities=STREAMS)
-    some = Beats(QueueContext(calls, read_settings({}), lambda data: data, "q"), "me")
-    assert told(some, 0.0) is None
-    assert some.end() == []
+    of_streams = QueueContext(Asking(STREAMS), read_settings({}), lambda data: data, "q")
+    some = ConsumerLoop(of_streams, "me", presence=lambda tally: presence(tally=tally))
+    assert some.parts.find(Presence) is None
 
 
 # In the loop of a consumer
@@ -173,7 +175,7 @@ def reply(call):
 
 
 def loop(**options):
-    return ConsumerLoop(context(), "me", beats=beats(**options))
+    return ConsumerLoop(context(), "me", presence=lambda tally: presence(tally=tally, **options))
 
 
 def test_a_beat_travels_in_a_turn_that_is_made_anyway():
@@ -220,13 +222,13 @@ def test_a_loop_that_redis_does_not_answer_ends_at_once():
 # Of the queues of a worker that rest
 
 
-def part(*, rests=True):
-    queue = SimpleNamespace(loop=SimpleNamespace(beats=beats()), in_flight=SimpleNamespace(deliveries={}))
+def part(*, rests=True, tells=True):
+    queue = SimpleNamespace(loop=SimpleNamespace(parts=SimpleNamespace(beside=[presence()] if tells else [])))
     return SimpleNamespace(queue=queue, ended=False, rests_until=9.0 if rests else None)
 
 
 def resting(*parts):
-    found = RestingBeats()
+    found = RestingPresence()
     for one in parts:
         found.add(one)
     return found
@@ -263,9 +265,7 @@ def test_a_queue_that_has_ended_is_forgotten():
 
 
 def test_streams_are_not_looked_after():
-    one = part()
-    one.queue.loop.beats.enabled = False
-    assert [*resting(one).plan(0.0)] == []
+    assert [*resting(part(tells=False)).plan(0.0)] == []
 
 
 def test_a_worker_of_many_queues_beats_about_twice_a_second_for_all():

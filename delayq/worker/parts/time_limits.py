@@ -7,12 +7,15 @@ longer has failed its attempt, whether it ends or not: it is overdue, and anothe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
 
-from delayq.options import Settings
+from delayq.broker.context import EngineContext
+from delayq.broker.replies import ClaimReply
 from delayq.safe_log import SafeLog
+from delayq.worker.attempt_log import log_completions
+from delayq.worker.disposition import Completion, timed_out
 from delayq.worker.in_flight_delivery import Batch, InFlightDelivery
+from delayq.worker.parts.part import LoopPart, Stage, Turns
 
 log = SafeLog("delayq.consumer")
 
@@ -22,18 +25,13 @@ LOOK_AFTER = 0.1
 """Seconds after a claim or an end when the consumer looks which callbacks have started, and how long each may run."""
 
 
-class Overdue(NamedTuple):
-    """A callback that has taken too long: its batch and deliveries, and for how many seconds it might run."""
+class TimeLimits(LoopPart):
+    """Fails the attempts whose callbacks have taken too long. If one succeeds after all, that counts still."""
 
-    batch: Batch
-    deliveries: list[InFlightDelivery]
-    limit: float
+    stage = Stage.RENEW
+    _turns: Turns
 
-
-class TimeLimits:
-    """Finds the callbacks that have taken too long. Times are local and monotonic, in seconds."""
-
-    def __init__(self, settings: Settings, *, limited: bool) -> None:
+    def __init__(self, context: EngineContext, *, limited: bool) -> None:
         """Start with none; `limited` says that a callback may have a limit of its own, which it tells as it starts."""
         self.limited = limited
         """Whether callbacks may have limits of their own: they are looked at as they start."""
@@ -43,29 +41,48 @@ class TimeLimits:
         """How many such callbacks there have been."""
         self.stuck = False
         """Whether so many callbacks are overdue that no more are started."""
-        self.next_at = math.inf
+        self._next_at = math.inf
         """When to look again."""
         self.hung_since = math.inf
         """When the first of the overdue was noticed; infinite if there are none."""
         self._noticed: dict[Batch | None, float] = {}
+        self._context, settings = context, context.settings
         self._default = settings.max_consume_duration
         self._concurrency = settings.concurrency
         self._tick = settings.tick / 1000
 
-    def check_after(self, now: float) -> None:
-        """Note that callbacks may start from now on."""
-        wait = LOOK_AFTER if self.limited else self._default / 1000
-        self.next_at = min(self.next_at, now + wait)
+    def connect(self, turns: Turns) -> None:
+        """Learn to what loop it belongs."""
+        self._turns = turns
 
-    def check(self, deliveries: Iterable[InFlightDelivery], now: float) -> list[Overdue]:
-        """Return the callbacks that have taken too long by now, and note when to look again."""
+    def on_claimed(self, _: ClaimReply, added: list[InFlightDelivery], __: float, now: float) -> None:
+        """Note the limits of messages, whose callbacks may start from now on."""
+        for delivery in added:
+            if (timeout := delivery.attributes.timeout) > 0:
+                delivery.timeout, self.limited = timeout, True
+        self._check_after(now)
+
+    def on_completed(self, completions: Sequence[Completion], now: float) -> None:  # noqa: ARG002
+        """Forget what has ended after all."""
+        if self.overdue:
+            self.overdue.difference_update(*(deliveries for deliveries, *_ in completions))
+            self._count_hung()
+
+    def next_at(self, now: float) -> float:  # noqa: ARG002
+        """Return when to look again."""
+        return self._next_at if self._turns.deliveries else math.inf
+
+    def look(self, now: float) -> None:
+        """Fail what has taken too long by now, and note when to look again."""
+        if now < self._next_at:
+            return
         batches: dict[Batch | None, list[InFlightDelivery]] = {}
-        for delivery in deliveries:
+        for delivery in self._turns.deliveries:
             batches.setdefault(delivery.batch, []).append(delivery)
-        late, self.next_at = list[Overdue](), math.inf
+        self._next_at = math.inf
         for batch, members in batches.items():
             if batch is None:  # not started
-                self.check_after(now)
+                self._check_after(now)
             elif batch.running:
                 limit = self._limit_of(members)
                 if now - batch.started < limit:
@@ -73,13 +90,17 @@ class TimeLimits:
                 elif batch.conclude():  # else its completion is on its way
                     self._noticed[batch] = now
                     self._abandon(members)
-                    late.append(Overdue(batch, members, limit))
-        return late
+                    self._fail(batch, members, limit)
 
-    def forget_ended(self, deliveries: Iterable[InFlightDelivery]) -> None:
-        """Keep as overdue what is among these deliveries."""
-        self.overdue.intersection_update(deliveries)
-        self._count_hung()
+    def _fail(self, batch: Batch, members: list[InFlightDelivery], limit: float) -> None:
+        policy = self._context.settings.policy
+        failed = [timed_out(members, limit, policy)]
+        self._turns.settle(log_completions(failed, None, policy, self._context.queue))
+        self._turns.interrupt([batch])
+
+    def _check_after(self, now: float) -> None:
+        wait = LOOK_AFTER if self.limited else self._default / 1000
+        self._next_at = min(self._next_at, now + wait)
 
     def _limit_of(self, members: Iterable[InFlightDelivery]) -> float:
         return min(delivery.timeout or self._default for delivery in members) / 1000
@@ -88,7 +109,7 @@ class TimeLimits:
         at = started + limit
         if self.limited:  # a callback may not have told its limit yet
             at = min(at, now + (LOOK_AFTER if now - started < LOOK_AFTER else self._tick))
-        self.next_at = min(self.next_at, at)
+        self._next_at = min(self._next_at, at)
 
     def _abandon(self, members: list[InFlightDelivery]) -> None:
         self.overdue.update(members)

@@ -6,8 +6,11 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 from delayq.broker.history_records import BUCKETS, HourCounts
+from delayq.broker.replies import ClaimReply
 from delayq.lateness import LATENESS_BOUNDS
 from delayq.worker.disposition import Completion, Disposition
+from delayq.worker.in_flight_delivery import InFlightDelivery
+from delayq.worker.parts.part import LoopPart, Stage
 
 _ACK = Disposition.ACK
 _NOT_STARTED = (Disposition.RELEASE, Disposition.STOP, Disposition.LEAVE, Disposition.NOTHING)
@@ -27,8 +30,10 @@ BY_HAND = {"ack": "acked", "complete": "acked", "nack": "nacked", "reject": "rej
 """What the scripts count that settle a message by hand."""
 
 
-class Tally:
+class Tally(LoopPart):
     """Plain numbers, of the consumer's loop alone."""
+
+    stage = Stage.BESIDE
 
     def __init__(self) -> None:
         """Start with nothing counted."""
@@ -40,10 +45,14 @@ class Tally:
         self.outcomes = dict.fromkeys(HourCounts._fields[1:6], 0)
         self.lateness = [0] * BUCKETS
 
-    def complete(self, completions: Sequence[Completion]) -> None:
+    def on_claimed(self, _: ClaimReply, added: list[InFlightDelivery], __: float, ___: float) -> None:
+        """Count what was delivered."""
+        self.delivered += len(added)
+
+    def on_completed(self, completions: Sequence[Completion], _: float) -> None:
         """Count callbacks that have ended: how long they took, how late they started, and what they settled by hand."""
         lateness, callbacks, busy = self.lateness, 0, 0.0
-        for deliveries, disposition, _, _, took in completions:
+        for deliveries, disposition, _text, _delay, took in completions:
             if took is not None:
                 callbacks += 1
                 busy += took
@@ -65,9 +74,9 @@ class Tally:
         self.callbacks += callbacks
         self.busy += busy
 
-    def settle(self, disposition: Disposition, number: int) -> None:
+    def on_settled(self, disposition: Disposition, settled: Sequence[InFlightDelivery]) -> None:
         """Count what Redis has settled."""
-        self.outcomes[COUNTED_AS[disposition]] += number
+        self.outcomes[COUNTED_AS[disposition]] += len(settled)
 
     def move(self, number: int) -> None:
         """Count messages that a relay has moved: delivered and done at once, without a callback."""

@@ -8,17 +8,18 @@ that kills its consumers is charged from its second delivery on, and takes no ot
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
 
 from delayq.broker.batches import batched
-from delayq.broker.engine import EngineCalls, Feature
+from delayq.broker.engine import EngineCalls
 from delayq.broker.replies import ClaimReply
 from delayq.broker.requests import UNSTARTED
 from delayq.broker.scripts import MAX_IDS
+from delayq.worker.disposition import Completion
 from delayq.worker.in_flight import InFlight
 from delayq.worker.in_flight_delivery import InFlightDelivery
+from delayq.worker.parts.part import Call, LoopPart, Stage, Turns
 
 REPORT_AFTER = 0.1
 """Seconds for which a callback runs before it is reported."""
@@ -28,23 +29,29 @@ WITHDRAWN_EVERY = 0.25
 """Seconds between two looks whether another process asks for what waits for a busy worker."""
 
 
-class StartReports:
+class StartReports(LoopPart):
     """What one consumer has to report, and the message that it holds back until it can run alone."""
 
-    def __init__(self, calls: EngineCalls, in_flight: InFlight, *, enabled: bool) -> None:
-        """Start with nothing to report; what is not `enabled`, or not offered by the engine, never reports."""
+    stage = Stage.RENEW
+    _turns: Turns
+
+    def __init__(self, calls: EngineCalls, in_flight: InFlight) -> None:
+        """Start with nothing to report."""
         self.alone: InFlightDelivery | None = None
+        """What waits to run alone, or has just started so."""
         self._calls = calls
         self._in_flight = in_flight
-        self._enabled = enabled and calls.capabilities.has(Feature.START_REPORTS)
         self._next_at = math.inf
 
-    def consumer_id(self, consumer_id: str) -> str:
-        """Return a consumer's id as its claims name it, if it reports starts."""
-        return consumer_id + UNSTARTED if self._enabled else consumer_id
+    def connect(self, turns: Turns) -> None:
+        """Learn to what loop it belongs; its claims name the consumer as one that reports starts."""
+        self._turns = turns
+        turns.claim_options["consumer_id"] += UNSTARTED
 
     def next_at(self, now: float) -> float:
         """Return the local time of the next report, if a callback runs so long."""
+        if not self._turns.deliveries:
+            return math.inf
         if self.alone is None:
             return self._next_at
         if self._ready_to_run_alone(now):
@@ -54,7 +61,7 @@ class StartReports:
         # What has waited so long for a worker waits for the end of a callback.
         return min(self._next_at, over_at) if over_at > now else self._next_at
 
-    def is_exclusive(self, now: float) -> bool:
+    def keeps_from_claiming(self, now: float) -> bool:
         """Return whether nothing may be claimed, because a message waits to run alone or has just started."""
         alone = self.alone
         if alone is not None and alone.reported:
@@ -63,29 +70,33 @@ class StartReports:
                 self.alone = None
         return self.alone is not None
 
-    def check_after(self, now: float) -> None:
+    def on_claimed(
+        self, claimed: ClaimReply, added: list[InFlightDelivery], _: float, now: float
+    ) -> list[InFlightDelivery] | None:
+        """Hold back a message that is to run alone; report others once they have run for a while."""
+        if claimed.alone and added:
+            (self.alone,) = added
+            return added
+        if added:
+            self._check_after(now)
+        return None
+
+    def on_completed(self, _: Sequence[Completion], now: float) -> None:
         """Note that callbacks may start from now on."""
-        if self._enabled:
-            self._next_at = min(self._next_at, now + REPORT_AFTER)
+        self._check_after(now)
 
-    def hold_alone(self, claimed: ClaimReply, deliveries: list[InFlightDelivery]) -> list[InFlightDelivery]:
-        """Return the deliveries of a claim that may start; hold back one that is to run alone."""
-        if not claimed.alone or not deliveries:
-            return deliveries
-        (self.alone,) = deliveries
-        return []
+    def _check_after(self, now: float) -> None:
+        self._next_at = min(self._next_at, now + REPORT_AFTER)
 
-    def release_alone(self) -> list[InFlightDelivery]:
+    def release(self) -> list[InFlightDelivery]:
         """Stop holding back a message, and return it."""
         held, self.alone = self.alone, None
         return [] if held is None or held.reported else [held]
 
-    def plan(
-        self, now: float, on_started: Callable[[InFlightDelivery], None]
-    ) -> Iterator[tuple[Any, Callable[[Any], None]]]:
-        """Yield the calls that report starts; `on_started` gets the delivery that may now run alone."""
+    def plan(self, now: float) -> Iterator[Call]:
+        """Yield the calls that report starts."""
         if held := self._ready_to_run_alone(now):
-            yield self._calls.start([held.receipt]), partial(self._on_alone, held, on_started)
+            yield self._calls.start([held.receipt]), partial(self._on_alone, held)
         if now < self._next_at:
             return
         self._next_at = math.inf
@@ -122,13 +133,13 @@ class StartReports:
             delivery.reported = status != "0"
 
     def _on_withdrawn(self, reply: object) -> None:
-        self._in_flight.recalled |= reply is True
+        if reply is True:
+            self._turns.recall()
 
-    def _on_alone(self, held: InFlightDelivery, on_started: Callable[[InFlightDelivery], None], reply: str) -> None:
+    def _on_alone(self, held: InFlightDelivery, reply: str) -> None:
         if reply != "0":
             held.reported = True
-            on_started(held)
+            self._turns.start(held)
         else:
             self.alone = None
-            self._in_flight.deliveries.pop(held, None)
-            self._in_flight.refresh()
+            self._turns.drop(held)

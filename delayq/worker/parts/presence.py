@@ -1,7 +1,6 @@
-"""A consumer tells of itself every 10 s, so that others know who works: see `DelayQueue.workers`.
+"""A consumer tells every 10 s that it works: see `DelayQueue.workers`.
 
-Its beat travels in a round trip that it makes anyway, and takes one script. If Redis refuses it, the consumer says so
-once and goes on.
+That takes one script, in a round trip that it makes anyway. If Redis refuses it, the consumer says so once and goes on.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ from typing import Any
 
 from delayq import __version__
 from delayq.broker.context import EngineContext
-from delayq.broker.engine import Feature
 from delayq.broker.history_records import HourCounts
 from delayq.broker.worker_entries import MAX_NAMED, WorkerEntry
 from delayq.errors import DelayqError, UnavailableError
 from delayq.safe_log import SafeLog
 from delayq.worker.in_flight_delivery import InFlightDelivery
-from delayq.worker.tally import Tally
+from delayq.worker.parts.part import Call, LoopPart, Stage, Turns
+from delayq.worker.parts.tally import Tally
 
 log = SafeLog("delayq.consumer")
 
@@ -27,8 +26,11 @@ BEAT_EVERY = 10.0
 """Seconds between two beats of a consumer; a worker of many queues leaves more time between those of each."""
 
 
-class Beats:
-    """When one consumer tells of itself, and what. Times are local and monotonic, in seconds."""
+class Presence(LoopPart):
+    """When one consumer tells that it works, and what it tells. Times are local and monotonic, in seconds."""
+
+    stage = Stage.BESIDE
+    takes_errors = True
 
     def __init__(
         self,
@@ -39,8 +41,9 @@ class Beats:
         concurrency: int | None = None,
         served: Callable[[], tuple[list[str], int]] | None = None,
         every: Callable[[], float] = lambda: BEAT_EVERY,
+        tally: Tally | None = None,
     ) -> None:
-        """Tell at the start, in a `burst` only if it lasts; an engine without the feature never does.
+        """Tell at the start, in a `burst` only if it lasts; add what was counted to the history.
 
         A worker of several queues has its own `concurrency`, tells the first names of those it serves and how many they
         are, and says how long to wait until the next beat (seconds).
@@ -53,34 +56,39 @@ class Beats:
         self._tick = context.settings.tick / 1000
         self._every = every
         self._started: float | None = None
-        self.tally: Tally | None = None
-        """What is counted for the history, if anything is."""
+        self._tally = tally
         self._stored = self._refused = False
-        self.enabled = context.calls.capabilities.has(Feature.WORKERS)
-        self.next_at = 0.0
-        """When to tell again."""
+        self._deliveries: Collection[InFlightDelivery] = ()
+        self._next_at = 0.0
 
-    def plan(self, now: float, deliveries: Collection[InFlightDelivery]) -> Iterator[tuple[Any, Callable[[Any], None]]]:
-        """Yield the call of a beat that is due, with the function for its reply, which accepts an error as well."""
-        if not self.enabled or now < self.next_at:
+    def connect(self, turns: Turns) -> None:
+        """Tell what this loop has in flight."""
+        self._deliveries = turns.deliveries
+
+    def next_at(self, _: float) -> float:
+        """Return when to tell again."""
+        return self._next_at
+
+    def plan(self, now: float) -> Iterator[Call]:
+        """Yield the call that tells, if it is due."""
+        if now < self._next_at:
             return
         every = max(self._every(), self._tick)  # a longer tick makes fewer turns
-        self.next_at = now + every
+        self._next_at = now + every
         if self._started is None:
             self._started = now
             if self._burst:
                 return
         self._stored = True
-        entry = self._entry(now, deliveries, started=self._started, every=every)
+        entry = self._entry(now, started=self._started, every=every)
         yield self._calls.beat(self._consumer_id, entry, self._counted()), self.read
 
     def _counted(self) -> HourCounts | None:
-        return None if self.tally is None else self.tally.take()
+        return None if self._tally is None else self._tally.take()
 
-    def _entry(
-        self, now: float, deliveries: Collection[InFlightDelivery], *, started: float, every: float
-    ) -> WorkerEntry:
+    def _entry(self, now: float, *, started: float, every: float) -> WorkerEntry:
         names, number = self._served()
+        deliveries = self._deliveries
         return WorkerEntry(
             host=os.uname().nodename,
             pid=os.getpid(),
@@ -104,10 +112,10 @@ class Beats:
                 log.warning("this worker is not among those of the queue, since Redis refuses its beats: %s", reply)
         self._refused = isinstance(reply, DelayqError)
 
-    def end(self) -> list[Any]:
+    def leave(self) -> list[Any]:
         """Return the call that removes the entry, if there may be one, and adds what was counted last."""
         stored, self._stored = self._stored, False
-        if not self.enabled or self._refused:
+        if self._refused:
             return []
         counted = self._counted()
         return [self._calls.beat(self._consumer_id, None, counted)] if stored or counted else []
