@@ -15,7 +15,8 @@ from unittest.mock import patch
 from delayq import DelayQueue
 from delayq.broker.history_records import BUCKETS, HOUR, KEPT_HOURS, HourCounts, write_counts
 from delayq.broker.worker_entries import WorkerEntry
-from delayq.worker import beats, in_flight
+from delayq.worker import loop_parts
+from delayq.worker.parts import presence
 from measure.backlog import slowlog
 from measure.bench_server import QUEUE, BenchServer, seconds_of
 from measure.consuming import in_threads
@@ -31,13 +32,13 @@ TURNS = 7
 
 def _consume_with(server: BenchServer, n: int) -> tuple[float, int]:
     """Return the messages per second, and how many beats there were."""
-    with patch.object(beats, "BEAT_EVERY", OFTEN), patch.object(beats, "WorkerEntry", wraps=WorkerEntry) as told:
+    with patch.object(presence, "BEAT_EVERY", OFTEN), patch.object(presence, "WorkerEntry", wraps=WorkerEntry) as told:
         return in_threads(server, n), told.call_count
 
 
 def _consume_without(server: BenchServer, n: int) -> float:
     """Return the messages per second of a consumer that neither beats nor counts."""
-    with patch.object(beats, "BEAT_EVERY", math.inf), patch.object(in_flight, "Tally", return_value=None):
+    with patch.object(presence, "BEAT_EVERY", math.inf), patch.object(loop_parts, "Tally", return_value=None):
         return in_threads(server, n)
 
 

@@ -11,7 +11,7 @@ import redis
 from delayq import ConfigurationError, LatenessCounts
 from delayq.broker.history_records import HOUR, KEPT_HOURS, HourCounts, write_counts
 from delayq.broker.keys import Keys
-from delayq.worker import beats
+from delayq.worker.parts import presence
 from tests.support.processes import Process
 from tests.support.waiting import wait_until
 
@@ -20,8 +20,8 @@ KEYS = Keys.of("delayq", "reminders")
 CONSUMER = """
 import sys
 from delayq import DelayQueue
-from delayq.worker import beats
-beats.BEAT_EVERY = 0.2
+from delayq.worker.parts import presence
+presence.BEAT_EVERY = 0.2
 DelayQueue("reminders", url=sys.argv[1], callback=lambda message: None, tick="50ms").run()
 """
 
@@ -55,7 +55,7 @@ def test_a_consumer_tells_what_it_did_when_it_stops_at_the_latest(open_queue, bu
 
 
 def test_it_is_told_with_each_beat(open_queue, monkeypatch):
-    monkeypatch.setattr(beats, "BEAT_EVERY", 0.05)
+    monkeypatch.setattr(presence, "BEAT_EVERY", 0.05)
     queue = open_queue(callback=lambda message: None, tick="50ms")
     queue.start_consume()
     for number in range(1, 4):

@@ -18,7 +18,7 @@ from delayq.broker.keys import Keys
 from delayq.schedules.definition import _read
 from delayq.schedules.messages import firing
 from delayq.times import timestamp
-from delayq.worker import schedule_replanning
+from delayq.worker.parts import schedule_replanning
 from delayq.worker.parts.schedule_firing import FIRE_AHEAD, MAX_BYTES
 from tests.behaviour.places import everywhere
 from tests.support.faces import Stand

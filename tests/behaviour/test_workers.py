@@ -16,7 +16,8 @@ import delayq
 from delayq import DelayQueue, Worker
 from delayq.broker.keys import Keys
 from delayq.broker.worker_calls import SILENT_KEPT
-from delayq.worker import beats, pool
+from delayq.worker import pool
+from delayq.worker.parts import presence
 from tests.support.processes import Process
 from tests.support.waiting import wait_until
 
@@ -32,7 +33,7 @@ DelayQueue("reminders", url=sys.argv[1], callback=lambda message: None).run()
 @pytest.fixture
 def often(monkeypatch):
     """Consumers beat with each turn."""
-    monkeypatch.setattr(beats, "BEAT_EVERY", 0.05)
+    monkeypatch.setattr(presence, "BEAT_EVERY", 0.05)
     monkeypatch.setattr(pool, "BEAT_EVERY", 0.05)
 
 

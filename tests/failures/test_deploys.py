@@ -55,7 +55,7 @@ def test_old_worker_leaves_messages_of_a_new_function_to_the_new_worker(redis_ur
 ZONED = """
 import logging, sys
 from delayq import DelayQueue
-from delayq.worker import schedule_replanning
+from delayq.worker.parts import schedule_replanning
 
 schedule_replanning.CHECK_EVERY = 0.1
 logging.basicConfig(format="%(message)s", stream=sys.stdout, level=logging.INFO)

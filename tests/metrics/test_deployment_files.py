@@ -19,7 +19,7 @@ from delayq.cli import main
 from delayq.metrics import QueueCollector
 from delayq.metrics.process_metrics import ProcessMetrics
 from delayq.metrics.worker_monitor import WorkerMonitor
-from delayq.worker import meter
+from delayq.worker.parts import meter
 from tests.metrics.samples import names_of
 from tests.support.processes import run
 from tests.support.waiting import wait_until

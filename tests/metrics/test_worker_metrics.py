@@ -14,8 +14,8 @@ from delayq.broker.attributes import Attributes
 from delayq.metrics import worker_monitor
 from delayq.metrics.worker_monitor import WorkerMonitor
 from delayq.streams import StreamQueue
-from delayq.worker import meter
 from delayq.worker.disposition import Completion, Disposition
+from delayq.worker.parts import meter
 from delayq.worker.parts.meter import MAX_NAMES, OTHER_NAMES, Meter
 from tests.metrics.samples import samples_of
 from tests.support.faulty_proxy import FaultyProxy

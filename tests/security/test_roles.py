@@ -25,7 +25,7 @@ from delayq.cli.acl.grants import ROLES, Role
 from delayq.cli.acl.roles import rules
 from delayq.options import read_settings
 from delayq.testing.redis_server import free_port
-from delayq.worker import beats
+from delayq.worker.parts import presence
 from tests.lua.tables import TABLES
 from tests.support.faces import Asyncio, Blocking
 from tests.support.redis_server import RedisServer, empty
@@ -708,7 +708,7 @@ def test_consumer_continues_when_scripts_are_loaded_again(guarded, admin, caplog
 def test_consumer_with_rights_of_before_it_told_of_itself_consumes_and_says_so_once(
     guarded, admin, caplog, monkeypatch
 ):
-    monkeypatch.setattr(beats, "BEAT_EVERY", 0.05)
+    monkeypatch.setattr(presence, "BEAT_EVERY", 0.05)
     seen = []
     older = [rule for rule in rules([Role.CONSUMER]) if not rule.endswith((":workers", ":beats", ":history"))]
     assert len(older) == len(rules([Role.CONSUMER])) - 3
