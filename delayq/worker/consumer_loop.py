@@ -269,11 +269,7 @@ class ConsumerLoop:
             return self.refusals.wait_until - self._now
         if self._burst and self._changed and not self.in_flight:
             return 0.0
-        until = [
-            self.outlook.next_at(claims=claims),
-            next_of(self.parts.feed, self._now),
-            next_of(self.parts.renew, self._now),
-        ]
+        until = [self.outlook.next_at(claims=claims), next_of([*self.parts.feed, *self.parts.renew], self._now)]
         if self._returned or self.parts.pending():
             until.append(self._settle_at)
         recalled, release_at = self.in_flight.recalled, self.in_flight.release_at()
