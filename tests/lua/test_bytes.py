@@ -125,13 +125,16 @@ def test_claim_made_again_puts_back_what_does_not_fit_any_more(executor, make, s
     assert {message.id: message.attempt for message in claims if message.id != "d"} == dict.fromkeys(back, 3)
 
 
-def test_claim_made_again_puts_back_nothing_that_was_settled_meanwhile(executor):
+@pytest.mark.parametrize(("size", "again", "back"), [(2_000_000, "a", 1), ((1 << 20) - 1, "ad", 0)])
+def test_claim_made_again_puts_back_only_what_it_would_return(executor, size, again, back):
     plant(executor, due(FOUR, [], "x"))
-    b = next(one for one in deliver(executor, claim(3), sequence=1).messages if one.id == "b")
+    b, c = deliver(executor, claim(4), sequence=1).messages[1:3]
     executor.call(calls.ack([Receipt("b", b.token)]))
-    executor.client.hset(KEYS.messages, "a", HUGE)
-    assert ids(deliver(executor, claim(3), sequence=1)) == "a"
-    assert observe(executor).unack.keys() == {"a", "c"}
+    executor.client.hdel(KEYS.messages, c.id)  # by another program
+    executor.client.hset(KEYS.messages, "a", "x" * size)
+    assert ids(deliver(executor, claim(4), sequence=1)) == again
+    assert observe(executor).unack.keys() == {"a", "c", "d"}
+    assert int(executor.client.hget(KEYS.meta, "backoffs") or 0) == (2 if back else 0)
 
 
 @pytest.mark.parametrize("size", [600_000, 1 << 19])
