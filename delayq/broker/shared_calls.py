@@ -10,14 +10,15 @@ from typing import Any, TypeVar
 
 from delayq.broker import replies
 from delayq.broker.requests import RedisCommand
-from delayq.broker.scripts import names, script
+from delayq.broker.scripts import BUDGETS, names, script
 
 T = TypeVar("T")
 
 
 def preload(engine: str = "") -> list[RedisCommand[bool]]:
     """Load every script of an engine (the delay queue by default), for users without the permission to load scripts."""
-    return [RedisCommand(("SCRIPT", "LOAD", script(name).text), bool) for name in names(engine)]
+    found = [each for name in names(engine) for each in (script(name), *map(script(name).reading, (*BUDGETS, 0)))]
+    return [RedisCommand(("SCRIPT", "LOAD", one.text), bool) for one in dict.fromkeys(found)]
 
 
 def identify(meta: str) -> list[RedisCommand[Any]]:

@@ -40,7 +40,7 @@ if past then
   for entry, delivery in string.gmatch(past, '(%d+%-%d+) (%d+)') do
     local held, fits = holds(stream, group, consumer, entry, delivery), bytes_left > 0 or #entries == 0
     local body = held and fits and read(stream, entry)
-    if body then deliver(entry, tonumber(delivery), body) end
+    if body then deliver(entry, tonumber(delivery), withhold(body)) end
     if held and not fits then give(stream, group, nobody, entry, lease, delivery - 1) end
   end
   return make_reply()
