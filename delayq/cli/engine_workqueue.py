@@ -45,6 +45,9 @@ class WorkQueueCommands(EngineCommands):
         self._session.exists(RedisCommand(("PING",), bool))  # reads the server's time; an empty queue leaves no trace
         return _WorkQueue(self._session, name)
 
+    def absence_note(self, queue: Any, id: str) -> str:  # noqa: ARG002 - all items are searched
+        return ": it was never added, or is completed, which leaves no trace"
+
     def counting(self, name: str) -> Callable[[], StateCounts]:
         states = self.capabilities.states
         return lambda: StateCounts(dict(zip(states, _WorkQueue(self._session, name).counts(), strict=True)))

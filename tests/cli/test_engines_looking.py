@@ -180,10 +180,16 @@ def test_shows_an_item_of_a_work_queue(cli, jobs, redis_client):
 
 
 def test_missing_message_or_queue_exits_3(cli, tasks, jobs):
-    assert cli("show", "tasks", "unknown", *STREAMS).line == "no message 'unknown' in tasks"
+    line = cli("show", "tasks", "unknown", *STREAMS).line
+    assert line.startswith(
+        "no message 'unknown' in tasks: it was never sent, or is done; delayq worker --log-messages "
+    )
     assert cli("show", "tasks", "1-1", *STREAMS).code == 3
     ended = cli("show", "jobs", "unknown", *WORK)
-    assert (ended.code, ended.line) == (3, "no item 'unknown' in jobs")
+    assert (ended.code, ended.line) == (
+        3,
+        "no item 'unknown' in jobs: it was never added, or is completed, which leaves no trace",
+    )
     for command in (("list", "nothing"), ("show", "nothing", "7"), ("stats", "nothing")):
         ended = cli(*command, *STREAMS)
         assert (ended.code, ended.line) == (3, "no stream named 'nothing'")

@@ -431,7 +431,24 @@ def test_json_escapes_terminal_escapes(cli, evil, arguments):
 
 def test_unknown_message_is_not_found(cli, populated):
     ended = cli("show", "reminders", "unknown")
-    assert (ended.code, ended.out, ended.line) == (3, "", "no message 'unknown' in reminders")
+    assert (ended.code, ended.out) == (3, "")
+    assert ended.line.startswith("no message 'unknown' in reminders: it was never sent, or is done")
+
+
+@pytest.mark.parametrize("events", [False, True])
+def test_missing_message_says_how_to_learn_what_became_of_it(cli, redis_url, events):
+    with DelayQueue("reminders", url=redis_url, events=events, callback=lambda message: None) as queue:
+        queue.send_delay_msg("hello", id="m")
+        queue.run(burst=True)
+
+    line = cli("show", "reminders", "m").line
+
+    if events:
+        assert line.endswith("what became of it may be in delayq events reminders --id m")
+        assert " acked " in cli("events", "reminders", "--id", "m").out
+    else:
+        for means in ("--retention", "delayq events reminders --on", "delayq worker --log-messages"):
+            assert means in line
 
 
 @pytest.mark.parametrize(
