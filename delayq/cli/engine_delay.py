@@ -13,6 +13,7 @@ from delayq.queue.counts import Stats
 from delayq.states import State
 
 _COLUMNS = {
+    None: ("id", "state", "due", "payload"),
     State.PENDING: ("id", "due", "retries", "payload"),
     State.READY: ("id", "due", "attempts", "retries", "payload"),
     State.ACTIVE: ("id", "lease ends", "attempts", "holder", "payload"),

@@ -20,6 +20,7 @@ from delayq.streams import StreamQueue, inspector
 from delayq.streams.keys import check_stream
 
 _COLUMNS = {
+    None: ("id", "state", "entry", "payload"),
     State.READY: ("id", "entry", "retries", "payload"),
     State.ACTIVE: ("id", "entry", "lease ends", "attempts", "holder", "payload"),
     State.BACKOFF: ("id", "entry", "next try", "attempts", "retries", "error"),

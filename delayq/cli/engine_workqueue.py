@@ -21,7 +21,11 @@ from delayq.workqueue.keys import KeyPrefix, WorkQueueKeys
 if TYPE_CHECKING:
     from delayq.cli.session import Session
 
-_COLUMNS = {"queued": ("id", "payload"), "processing": ("id", "lease ends", "holder", "payload")}
+_COLUMNS = {
+    None: ("id", "state", "payload"),
+    "queued": ("id", "payload"),
+    "processing": ("id", "lease ends", "holder", "payload"),
+}
 
 
 class WorkQueueCommands(EngineCommands):

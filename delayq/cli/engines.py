@@ -58,7 +58,7 @@ class EngineCommands(ABC):
     message: ClassVar[str] = "message"
     """What the engine calls a message."""
     columns: ClassVar[Mapping[Any, tuple[str, ...]]]
-    """The titles of the columns in a table of messages, by state."""
+    """The titles of the columns in a table of messages, by state; None for messages in any."""
     check_queue: ClassVar[staticmethod[[str], str]]
     """Returns a valid QUEUE; raises `ConfigurationError` for any other."""
     check_id: ClassVar[staticmethod[[str], str]] = staticmethod(check_id)
