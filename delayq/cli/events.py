@@ -7,13 +7,14 @@ from typing import Any
 import click
 
 from delayq.broker.engine import Feature
+from delayq.broker.log_entries import MIN_TIME_OFFSET
 from delayq.cli.logs import configure_logging
 from delayq.cli.options import ID, json_option, queue_with
 from delayq.cli.output import json_fields, print_json, print_line, print_note
 from delayq.cli.session import Session
 from delayq.cli.zones import zoned_iso
 from delayq.errors import ConfigurationError
-from delayq.queue.event_log import EventKind, MessageEvent
+from delayq.queue.event_log import BEGINNINGS, EventKind, MessageEvent
 
 
 @click.command()
@@ -62,12 +63,17 @@ def events(
     opened = session.existing_queue(queue)
     if follow:
         configure_logging("warning", as_json=False)  # that Redis does not answer, and answers again
-    is_empty = log_is_empty = True
+    is_empty, first = True, None
+    unbegun = set(only["id"]) if after is None and not only["kind"] else set()
     try:
         for event in opened.events(_offset(after), follow=follow):
-            log_is_empty = False
+            first = first or event
             if any(wanted and getattr(event, name) not in wanted for name, wanted in only.items()):
                 continue
+            if event.id in unbegun:
+                unbegun.discard(event.id)
+                if event.kind not in BEGINNINGS and _is_trimmed(first) and not as_json:
+                    print_note(f"the log begins at {zoned_iso(first.at)}: what happened before was trimmed")
             is_empty = False
             if as_json:
                 print_json(json_fields(event))
@@ -75,10 +81,16 @@ def events(
                 print_line(_line(event))
     except KeyboardInterrupt:
         return  # the way to end --follow
-    if is_empty and not log_is_empty and not as_json:
-        print_note(f"no such event in the log of {queue}")
+    if is_empty and first is not None and not as_json:
+        begins = f", which begins at {zoned_iso(first.at)}" if _is_trimmed(first) else ""
+        print_note(f"no such event in the log of {queue}{begins}")
     elif is_empty and not as_json:
         print_note(f"no events in {queue}; if its log is off, turn it on: delayq events {queue} --on")
+
+
+def _is_trimmed(first: MessageEvent) -> bool:
+    """Return whether a log with this first event had earlier ones. Of Redis 6 it is not known."""
+    return 1 < first.offset < MIN_TIME_OFFSET
 
 
 def _offset(after: str | None) -> int | str:
