@@ -64,7 +64,7 @@ def events(
     if follow:
         configure_logging("warning", as_json=False)  # that Redis does not answer, and answers again
     is_empty, first = True, None
-    unbegun = set(only["id"]) if after is None and not only["kind"] else set()
+    unbegun = set(only["id"]) if after is None and not only["kind"] and not as_json else set()
     try:
         for event in opened.events(_offset(after), follow=follow):
             first = first or event
@@ -72,8 +72,7 @@ def events(
                 continue
             if event.id in unbegun:
                 unbegun.discard(event.id)
-                if event.kind not in BEGINNINGS and _is_trimmed(first) and not as_json:
-                    print_note(f"the log begins at {zoned_iso(first.at)}: what happened before was trimmed")
+                _note_beginning(event, first)
             is_empty = False
             if as_json:
                 print_json(json_fields(event))
@@ -81,11 +80,22 @@ def events(
                 print_line(_line(event))
     except KeyboardInterrupt:
         return  # the way to end --follow
-    if is_empty and first is not None and not as_json:
-        begins = f", which begins at {zoned_iso(first.at)}" if _is_trimmed(first) else ""
-        print_note(f"no such event in the log of {queue}{begins}")
-    elif is_empty and not as_json:
-        print_note(f"no events in {queue}; if its log is off, turn it on: delayq events {queue} --on")
+    if is_empty and not as_json:
+        print_note(_nothing(queue, first))
+
+
+def _nothing(queue: str, first: MessageEvent | None) -> str:
+    """Return what to say if no event was printed of a log with this first one."""
+    if first is None:
+        return f"no events in {queue}; if its log is off, turn it on: delayq events {queue} --on"
+    begins = f", which begins at {zoned_iso(first.at)}" if _is_trimmed(first) else ""
+    return f"no such event in the log of {queue}{begins}"
+
+
+def _note_beginning(event: MessageEvent, first: MessageEvent) -> None:
+    """Say that the story of a message has lost its beginning, if this first event of it tells so."""
+    if event.kind not in BEGINNINGS and _is_trimmed(first):
+        print_note(f"the log begins at {zoned_iso(first.at)}: what happened before was trimmed")
 
 
 def _is_trimmed(first: MessageEvent) -> bool:
