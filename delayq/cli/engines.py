@@ -58,7 +58,7 @@ class EngineCommands(ABC):
     message: ClassVar[str] = "message"
     """What the engine calls a message."""
     columns: ClassVar[Mapping[Any, tuple[str, ...]]]
-    """The titles of the columns in a table of messages, by state."""
+    """The titles of the columns in a table of messages, by state; None for messages in any."""
     check_queue: ClassVar[staticmethod[[str], str]]
     """Returns a valid QUEUE; raises `ConfigurationError` for any other."""
     check_id: ClassVar[staticmethod[[str], str]] = staticmethod(check_id)
@@ -100,6 +100,6 @@ class EngineCommands(ABC):
         """Return a queue that takes a callback, on a connection of its own."""
         raise NotImplementedError
 
-    def search_note(self, queue: Any) -> str:  # noqa: ARG002 - for engines whose search is limited
-        """Return what to add to "not found" if the search did not cover all messages."""
-        return ""
+    @abstractmethod
+    def absence_note(self, queue: Any, id: str) -> str:
+        """Return what "no such message" is to add: where it was searched, and how to learn what became of it."""

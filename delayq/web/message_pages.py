@@ -27,6 +27,9 @@ PAGE = 50
 PERIOD = {"due_from": "Due from (UTC)", "due_to": "Before (UTC)"}
 """The fields that select messages by their due times, and what the page calls them."""
 
+_OFFSET = re.compile(r"[0-9]{1,18}")
+"""An offset of the event log in the address of a page."""
+
 
 def show_messages(request: Request) -> Response:
     """List a page of the messages in a state."""
@@ -81,8 +84,9 @@ def show_message(request: Request) -> Response:
         wrong = labelled(str(error), "id", "Id of a message")
         return site.page(request, "no_message.html", status=400, queue=queue.name, id=id, wrong_id=wrong)
     message = queue.get(id)
-    story = read_story(site.source, queue.name, id, message)
-    if message is None and not story.events:
+    after = request.query_params.get("after", "")
+    story = read_story(site.source, queue.name, id, message, int(after) if _OFFSET.fullmatch(after) else None)
+    if message is None and not story.events and story.is_whole:
         wrong = "There is no such message, and the event log does not know it."
         return site.page(request, "no_message.html", status=404, queue=queue.name, id=id, wrong_id=wrong)
     shown = None if message is None or message.state is State.COMPLETED else payload_view(message)
