@@ -39,7 +39,7 @@ check: $(SPARK) ## run the linter, the format check, the type checker and bandit
 
 audit: $(READY) ## check the packages in uv.lock for known vulnerabilities (needs network)
 	@.venv/bin/uv export --quiet --frozen --all-extras --all-groups --no-emit-project --no-hashes --output-file .venv/audited.txt
-	.venv/bin/uv tool run pip-audit --strict --disable-pip --no-deps --requirement .venv/audited.txt
+	.venv/bin/uv tool run pip-audit@2.9.0 --strict --disable-pip --no-deps --requirement .venv/audited.txt
 
 format: $(READY) ## format the code and apply automatic fixes
 	$(PYTHON) -m ruff check --fix-only
