@@ -27,9 +27,9 @@ COLLECT_LIMIT = 100
 """Messages that one call moves to the dead letter: the payloads move too."""
 MIN_BYTES = 1 << 14
 """The smallest budget of bytes for one call: a server that does not let so much through is of no use."""
-BUDGETS = (1 << 18, MIN_BYTES)
-"""Bytes to ask for, one after another, of a server that closes the connection while it sends a reply: one payload more
-comes each time, however large."""
+BUDGETS = (1 << 18, MIN_BYTES, 0)
+"""Bytes to ask for, one after another, of a server that closes the connection while it sends a reply; one payload more
+comes each time, however large. See `Script.reading`."""
 SLOT_TTL = 86_400_000
 """Milliseconds after which an unused call slot is deleted: a day, far beyond any deadline of a call."""
 
@@ -56,6 +56,10 @@ class Script:
         again has sizes in the place of large payloads.
         """
         return _with_budget(self, budget)
+
+    def variants(self) -> list[Script]:
+        """Return it as it reads with each budget, itself first: all that a server may be asked to run."""
+        return list({one.sha: one for one in (self, *map(self.reading, BUDGETS))}.values())
 
     def commands_at(self, line: int) -> str:
         """Return the Redis commands on a line, to explain the server's errors: "'llen' or 'rpush'"."""

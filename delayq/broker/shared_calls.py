@@ -10,15 +10,18 @@ from typing import Any, TypeVar
 
 from delayq.broker import replies
 from delayq.broker.requests import RedisCommand
-from delayq.broker.scripts import BUDGETS, names, script
+from delayq.broker.scripts import names, script
 
 T = TypeVar("T")
 
 
 def preload(engine: str = "") -> list[RedisCommand[bool]]:
-    """Load every script of an engine (the delay queue by default), for users without the permission to load scripts."""
-    found = [each for name in names(engine) for each in (script(name), *map(script(name).reading, (*BUDGETS, 0)))]
-    return [RedisCommand(("SCRIPT", "LOAD", one.text), bool) for one in dict.fromkeys(found)]
+    """Load every script of an engine (the delay queue by default), for users without the permission to load scripts.
+
+    With them come their variants that read less, for a server that closes connections at a large reply.
+    """
+    texts = [one.text for name in names(engine) for one in script(name).variants()]
+    return [RedisCommand(("SCRIPT", "LOAD", text), bool) for text in texts]
 
 
 def identify(meta: str) -> list[RedisCommand[Any]]:

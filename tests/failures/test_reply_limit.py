@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from delayq import DelayQueue, NewMessage
-from delayq.broker.scripts import BUDGETS, names, script
 from delayq.errors import UnavailableError
 from delayq.streams import StreamQueue
 from tests.support.redis_server import RedisServer
@@ -53,13 +52,6 @@ def test_reply_that_cannot_be_sent_at_all_is_named(url, caplog):
         with pytest.raises(UnavailableError, match="client-output-buffer-limit is too small for the reply"):
             queue.get("large")
     assert caplog.text.count("asking for no large payload") == 1
-
-
-def test_preload_loads_what_a_smaller_budget_needs(url):
-    with DelayQueue("loaded", url=url) as queue:
-        queue.preload()
-        sent = [script(name).reading(budget) for name in names() for budget in (*BUDGETS, 0)]
-        assert set(queue._executor.client.script_exists(*(one.sha for one in sent))) == {True}
 
 
 @pytest.mark.parametrize("kind", [DelayQueue, StreamQueue])

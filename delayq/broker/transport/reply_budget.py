@@ -53,9 +53,8 @@ class ReplyBudget:
         if not seen:
             return
         self._raise_at = monotonic() + RAISE_AFTER
-        budget = 0
-        if self.reduced < len(BUDGETS):
-            budget = BUDGETS[self.reduced]
+        budget = BUDGETS[self.reduced]
+        if budget:  # the last is for these calls alone: the next claim asks for payloads again
             self.reduced += 1
         for one in large:
             one.repack(lambda call: _reading(call, budget))
