@@ -34,7 +34,7 @@ class WorkQueueCommands(EngineCommands):
     capabilities = WORKQUEUE
     message = "item"
     columns = _COLUMNS
-    check_id = staticmethod(str)  # it may be any text
+    check_id = check_stored_id = staticmethod(str)  # it may be any text
 
     check_queue = staticmethod(lambda name: KeyPrefix(name).prefix)
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from delayq.broker.engine import DELAY, STREAMS, WORKQUEUE, EngineCapabilities
-from delayq.broker.keys import check_id
+from delayq.broker.keys import check_id, check_stored_id
 
 if TYPE_CHECKING:
     from delayq.cli.session import Session
@@ -63,6 +63,8 @@ class EngineCommands(ABC):
     """Returns a valid QUEUE; raises `ConfigurationError` for any other."""
     check_id: ClassVar[staticmethod[[str], str]] = staticmethod(check_id)
     """Returns a valid message id; raises `ConfigurationError` for any other."""
+    check_stored_id: ClassVar[staticmethod[[str], str]] = staticmethod(check_stored_id)
+    """Does as `check_id` for a message that may exist, whoever sent it."""
 
     def __init__(self, session: Session, *, group: str | None = None, lease: timedelta | None = None) -> None:
         """Work over the connections of a session; group and lease are for engines with consumer groups."""

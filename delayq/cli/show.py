@@ -12,7 +12,7 @@ from delayq.cli.engines import ENGINES
 from delayq.cli.exit_codes import CommandError, Exit
 from delayq.cli.message_formats import unhandled_text
 from delayq.cli.message_json import message_json, payload_of
-from delayq.cli.options import ID, group_option, json_option, lease_option, queue_with, reveal_option
+from delayq.cli.options import STORED_ID, group_option, json_option, lease_option, queue_with, reveal_option
 from delayq.cli.output import print_details, print_json
 from delayq.cli.session import Session
 from delayq.cli.zones import exact_time
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @click.command("show")
 @queue_with(Feature.GET)
-@click.argument("id", type=ID)
+@click.argument("id", type=STORED_ID)
 @group_option
 @lease_option
 @reveal_option

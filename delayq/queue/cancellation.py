@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import partial
 
 from delayq.broker.context import QueueContext
-from delayq.broker.keys import check_id
+from delayq.broker.keys import check_stored_id
 from delayq.broker.requests import ScriptCall
 from delayq.broker.transport.operation import Operation
 from delayq.checks import check_bool
@@ -67,13 +67,13 @@ _RESCHEDULED = dict(zip("1230", RescheduleOutcome, strict=True))
 
 def cancel(context: QueueContext, id: str, *, running: bool = False) -> Operation[CancelOutcome]:
     """Cancel a message and what waits to follow it; one that is `running` is asked to stop, or left alone."""
-    (outcome,) = yield from cancel_each(context, [check_id(id)], running=check_bool(running, "running"))
+    (outcome,) = yield from cancel_each(context, [check_stored_id(id)], running=check_bool(running, "running"))
     return outcome
 
 
 def kill(context: QueueContext, id: str) -> Operation[KillOutcome]:
     """Move a message that waits to the dead letter."""
-    (outcome,) = yield from _kill(context, [check_id(id)])
+    (outcome,) = yield from _kill(context, [check_stored_id(id)])
     if outcome is KillOutcome.KILLED and tells_kills():
         found = yield from Inspector(context).get(id)
         log_killed(id, found.name if found else "", context.queue)
@@ -84,7 +84,7 @@ def reschedule(
     context: QueueContext, id: str, delay: Duration | None, at: datetime | None
 ) -> Operation[RescheduleOutcome]:
     """Set a new due time for a message unless it is being processed."""
-    (outcome,) = yield from reschedule_each(context, [check_id(id)], due_text(delay, at))
+    (outcome,) = yield from reschedule_each(context, [check_stored_id(id)], due_text(delay, at))
     return outcome
 
 

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from delayq.broker.keys import check_id
+from delayq.broker.keys import check_stored_id
 from delayq.errors import ConfigurationError
 from delayq.queue.inspector import check_period
 from delayq.queue.selection import WAITING
@@ -79,7 +79,7 @@ def show_message(request: Request) -> Response:
     queue = site.queue(request)
     id = request.query_params.get("id", "")
     try:
-        check_id(id)
+        check_stored_id(id)
     except ConfigurationError as error:
         wrong = labelled(str(error), "id", "Id of a message")
         return site.page(request, "no_message.html", status=400, queue=queue.name, id=id, wrong_id=wrong)
