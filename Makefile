@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-all coverage check audit format bench bench-gate bench-peers torture spark-demo bench-spark clean
+.PHONY: help demo test test-long test-all test-lowest coverage check audit format bench bench-gate bench-peers torture spark-demo bench-spark clean
 
 READY := .venv/.ready
 # The same with PySpark and a Java: 450 MB that a first look at the queue does without.
@@ -37,9 +37,13 @@ check: $(SPARK) ## run the linter, the format check, the type checker and bandit
 	$(PYTHON) -m mypy
 	$(PYTHON) -m bandit --quiet --configfile pyproject.toml --recursive delayq
 
+test-lowest: $(READY) ## run the tests of each extra with the oldest packages that it allows (needs network)
+	@scripts/ensure-redis
+	@$(PYTHON) scripts/test_lowest.py $(ARGS)
+
 audit: $(READY) ## check the packages in uv.lock for known vulnerabilities (needs network)
 	@.venv/bin/uv export --quiet --frozen --all-extras --all-groups --no-emit-project --no-hashes --output-file .venv/audited.txt
-	.venv/bin/uv tool run pip-audit --strict --disable-pip --no-deps --requirement .venv/audited.txt
+	.venv/bin/uv tool run pip-audit@2.9.0 --strict --disable-pip --no-deps --requirement .venv/audited.txt
 
 format: $(READY) ## format the code and apply automatic fixes
 	$(PYTHON) -m ruff check --fix-only

@@ -13,6 +13,7 @@ from delayq.broker.count_calls import CountCalls
 from delayq.broker.dead_calls import DeadCalls
 from delayq.broker.engine import DELAY, EngineCapabilities
 from delayq.broker.forecast_calls import ForecastCalls
+from delayq.broker.foreign import stored_id
 from delayq.broker.lease_calls import LeaseCalls
 from delayq.broker.limit_calls import LimitCalls
 from delayq.broker.payload_calls import PayloadCalls
@@ -145,11 +146,11 @@ class Calls(
 
         1 cancelled, 2 running, 3 dead, 4 successor cancelled, 5 asked to stop, 0 gone.
         """
-        return self._call("cancel", [self._now, int(stop), *ids], statuses)
+        return self._call("cancel", [self._now, int(stop), *map(stored_id, ids)], statuses)
 
     def reschedule(self, times: Iterable[tuple[str, str | int]]) -> ScriptCall[str]:
         """Change due times; a status each: 1 rescheduled, 2 running, 3 dead, 0 gone."""
-        return self._call("reschedule", [self._now, *flat(times)], statuses)
+        return self._call("reschedule", [self._now, *flat((stored_id(id), due) for id, due in times)], statuses)
 
     def discard(self, receipts: Iterable[Receipt]) -> ScriptCall[str]:
         """Settle messages as discarded; statuses as of `ack`."""
@@ -181,7 +182,7 @@ class Calls(
 
     def get(self, id: str) -> ScriptCall[replies.GetReply | None]:
         """Read everything stored about one id."""
-        return self._call("get", [self._now, id], replies.read_get)
+        return self._call("get", [self._now, stored_id(id)], replies.read_get)
 
     def page(
         self, state: str, *, limit: int, cursor: str, score: str, preview: int, between: Period = ALWAYS

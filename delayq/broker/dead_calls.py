@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from delayq.broker import replies
+from delayq.broker.foreign import stored_id
 from delayq.broker.replies import integers, statuses
 from delayq.broker.requests import ImportedDeath, ScriptCall, flat
 from delayq.broker.script_calls import ScriptCalls
@@ -22,7 +23,7 @@ class DeadCalls(ScriptCalls):
 
         A status each: 1 killed, 2 running, 3 dead, 0 gone.
         """
-        return self._call("kill", [self._now, *ids], statuses)
+        return self._call("kill", [self._now, *map(stored_id, ids)], statuses)
 
     def collect(self, settings: Settings, *, ids: Iterable[str] = ()) -> ScriptCall[replies.CollectReply]:
         """Collect garbage (`ids`, or any). The limits of `settings` count unless the queue has its own."""
@@ -51,12 +52,13 @@ class DeadCalls(ScriptCalls):
         the one in its place.
         """
         how = (self._now, "" if retries is None else retries, f"{first:.3f}", f"{interval:.3f}")
+        entries = list(map(stored_id, entries))
         rows = entries if payloads is None else flat(zip(entries, payloads, strict=True))
         return self._call("redrive", [*how, int(payloads is not None), *rows], statuses)
 
     def dead_purge(self, entries: Iterable[str]) -> ScriptCall[str]:
         """Delete entries of the dead letter; a status each: 1 deleted, 0 gone."""
-        return self._call("dead_purge", [self._now, *entries], statuses)
+        return self._call("dead_purge", [self._now, *map(stored_id, entries)], statuses)
 
     def dead_import(self, messages: Iterable[ImportedDeath], *, run: str = "") -> ScriptCall[str]:
         """Put messages that died elsewhere into the dead letter; a status each: 1 new, 0 exists, 5 settled since.

@@ -102,7 +102,7 @@ class EngineCapabilities:
 
     engine: str
     states: tuple[str, ...]
-    """The states whose messages can be listed; the first is the default of `delayq list`."""
+    """The states whose messages can be listed, in the order of a message's life."""
     lacks: frozenset[Feature] = frozenset()
     hints: Mapping[Feature, str] = field(default_factory=dict)
     """What to do instead, for a feature that is lacking."""

@@ -86,6 +86,19 @@ def read_headers(stored: bytes) -> dict[str, str]:
     return _decode_headers(stored) if stored and are_headers(stored) else {}
 
 
+_ESCAPED = re.compile(r"\\x([89a-f][0-9a-f])")
+
+
+def stored_id(shown: str) -> str:
+    r"""Return an id, or an entry of the dead letter, with surrogates for the bytes that people see as `\xff`."""
+    return _ESCAPED.sub(lambda byte: chr(0xDC00 + int(byte[1], 16)), shown) if "\\" in shown else shown
+
+
+def is_foreign_id(id: str) -> bool:
+    """Return whether it is an id that is no UTF-8, as `shown_id` shows it or with surrogates for its bytes."""
+    return isinstance(id, str) and any("\udc80" <= character <= "\udcff" for character in stored_id(id))
+
+
 def shown_id(stored: bytes | str) -> str:
     r"""Return an id as people see it: bytes that are no UTF-8 as `\xff`."""
     data = stored if isinstance(stored, bytes) else stored.encode("utf-8", "surrogateescape")

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, fields
 from typing import Self
 
+from delayq.broker.foreign import is_foreign_id
 from delayq.errors import ConfigurationError, short_repr
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
@@ -36,6 +37,14 @@ def check_id(id: str, what: str = "id") -> str:
     if not isinstance(id, str) or not _ID.fullmatch(id):
         raise ConfigurationError(f"{what} must be 1 to 128 of A-Z a-z 0-9 . _ : @ / + = -, not {short_repr(id)}")
     return id
+
+
+def check_stored_id(id: str) -> str:
+    r"""Return the id of a message that may exist; raise `ConfigurationError` for any other.
+
+    It is valid, or no UTF-8 and of another program: as lists show it, with `\xff`, or with surrogates.
+    """
+    return id if is_foreign_id(id) else check_id(id)
 
 
 def check_pattern(pattern: str, what: str = "the pattern of queues") -> str:

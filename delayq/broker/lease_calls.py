@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from delayq.broker import replies
+from delayq.broker.foreign import stored_id
 from delayq.broker.replies import statuses
 from delayq.broker.requests import Receipt, RedisCommand, ScriptCall, flat
 from delayq.broker.script_calls import ScriptCalls
@@ -35,7 +36,7 @@ class LeaseCalls(ScriptCalls):
 
     def withdraw(self, ids: Iterable[str]) -> ScriptCall[str]:
         """Ask consumers to return what they have not started; a status each: 1 asked, 2 not leased, 0 started."""
-        return self._call("withdraw", [self._now, *ids], statuses)
+        return self._call("withdraw", [self._now, *map(stored_id, ids)], statuses)
 
     def is_withdrawn(self, ids: Iterable[str]) -> RedisCommand[bool]:
         """Read whether a consumer was asked to return any of its messages."""

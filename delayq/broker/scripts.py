@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 MAX_IDS = 1000
 """Ids per call: a few milliseconds of server time, and well below the limit of Lua's `unpack`."""
@@ -26,6 +27,9 @@ COLLECT_LIMIT = 100
 """Messages that one call moves to the dead letter: the payloads move too."""
 MIN_BYTES = 1 << 14
 """The smallest budget of bytes for one call: a server that does not let so much through is of no use."""
+BUDGETS = (1 << 18, MIN_BYTES, 0)
+"""Bytes to ask for, one after another, of a server that closes the connection while it sends a reply; one payload more
+comes each time, however large. See `Script.reading`."""
 SLOT_TTL = 86_400_000
 """Milliseconds after which an unused call slot is deleted: a day, far beyond any deadline of a call."""
 
@@ -48,9 +52,14 @@ class Script:
     def reading(self, budget: int) -> Script:
         """Return this script with another budget of bytes that one call reads, itself if it has none.
 
-        With 0 it is the smallest, and a claim that is made again has sizes in the place of large payloads.
+        Its reply has large texts in pieces, see `whole`. With 0 the budget is the smallest, and a claim that is made
+        again has sizes in the place of large payloads.
         """
         return _with_budget(self, budget)
+
+    def variants(self) -> list[Script]:
+        """Return it as it reads with each budget, itself first: all that a server may be asked to run."""
+        return list({one.sha: one for one in (self, *map(self.reading, BUDGETS))}.values())
 
     def commands_at(self, line: int) -> str:
         """Return the Redis commands on a line, to explain the server's errors: "'llen' or 'rpush'"."""
@@ -58,14 +67,42 @@ class Script:
         return " or ".join(f"'{name.lower()}'" for name in dict.fromkeys(found))
 
 
+PIECES = b"\0pieces"
+"""What begins a text in pieces."""
+_IN_PIECES = b"""local function whole() %b
+end
+-- The server counts a text by the room that it takes, which may be twice as long: so it is sent in pieces.
+local function in_pieces(value)
+  if type(value) == 'table' then
+    for n = 1, #value do value[n] = in_pieces(value[n]) end
+  elseif type(value) == 'string' and #value > 65536 then
+    local pieces = {'\\0pieces'}
+    for first = 1, #value, 65536 do pieces[#pieces + 1] = string.sub(value, first, first + 65535) end
+    return pieces
+  end
+  return value
+end
+return in_pieces(whole())
+"""
+
+
+def whole(reply: Any) -> Any:
+    """Return a reply whose large texts are in pieces as it would be otherwise."""
+    if not isinstance(reply, list):
+        return reply
+    return b"".join(reply[1:]) if reply[:1] == [PIECES] else [whole(one) for one in reply]
+
+
 @cache
 def _with_budget(script: Script, budget: int) -> Script:
+    if not script.has_budget:
+        return script
     number = b"local bytes_left = %d" % (budget or MIN_BYTES)
     text = re.sub(rb"^local bytes_left = \d+$", number, script.text, flags=re.MULTILINE)
     if not budget:
         text = text.replace(b"\nlocal withholds = false", b"\nlocal withholds = true")
-    sha = hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
-    return script if text == script.text else replace(script, text=text, sha=sha)
+    text = _IN_PIECES % text
+    return replace(script, text=text, sha=hashlib.sha1(text, usedforsecurity=False).hexdigest().encode())
 
 
 @cache

@@ -16,8 +16,12 @@ T = TypeVar("T")
 
 
 def preload(engine: str = "") -> list[RedisCommand[bool]]:
-    """Load every script of an engine (the delay queue by default), for users without the permission to load scripts."""
-    return [RedisCommand(("SCRIPT", "LOAD", script(name).text), bool) for name in names(engine)]
+    """Load every script of an engine (the delay queue by default), for users without the permission to load scripts.
+
+    With them come their variants that read less, for a server that closes connections at a large reply.
+    """
+    texts = [one.text for name in names(engine) for one in script(name).variants()]
+    return [RedisCommand(("SCRIPT", "LOAD", text), bool) for text in texts]
 
 
 def identify(meta: str) -> list[RedisCommand[Any]]:

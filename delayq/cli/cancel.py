@@ -8,7 +8,7 @@ import click
 
 from delayq.broker.engine import Feature
 from delayq.cli.exit_codes import Exit
-from delayq.cli.options import ID, json_option, queue_with
+from delayq.cli.options import STORED_ID, json_option, queue_with
 from delayq.cli.output import print_result
 from delayq.cli.select import Matching, matching_options
 from delayq.cli.session import Session
@@ -19,7 +19,7 @@ AnyOutcome = CancelOutcome | KillOutcome | RescheduleOutcome
 
 @click.command()
 @queue_with(Feature.CANCEL)
-@click.argument("ids", metavar="[ID...]", type=ID, nargs=-1)
+@click.argument("ids", metavar="[ID...]", type=STORED_ID, nargs=-1)
 @matching_options
 @click.option("--running", is_flag=True, help="Ask those that are running to stop.")
 @json_option

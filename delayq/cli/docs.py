@@ -6,6 +6,7 @@ import re
 import sys
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -27,6 +28,41 @@ def _pages() -> dict[str, Traversable]:
     pages = files("delayq").joinpath("docs").iterdir()
     found = {page.name.removesuffix(".md"): page for page in pages if page.name.endswith(".md")}
     return dict(sorted(found.items()))
+
+
+def _files_of(topic: str) -> Traversable | None:
+    """Return the folder of files that belong to a page; None if it has none."""
+    folder = files("delayq").joinpath("docs", topic)
+    return folder if folder.is_dir() else None
+
+
+def _contents(folder: Traversable) -> dict[Path, bytes]:
+    """Return the files of a folder and of those below it, by their path in it."""
+    found: dict[Path, bytes] = {}
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if entry.is_dir() and entry.name != "__pycache__":
+            found |= {Path(entry.name, path): text for path, text in _contents(entry).items()}
+        elif entry.is_file():
+            found[Path(entry.name)] = entry.read_bytes()
+    return found
+
+
+def _write_files(topic: str, target: Path) -> list[Path]:
+    """Write the files of a page into a folder and return their paths; none if one of them exists there already."""
+    folder = _files_of(topic)
+    if folder is None:
+        having = ", ".join(name for name in _pages() if _files_of(name))
+        raise CommandError(f"the page {topic!r} has no files; these have: {having}", Exit.USAGE)
+    contents = {target / path: text for path, text in _contents(folder).items()}
+    if existing := [str(path) for path in contents if path.exists()]:
+        raise CommandError(f"{existing[0]} exists already: name an empty folder")
+    try:
+        for path, text in contents.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(text)
+    except OSError as error:
+        raise CommandError(f"cannot write {error.filename or target}: {error.strerror}") from error
+    return list(contents)
 
 
 def _page_about(command: str, pages: dict[str, Traversable]) -> str:
@@ -69,16 +105,25 @@ def _show(printer: Console, text: str) -> None:
 
 @click.command()
 @click.argument("topic", required=False, shell_complete=_complete)
+@click.option(
+    "--files",
+    "target",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write the files that belong to the page into the folder DIR, such as those of `deployment`.",
+)
 @json_option
-def docs(topic: str | None, *, as_json: bool) -> None:
+def docs(topic: str | None, *, target: Path | None, as_json: bool) -> None:
     """Show the page TOPIC of the handbook; without TOPIC, list the pages.
 
     On a terminal, renders the page and shows it with $PAGER, by default less; elsewhere prints plain Markdown.
 
-    JSON: {"topics": [{"topic", "title"}, …]}; with TOPIC {"topic", "title", "text"}.
+    JSON: {"topics": [{"topic", "title"}, …]}; with TOPIC {"topic", "title", "text"}; with --files {"topic", "files"}.
     """
     pages = _pages()
     if topic is None:
+        if target is not None:
+            raise CommandError("--files needs a TOPIC, such as deployment", Exit.USAGE)
         titles = {name: _title(page.read_text("utf-8")) for name, page in pages.items()}
         if as_json:
             print_json({"topics": [{"topic": name, "title": title} for name, title in titles.items()]})
@@ -93,6 +138,10 @@ def docs(topic: str | None, *, as_json: bool) -> None:
     if page is None:
         near = did_you_mean(topic, pages) or f"; the topics are {', '.join(pages)}"
         raise CommandError(f"no topic named {topic!r}{near}", Exit.NOT_FOUND)
+    if target is not None:
+        written = [str(path) for path in _write_files(topic.lower().removesuffix(".md"), target)]
+        print_json({"topic": topic, "files": written}) if as_json else click.echo("\n".join(written))
+        return
     text = page.read_text("utf-8")
     printer = console()
     if as_json:

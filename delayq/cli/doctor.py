@@ -14,6 +14,7 @@ from delayq.cli.exit_codes import Exit
 from delayq.cli.options import QUEUE, ParamType, dry_run_option, engine_option, json_option
 from delayq.cli.output import json_fields, print_note, print_result
 from delayq.cli.session import Session
+from delayq.cli.zones import zoned_text
 from delayq.queue.repair_report import SHOWN, Checkup, Finding, FindingKind
 from delayq.text import pluralize
 
@@ -115,7 +116,7 @@ def _findings(checkups: list[Checkup]) -> list[tuple[str | None, Finding]]:
 def _line(queue: str | None, finding: Finding) -> str:
     if queue is None:
         return f"server  {finding.text}"
-    problem = str(finding.kind) if not finding.text else f"{finding.kind}: {finding.text}"
+    problem = str(finding.kind) if not finding.text else f"{finding.kind}: {zoned_text(finding.text)}"
     if finding.ids:
         more = ", …" if finding.count > len(finding.ids) else ""
         problem += f": {finding.count:,} ({', '.join(finding.ids)}{more})"

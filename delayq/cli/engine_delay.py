@@ -13,6 +13,7 @@ from delayq.queue.counts import Stats
 from delayq.states import State
 
 _COLUMNS = {
+    None: ("id", "state", "due", "payload"),
     State.PENDING: ("id", "due", "retries", "payload"),
     State.READY: ("id", "due", "attempts", "retries", "payload"),
     State.ACTIVE: ("id", "lease ends", "attempts", "holder", "payload"),
@@ -40,6 +41,13 @@ class DelayCommands(EngineCommands):
 
     def counting(self, name: str) -> Callable[[], Stats]:
         return self._session.existing_queue(name).stats
+
+    def absence_note(self, queue: Any, id: str) -> str:
+        gone = ": it was never sent, or is done, cancelled or expired; "
+        if any(queue.events()):
+            return f"{gone}what became of it may be in delayq events {queue.name} --id {id}"
+        means = f"--retention of a send, delayq events {queue.name} --on, or delayq worker --log-messages"
+        return f"{gone}to learn what becomes of messages use {means}"
 
     def open_to_consume(self, name: str, options: QueueOptions) -> Any:
         from delayq.queue.delay_queue import DelayQueue

@@ -20,6 +20,7 @@ from delayq.streams import StreamQueue, inspector
 from delayq.streams.keys import check_stream
 
 _COLUMNS = {
+    None: ("id", "state", "entry", "payload"),
     State.READY: ("id", "entry", "retries", "payload"),
     State.ACTIVE: ("id", "entry", "lease ends", "attempts", "holder", "payload"),
     State.BACKOFF: ("id", "entry", "next try", "attempts", "retries", "error"),
@@ -60,10 +61,10 @@ class StreamCommands(EngineCommands):
     def open_to_consume(self, name: str, options: QueueOptions) -> Any:
         return StreamQueue(name, group=self._group, **options)
 
-    def search_note(self, queue: Any) -> str:
+    def absence_note(self, queue: Any, id: str) -> str:  # noqa: ARG002 - all ids are searched alike
         counts, limit = queue.counts(), inspector.MAX_SEARCHED
         if max(counts.living, counts.dead) <= limit:
-            return ""
+            return ": it was never sent, or is done; delayq worker --log-messages tells of each that is done"
         return f": searched only its first {limit:,} entries; give the entry instead"
 
     def _open(self, name: str, **options: Any) -> StreamQueue[Any]:

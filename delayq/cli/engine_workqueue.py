@@ -21,7 +21,11 @@ from delayq.workqueue.keys import KeyPrefix, WorkQueueKeys
 if TYPE_CHECKING:
     from delayq.cli.session import Session
 
-_COLUMNS = {"queued": ("id", "payload"), "processing": ("id", "lease ends", "holder", "payload")}
+_COLUMNS = {
+    None: ("id", "state", "payload"),
+    "queued": ("id", "payload"),
+    "processing": ("id", "lease ends", "holder", "payload"),
+}
 
 
 class WorkQueueCommands(EngineCommands):
@@ -30,7 +34,7 @@ class WorkQueueCommands(EngineCommands):
     capabilities = WORKQUEUE
     message = "item"
     columns = _COLUMNS
-    check_id = staticmethod(str)  # it may be any text
+    check_id = check_stored_id = staticmethod(str)  # it may be any text
 
     check_queue = staticmethod(lambda name: KeyPrefix(name).prefix)
 
@@ -44,6 +48,9 @@ class WorkQueueCommands(EngineCommands):
     def open_to_read(self, name: str, *, reveal: bool = False) -> Any:  # noqa: ARG002 - nothing is redacted
         self._session.exists(RedisCommand(("PING",), bool))  # reads the server's time; an empty queue leaves no trace
         return _WorkQueue(self._session, name)
+
+    def absence_note(self, queue: Any, id: str) -> str:  # noqa: ARG002 - all items are searched
+        return ": it was never added, or is completed, which leaves no trace"
 
     def counting(self, name: str) -> Callable[[], StateCounts]:
         states = self.capabilities.states

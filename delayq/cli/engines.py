@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from delayq.broker.engine import DELAY, STREAMS, WORKQUEUE, EngineCapabilities
-from delayq.broker.keys import check_id
+from delayq.broker.keys import check_id, check_stored_id
 
 if TYPE_CHECKING:
     from delayq.cli.session import Session
@@ -58,11 +58,13 @@ class EngineCommands(ABC):
     message: ClassVar[str] = "message"
     """What the engine calls a message."""
     columns: ClassVar[Mapping[Any, tuple[str, ...]]]
-    """The titles of the columns in a table of messages, by state."""
+    """The titles of the columns in a table of messages, by state; None for messages in any."""
     check_queue: ClassVar[staticmethod[[str], str]]
     """Returns a valid QUEUE; raises `ConfigurationError` for any other."""
     check_id: ClassVar[staticmethod[[str], str]] = staticmethod(check_id)
     """Returns a valid message id; raises `ConfigurationError` for any other."""
+    check_stored_id: ClassVar[staticmethod[[str], str]] = staticmethod(check_stored_id)
+    """Does as `check_id` for a message that may exist, whoever sent it."""
 
     def __init__(self, session: Session, *, group: str | None = None, lease: timedelta | None = None) -> None:
         """Work over the connections of a session; group and lease are for engines with consumer groups."""
@@ -100,6 +102,6 @@ class EngineCommands(ABC):
         """Return a queue that takes a callback, on a connection of its own."""
         raise NotImplementedError
 
-    def search_note(self, queue: Any) -> str:  # noqa: ARG002 - for engines whose search is limited
-        """Return what to add to "not found" if the search did not cover all messages."""
-        return ""
+    @abstractmethod
+    def absence_note(self, queue: Any, id: str) -> str:
+        """Return what "no such message" is to add: where it was searched, and how to learn what became of it."""

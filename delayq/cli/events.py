@@ -7,13 +7,14 @@ from typing import Any
 import click
 
 from delayq.broker.engine import Feature
+from delayq.broker.log_entries import MIN_TIME_OFFSET
 from delayq.cli.logs import configure_logging
 from delayq.cli.options import ID, json_option, queue_with
 from delayq.cli.output import json_fields, print_json, print_line, print_note
 from delayq.cli.session import Session
 from delayq.cli.zones import zoned_iso
 from delayq.errors import ConfigurationError
-from delayq.queue.event_log import EventKind, MessageEvent
+from delayq.queue.event_log import BEGINNINGS, EventKind, MessageEvent
 
 
 @click.command()
@@ -62,12 +63,16 @@ def events(
     opened = session.existing_queue(queue)
     if follow:
         configure_logging("warning", as_json=False)  # that Redis does not answer, and answers again
-    is_empty = log_is_empty = True
+    is_empty, first = True, None
+    unbegun = set(only["id"]) if after is None and not only["kind"] and not as_json else set()
     try:
         for event in opened.events(_offset(after), follow=follow):
-            log_is_empty = False
+            first = first or event
             if any(wanted and getattr(event, name) not in wanted for name, wanted in only.items()):
                 continue
+            if event.id in unbegun:
+                unbegun.discard(event.id)
+                _note_beginning(event, first)
             is_empty = False
             if as_json:
                 print_json(json_fields(event))
@@ -75,10 +80,27 @@ def events(
                 print_line(_line(event))
     except KeyboardInterrupt:
         return  # the way to end --follow
-    if is_empty and not log_is_empty and not as_json:
-        print_note(f"no such event in the log of {queue}")
-    elif is_empty and not as_json:
-        print_note(f"no events in {queue}; if its log is off, turn it on: delayq events {queue} --on")
+    if is_empty and not as_json:
+        print_note(_nothing(queue, first))
+
+
+def _nothing(queue: str, first: MessageEvent | None) -> str:
+    """Return what to say if no event was printed of a log with this first one."""
+    if first is None:
+        return f"no events in {queue}; if its log is off, turn it on: delayq events {queue} --on"
+    begins = f", which begins at {zoned_iso(first.at)}" if _is_trimmed(first) else ""
+    return f"no such event in the log of {queue}{begins}"
+
+
+def _note_beginning(event: MessageEvent, first: MessageEvent) -> None:
+    """Say that the story of a message has lost its beginning, if this first event of it tells so."""
+    if event.kind not in BEGINNINGS and _is_trimmed(first):
+        print_note(f"the log begins at {zoned_iso(first.at)}: what happened before was trimmed")
+
+
+def _is_trimmed(first: MessageEvent) -> bool:
+    """Return whether a log with this first event had earlier ones. Of Redis 6 it is not known."""
+    return 1 < first.offset < MIN_TIME_OFFSET
 
 
 def _offset(after: str | None) -> int | str:

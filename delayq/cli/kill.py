@@ -7,14 +7,14 @@ import click
 from delayq.broker.engine import Feature
 from delayq.cli.cancel import print_outcomes
 from delayq.cli.exit_codes import Exit
-from delayq.cli.options import ID, json_option, queue_with
+from delayq.cli.options import STORED_ID, json_option, queue_with
 from delayq.cli.select import Matching, matching_options
 from delayq.cli.session import Session
 
 
 @click.command()
 @queue_with(Feature.KILL)
-@click.argument("ids", metavar="[ID...]", type=ID, nargs=-1)
+@click.argument("ids", metavar="[ID...]", type=STORED_ID, nargs=-1)
 @matching_options
 @json_option
 @click.pass_obj

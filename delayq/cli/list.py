@@ -1,8 +1,8 @@
-"""`delayq list`: a page of the messages in a state; also how `delayq dead list` prints its pages."""
+"""`delayq list`: a page of the living messages, or of those in a state; `delayq dead list` prints its pages alike."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -22,6 +22,8 @@ from delayq.queue.message_info import Page
 from delayq.states import State
 
 STATES = list(dict.fromkeys(str(state) for one in ENGINES.values() for state in one.capabilities.states))
+_ENDED = {State.DEAD, State.COMPLETED}
+_WITH_PERIOD = (State.PENDING, State.READY)
 ALL_PAGES = Paging(MAX_ROWS, None, all=True)
 
 
@@ -33,11 +35,10 @@ ALL_PAGES = Paging(MAX_ROWS, None, all=True)
     "--state",
     type=click.Choice(STATES),
     metavar="STATE",
-    help=f"List the messages in this state: {', '.join(STATES)}."
-    "  [default: pending; streams: ready; workqueue: queued]",
+    help=f"List the messages in this state: {', '.join(STATES)}.  [default: all but dead and completed]",
 )
-@click.option("--from", "due_from", type=WHEN, metavar="WHEN", help="List pending messages due from then on.")
-@click.option("--to", "due_to", type=WHEN, metavar="WHEN", help="List pending messages due before then.")
+@click.option("--from", "due_from", type=WHEN, metavar="WHEN", help="List pending and ready messages due from then on.")
+@click.option("--to", "due_to", type=WHEN, metavar="WHEN", help="List pending and ready messages due before then.")
 @page_options
 @reveal_option
 @format_options
@@ -56,7 +57,10 @@ def list_(
     form: Format,
     **groups: Any,
 ) -> None:
-    """List the messages of QUEUE in one state, page by page.
+    """List the messages of QUEUE, page by page: all that live, with their states, or those in one state.
+
+    What waits for its due time is pending, and what is due is ready. One state is listed after the other; a message
+    that moves on meanwhile may appear twice. `delayq dead list` lists the dead, `--state completed` kept results.
 
     WHEN is a time (2027-01-31T09:00), now, or a time from now: +2h, -1d. A stream
     has the states ready, active, backoff and dead; a work queue has queued and processing.
@@ -71,23 +75,58 @@ def list_(
     with ' before what looks like a formula.
     """
     capabilities = ENGINES[engine].capabilities
-    chosen = capabilities.check_state(state or capabilities.states[0])
     commands = ENGINES[engine].commands(session, **groups)
+    chosen = [capabilities.check_state(state)] if state else [one for one in capabilities.states if one not in _ENDED]
     period = {name: at for name, at in (("due_from", due_from), ("due_to", due_to)) if at}
     if period:
         capabilities.require(Feature.DELAYS)
-        _check_period(chosen, due_from, due_to)
-    pages = pages_from(partial(commands.open_to_read(queue, reveal=reveal).list, chosen, **period), paging)
-    what = f"{chosen} {commands.message}s in {queue}{' in this time' if period else ''}"
-    print_pages(pages, what, form, page_printer(form, commands.page_class(), commands.columns[chosen], session.now))
+        _check_period(state, due_from, due_to)
+        chosen = [one for one in chosen if one in _WITH_PERIOD]
+    opened = commands.open_to_read(queue, reveal=reveal)
+    read = partial(_read_in_period, opened, period) if period else opened.list
+    pages = pages_from(partial(read, state) if state else partial(_read_all, read, chosen), paging)
+    kind = state or ("" if _ENDED.isdisjoint(capabilities.states) else "living")
+    what = f"{kind} {commands.message}s in {queue}{' in this time' if period else ''}".lstrip()
+    print_pages(pages, what, form, page_printer(form, commands.page_class(), commands.columns[state], session.now))
 
 
-def _check_period(state: str, due_from: datetime | None, due_to: datetime | None) -> None:
+def _check_period(state: str | None, due_from: datetime | None, due_to: datetime | None) -> None:
     """Refuse a period that selects nothing, by the names of the options."""
-    if state != State.PENDING:
-        raise ConfigurationError(f"--from and --to work with pending messages, not with {state} ones")
+    if state and state not in _WITH_PERIOD:
+        raise ConfigurationError(f"--from and --to work with pending and ready messages, not with {state} ones")
     if due_from and due_to and due_from > due_to:
         raise ConfigurationError(f"--from {zoned_iso(due_from)} is after --to {zoned_iso(due_to)}")
+
+
+def _read_in_period(opened: Any, period: dict[str, datetime], state: str, **paging: Any) -> Page:
+    """Read a page of the messages due in a period. What is ready is not sorted by time, so a page may have fewer."""
+    if state == State.PENDING:
+        return opened.list(state, **paging, **period)  # type: ignore[no-any-return]  # a queue of any engine
+    page = opened.list(state, **paging)
+    low, high = period.get("due_from"), period.get("due_to")
+    dues = [(message, message.due) for message in page.messages]
+    return Page([one for one, due in dues if due and (not low or due >= low) and (not high or due < high)], page.cursor)
+
+
+def _read_all(read: Callable[..., Page], states: Sequence[str], *, limit: int, cursor: str | None = None) -> Page:
+    """Read a page across states, in the order of a message's life, so that none is missed that moves on meanwhile.
+
+    Its cursor begins with the state in which to go on.
+    """
+    first, _, position = (cursor or f"{states[0]}:").partition(":")
+    if first not in states:
+        raise ConfigurationError(f"cursor {cursor!r:.60} is of another list: give the --state that it was printed with")
+    messages: list[Any] = []
+    for state in states[states.index(first) :]:
+        missing = limit - len(messages)
+        page = read(state, limit=missing or 1, cursor=position or None)
+        if not missing and page.messages:
+            return Page(messages, f"{state}:")
+        messages += page.messages
+        if page.cursor:
+            return Page(messages, f"{state}:{page.cursor}")
+        position = ""
+    return Page(messages, None)
 
 
 def pages_from(read: Callable[..., Page], paging: Paging) -> Iterator[Page]:

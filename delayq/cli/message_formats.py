@@ -22,6 +22,7 @@ MAX_REASON = 30
 _CELLS: dict[str, Callable[[Any, datetime], str | int]] = {
     "id": lambda message, _: message.id,
     "name": lambda message, _: clean(message.name),
+    "state": lambda message, _: str(message.state),
     "entry": lambda message, _: message.entry or "",
     "due": lambda message, now: relative_time(message.due, now),
     "lease ends": lambda message, now: relative_time(message.deadline, now) or "expired",

@@ -108,6 +108,7 @@ def _server_when(value: Any, name: str) -> str:
 QUEUE = _QueueName("queue", lambda value, _: _engine().check_queue(value))
 PATTERN = _Checked("pattern", check_pattern)
 ID = _Checked("id", lambda value, _: _engine().check_id(value))
+STORED_ID = _Checked("id", lambda value, _: _engine().check_stored_id(value))
 DURATION = _Checked("duration", _duration)
 TIMEOUT = _Checked("duration", lambda value, name: _duration(value, name, min=100))
 SIZE = _Checked("size", _size)

@@ -294,7 +294,8 @@ def _exit_code(done: list[tuple[Calendar, Reading, Changes]]) -> Exit:
     for _, _, changes in done:
         unsent = [one for one in changes.late if one.id not in changes.at]
         for one in unsent[:MAX_SHOWN]:
-            print_note(f"late, not sent: {one.offset} before {one.event.summary or one.event.uid!r}, {one.start}")
+            start, what = remind_text.start_text(one.start), repr(one.event.summary or one.event.uid)
+            print_note(f"late, not sent: {one.offset} before {what}, {start}")
         if len(unsent) > MAX_SHOWN:
             print_note(f"and {len(unsent) - MAX_SHOWN:,} more late reminders")
     refused = sum(len(changes.refused) for _, _, changes in done)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from delayq.cli.output import print_rich, table
-from delayq.cli.zones import zoned_iso
+from delayq.cli.zones import own_iso, zoned_text
 from delayq.reminders import CalendarInfo, Changes, Reading, Reminder
 from delayq.text import iso, pluralize, relative_time
 from delayq.times import from_millis
@@ -84,10 +84,19 @@ def reminder_json(reminder: Reminder) -> dict[str, Any]:
 
 def print_reminders(rows: list[dict[str, Any]]) -> None:
     """Print reminders, or changes to them, as a table, with times in the zone of the command."""
-    rows = [row | {"due": zoned_iso(datetime.fromisoformat(row["due"]))} if "due" in row else row for row in rows]
+    rows = [
+        row | {"due": zoned_text(row["due"]), "start": start_text(row["start"])} if "due" in row else row
+        for row in rows
+    ]
     titles = [title for title in _TITLES if title == "summary" or any(title in row for row in rows)]
     cells = [[str(row.get(title, row["id"] if title == "summary" else "")) for title in titles] for row in rows]
     print_rich(table(titles, cells, fill=True))
+
+
+def start_text(text: str) -> str:
+    """Return the start of an event: as its calendar has it, or in the zone of `--tz`."""
+    at = datetime.fromisoformat(text)
+    return text if at.tzinfo is None else own_iso(at)  # that of a whole day is a date
 
 
 def print_calendars(infos: Mapping[str, CalendarInfo | None], now: datetime) -> None:

@@ -9,7 +9,7 @@ import click
 from delayq.broker.engine import Feature
 from delayq.cli.cancel import exit_code_of, print_outcomes
 from delayq.cli.exit_codes import Exit
-from delayq.cli.options import ID, due_options, json_option, queue_with
+from delayq.cli.options import STORED_ID, due_options, json_option, queue_with
 from delayq.cli.output import print_note, print_result
 from delayq.cli.select import Matching, matching_options
 from delayq.cli.session import Session
@@ -18,7 +18,7 @@ from delayq.cli.zones import due_text
 
 @click.command()
 @queue_with(Feature.CANCEL)
-@click.argument("id", metavar="[ID]", type=ID, required=False)
+@click.argument("id", metavar="[ID]", type=STORED_ID, required=False)
 @due_options
 @matching_options
 @json_option
@@ -57,7 +57,7 @@ def reschedule(
 
 @click.command("run-now")
 @queue_with(Feature.CANCEL)
-@click.argument("ids", metavar="[ID...]", type=ID, nargs=-1)
+@click.argument("ids", metavar="[ID...]", type=STORED_ID, nargs=-1)
 @matching_options
 @json_option
 @click.pass_obj

@@ -14,7 +14,7 @@ from delayq.cli.options import WHEN, F, dry_run_option, json_option
 from delayq.cli.output import json_fields, print_json, print_line, print_note, print_rich, table
 from delayq.cli.schedule_selection import not_found, of_queue
 from delayq.cli.session import Session
-from delayq.cli.zones import read_time, zoned_iso
+from delayq.cli.zones import own_iso, read_time, zoned_iso
 from delayq.errors import ConfigurationError, UnknownScheduleError
 from delayq.queue.delay_queue import DelayQueue
 from delayq.queue.schedule_history import OccurrenceHistory
@@ -69,7 +69,7 @@ def backfill(
         print_json({"name": name, "times": times, "sent": done.sent, "existed": done.existed})
     elif dry_run:
         for time in done.times:
-            print_line(time.isoformat(timespec="seconds"))
+            print_line(own_iso(time))
         print_line(f"{pluralize(len(done.times), 'occurrence')}, nothing was sent")
     else:
         print_line(f"{name}  {pluralize(done.sent, 'message')} sent, {done.existed:,} existed")
@@ -93,8 +93,8 @@ def _print(changes: list[OccurrenceChange], *, as_json: bool) -> None:
         print_json({"occurrences": rows})
         return
     for one in changes:
-        due = f", due {one.due.isoformat()}" if one.due and one.due != one.occurrence else ""
-        print_line(f"{one.occurrence.isoformat()}  {one.outcome}{due}")
+        due = f", due {own_iso(one.due)}" if one.due and one.due != one.occurrence else ""
+        print_line(f"{own_iso(one.occurrence)}  {one.outcome}{due}")
 
 
 def _occurrence_arguments(function: F) -> F:

@@ -26,7 +26,7 @@ from delayq.cli.schedule_selection import Chosen, chosen_options, not_found, of_
 from delayq.cli.send import payload_parser
 from delayq.cli.session import Session
 from delayq.cli.suggestions import SuggestingGroup
-from delayq.cli.zones import exact_time
+from delayq.cli.zones import exact_time, own_iso, zoned_iso
 from delayq.errors import UnknownScheduleError
 from delayq.queue.decoded_payload import decode_payload
 from delayq.queue.delay_queue import DelayQueue
@@ -197,7 +197,9 @@ def run(session: Session, queue: str, name: str) -> None:
 @json_option
 @click.pass_obj
 def next_(session: Session, queue: str, name: str | None, *, chosen: Chosen, number: int, as_json: bool) -> None:
-    """Show the next occurrences of the schedule NAME of QUEUE in its time zone; none if it is paused or has ended.
+    """Show the next occurrences of the schedule NAME of QUEUE; none if it is paused or has ended.
+
+    The times are in the zone of --tz, by default in that of the schedule.
 
     With --label or --prefix: those of all these schedules together, with their names.
 
@@ -217,7 +219,7 @@ def next_(session: Session, queue: str, name: str | None, *, chosen: Chosen, num
         print_json({"name": name, "next": [iso(time) for time in times]})
         return
     for time in times:
-        print_line(f"{time.isoformat(timespec='seconds')}  {relative_time(time, session.now)}")
+        print_line(f"{own_iso(time)}  {relative_time(time, session.now)}")
     if not times:
         print_note(f"no next occurrence: {name} is paused or has ended")
 
@@ -227,7 +229,7 @@ def _print_upcoming(session: Session, found: list[Occurrence], *, as_json: bool)
         print_json({"next": [{"name": name, "time": iso(time)} for name, time in found]})
         return
     for name, time in found:
-        print_line(f"{time.isoformat(timespec='seconds')}  {relative_time(time, session.now)}  {name}")
+        print_line(f"{own_iso(time)}  {relative_time(time, session.now)}  {name}")
     if not found:
         print_note("no next occurrence of schedules with this label or prefix")
 
@@ -251,7 +253,7 @@ def replan(session: Session, queue: str, *, as_json: bool) -> None:
         print_json({"moved": moved, "zones": zones, "zones_before": before})
         return
     for name, times in done.moved.items():
-        print_line(f"{name}  {' → '.join(iso(time) or 'none' for time in times)}")
+        print_line(f"{name}  {' → '.join(zoned_iso(time) if time else 'none' for time in times)}")
     release = f"time zone data {zones or 'unknown'}, before {before or 'unknown'}"
     print_note(f"{pluralize(len(done.moved), 'schedule')} moved; {release}")
 
@@ -285,7 +287,7 @@ def _details(info: ScheduleInfo, now: datetime) -> dict[str, str]:
         "message name": info.message_name or "",
         "retries": str(info.retries),
         "labels": " ".join(info.labels),
-        **{f"occurrence {iso(time)}": exact_time(due, now) or "skipped" for time, due in info.changes.items()},
+        **{f"occurrence {zoned_iso(time)}": exact_time(due, now) or "skipped" for time, due in info.changes.items()},
         "declared": "in code" if info.declared else "",
         **{f"header {name}": value for name, value in info.headers.items()},
         "payload": preview(info.payload, len(info.payload)),

@@ -29,7 +29,7 @@ from delayq.cli.options import (
 )
 from delayq.cli.output import print_json, print_line, print_note, print_result
 from delayq.cli.progress import progress_bars
-from delayq.cli.zones import due_text
+from delayq.cli.zones import due_text, zoned_iso
 from delayq.errors import DelayqError
 from delayq.queue.producer import NewMessage
 from delayq.queue.sent import SendStatus, Sent
@@ -158,7 +158,7 @@ def send(
         if not as_json:
             reports = _REPORTS if has_delays else _REPORTS_WITHOUT_DUE
             held = sent.holder is not None and sent.status is SendStatus.SETTLED
-            due = iso(sent.holder.due) if held else _due(delay or debounce, at, options["jitter"])
+            due = zoned_iso(sent.holder.due) if held else _due(delay or debounce, at, options["jitter"])
             print_note(reports[sent.status].format(queue, due))
         return Exit.FAILURE if sent.status is SendStatus.RUNNING else Exit.OK
     if options["id"] is not None:

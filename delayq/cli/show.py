@@ -12,7 +12,7 @@ from delayq.cli.engines import ENGINES
 from delayq.cli.exit_codes import CommandError, Exit
 from delayq.cli.message_formats import unhandled_text
 from delayq.cli.message_json import message_json, payload_of
-from delayq.cli.options import ID, group_option, json_option, lease_option, queue_with, reveal_option
+from delayq.cli.options import STORED_ID, group_option, json_option, lease_option, queue_with, reveal_option
 from delayq.cli.output import print_details, print_json
 from delayq.cli.session import Session
 from delayq.cli.zones import exact_time
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @click.command("show")
 @queue_with(Feature.GET)
-@click.argument("id", type=ID)
+@click.argument("id", type=STORED_ID)
 @group_option
 @lease_option
 @reveal_option
@@ -38,7 +38,7 @@ def show_(session: Session, /, queue: str, id: str, *, engine: str, reveal: bool
     """Show the message ID of QUEUE, alive or dead.
 
     ID may also be an entry of the dead letter (id:token), the last of its id. What has happened to a message is in the
-    event log, if that is on: `delayq events QUEUE --id ID`.
+    event log, if that is on: `delayq events QUEUE --id ID`. A message that is done is gone, unless its result is kept.
 
     For a stream, ID may be an entry from `delayq list`, which is found at once. An id is searched among the first
     10,000 entries and the last 10,000 dead ones.
@@ -49,7 +49,9 @@ def show_(session: Session, /, queue: str, id: str, *, engine: str, reveal: bool
     opened = commands.open_to_read(queue, reveal=reveal)
     found = opened.get(id) or _last_death(opened, id)
     if found is None:
-        raise CommandError(f"no {commands.message} {id!r} in {queue}{commands.search_note(opened)}", Exit.NOT_FOUND)
+        raise CommandError(
+            f"no {commands.message} {id!r} in {queue}{commands.absence_note(opened, id)}", Exit.NOT_FOUND
+        )
     if as_json:
         print_json(message_json(found))
         return

@@ -26,6 +26,7 @@ from delayq.cli.session import Session
 from delayq.cli.worker_endpoint import HttpOptions
 from delayq.errors import StoppedByCallbackError
 from delayq.safe_log import SafeLog
+from delayq.worker.attempt_log import log_messages_at
 
 if TYPE_CHECKING:
     from delayq.cli.app_loader import AnyQueue
@@ -40,7 +41,7 @@ _GROUPS = {
     "Many queues, one pool": ["--queues", "--strict", "--limit"],
     "Replacing processes in time": ["--max-messages", "--max-memory", "--kill-hung"],
     "Metrics and probes": ["--http-port", "--http-host", "--otel"],
-    "Logging": ["--log-level", "--log-json"],
+    "Logging": ["--log-level", "--log-json", "--log-messages"],
     "Delivery without code": ["--queue", "--deliver", "--deliver-timeout", "--retry-delay", "--engine", "--group"],
     **SINK_GROUPS,
     "With --deliver command": ["--command-env"],
@@ -83,6 +84,7 @@ _NOT_EXPORTED = ("processes", "supervised", "http_port", "http_host", "http_sock
 @click.option("--http-host", default="127.0.0.1", show_default=True, help="Listen on this address; 0.0.0.0 for all.")
 @click.option("--otel", is_flag=True, help="Record traces and metrics with the OpenTelemetry SDK of the program.")
 @log_options
+@click.option("--log-messages", is_flag=True, help="Log a line at INFO for each message that is done.")
 @deliver_options
 @engine_option(Feature.CALLBACKS)
 @group_option
@@ -127,6 +129,8 @@ def worker(
     if session.url:
         os.environ["DELAYQ_URL"] = session.url
     configure_logging(options["log_level"], as_json=options["log_json"])
+    if options["log_messages"]:
+        log_messages_at(logging.INFO)
     http = HttpOptions(options["http_port"], options["http_host"], options["http_socket"])
     limits = ProcessLimits(options["max_messages"] or 0, options["max_memory"] or 0, options["kill_hung"])
     service = _find_service_manager()

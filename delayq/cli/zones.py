@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
@@ -10,6 +11,8 @@ import click
 from delayq.errors import ConfigurationError
 from delayq.text import format_duration, relative_time
 from delayq.times import timestamp
+
+_TIME = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{3,6})?)?(Z|[+-]\d\d:\d\d)(?!\d)")
 
 
 def read_zone(value: Any, name: str) -> tzinfo:
@@ -89,6 +92,17 @@ def until_text(at: datetime, now: datetime) -> str:
 
 def _to_the_second(at: datetime) -> str:
     return f"{at.astimezone(chosen_zone()):%Y-%m-%d %H:%M:%S %Z}"
+
+
+def own_iso(at: datetime) -> str:
+    """Return a time in ISO 8601 to the second: in the zone of `--tz` if that is given, else in its own."""
+    zone = chosen_zone()
+    return (at.astimezone(zone) if zone else at).isoformat(timespec="seconds")
+
+
+def zoned_text(text: str) -> str:
+    """Return a text with its times, in ISO 8601 with an offset, in the zone of the command."""
+    return _TIME.sub(lambda found: zoned_iso(datetime.fromisoformat(found[0])), text)
 
 
 def zoned_iso(at: datetime) -> str:

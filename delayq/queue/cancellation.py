@@ -8,15 +8,18 @@ from enum import StrEnum
 from functools import partial
 
 from delayq.broker.context import QueueContext
-from delayq.broker.keys import check_id
+from delayq.broker.keys import check_stored_id
 from delayq.broker.requests import ScriptCall
 from delayq.broker.transport.operation import Operation
 from delayq.checks import check_bool
 from delayq.errors import NotReplicatedError
+from delayq.queue.inspector import Inspector
+from delayq.queue.message_info import MessageInfo
 from delayq.queue.producer import due_text
 from delayq.queue.whole_calls import every_status
 from delayq.queue.withdrawal import withdraw
 from delayq.times import Duration
+from delayq.worker.attempt_log import log_killed, tells_kills
 
 
 class CancelOutcome(StrEnum):
@@ -64,13 +67,16 @@ _RESCHEDULED = dict(zip("1230", RescheduleOutcome, strict=True))
 
 def cancel(context: QueueContext, id: str, *, running: bool = False) -> Operation[CancelOutcome]:
     """Cancel a message and what waits to follow it; one that is `running` is asked to stop, or left alone."""
-    (outcome,) = yield from cancel_each(context, [check_id(id)], running=check_bool(running, "running"))
+    (outcome,) = yield from cancel_each(context, [check_stored_id(id)], running=check_bool(running, "running"))
     return outcome
 
 
 def kill(context: QueueContext, id: str) -> Operation[KillOutcome]:
     """Move a message that waits to the dead letter."""
-    (outcome,) = yield from kill_each(context, [check_id(id)])
+    (outcome,) = yield from _kill(context, [check_stored_id(id)])
+    if outcome is KillOutcome.KILLED and tells_kills():
+        found = yield from Inspector(context).get(id)
+        log_killed(id, found.name if found else "", context.queue)
     return outcome
 
 
@@ -78,7 +84,7 @@ def reschedule(
     context: QueueContext, id: str, delay: Duration | None, at: datetime | None
 ) -> Operation[RescheduleOutcome]:
     """Set a new due time for a message unless it is being processed."""
-    (outcome,) = yield from reschedule_each(context, [check_id(id)], due_text(delay, at))
+    (outcome,) = yield from reschedule_each(context, [check_stored_id(id)], due_text(delay, at))
     return outcome
 
 
@@ -89,8 +95,17 @@ def cancel_each(context: QueueContext, ids: Sequence[str], *, running: bool) -> 
     return [_CANCELLED[status] for status in statuses]
 
 
-def kill_each(context: QueueContext, ids: Sequence[str]) -> Operation[list[KillOutcome]]:
+def kill_each(context: QueueContext, messages: Sequence[MessageInfo]) -> Operation[list[KillOutcome]]:
     """Do as `kill` with up to `MAX_IDS` messages."""
+    outcomes = yield from _kill(context, [message.id for message in messages])
+    if tells_kills():
+        for message, outcome in zip(messages, outcomes, strict=True):
+            if outcome is KillOutcome.KILLED:
+                log_killed(message.id, message.name, context.queue)
+    return outcomes
+
+
+def _kill(context: QueueContext, ids: Sequence[str]) -> Operation[list[KillOutcome]]:
     statuses = yield from _statuses(context, context.calls.kill, ids)
     return [_KILLED[status] for status in statuses]
 

@@ -6,7 +6,7 @@ import re
 from datetime import datetime
 from typing import NamedTuple
 
-from delayq.broker.keys import check_id
+from delayq.broker.keys import check_stored_id
 from delayq.times import from_millis
 
 BATCH = 100
@@ -27,14 +27,14 @@ class Death(NamedTuple):
     payload: bytes
 
 
-_ENTRY = re.compile(r"(.+):[0-9]{1,20}")
+_ENTRY = re.compile(r"(.+):[0-9]{1,20}", re.DOTALL)
 _DEATH = re.compile(rb"([0-9]{1,13} ){6,7}[0-9]{1,13}\n")
 
 
 def check_entry(which: str) -> str:
     """Return a valid id or entry (`id:token`); raise `ConfigurationError` for any other."""
     entry = _ENTRY.fullmatch(which) if isinstance(which, str) else None
-    check_id(entry[1] if entry else which)
+    check_stored_id(entry[1] if entry else which)
     return which
 
 

@@ -80,6 +80,10 @@ class EventKind(StrEnum):
     """Its entry in the dead letter, the one with this token, was beyond the limits of the dead letter."""
 
 
+BEGINNINGS = (EventKind.SENT, EventKind.DEAD_IMPORTED)
+"""Events before which a message has none."""
+
+
 @dataclass(frozen=True, slots=True)
 class MessageEvent:
     """One thing that happened to one message; fields that this kind of event does not have are None."""

@@ -16,10 +16,11 @@ from collections.abc import Awaitable, Callable
 from copy import copy
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from delayq.broker.batches import BATCH
 from delayq.broker.requests import Outgoing, Replace
+from delayq.broker.transport.executor import AsyncExecutor
 from delayq.broker.transport.latency import Latency
 from delayq.broker.transport.operation import Operation
 from delayq.errors import NotReplicatedError, OutcomeUnknown, QueueFullError
@@ -28,9 +29,6 @@ from delayq.queue.sent import Sent
 from delayq.safe_log import SafeLog
 from delayq.times import monotonic
 from delayq.worker.own_threads import OwnThreads, start_task
-
-if TYPE_CHECKING:
-    from delayq.broker.transport.executor import AsyncExecutor
 
 log = SafeLog("delayq.queue")
 
@@ -300,9 +298,9 @@ _warned: list[bool] = []
 """Has an item once a blocking send was warned of."""
 
 
-def warn_in_event_loop() -> None:
+def warn_in_event_loop(executor: object = None) -> None:
     """Warn once of a blocking send in an event loop, which runs nothing else meanwhile."""
-    if _get_running_loop() is not None and not _warned:
+    if _get_running_loop() is not None and not _warned and not isinstance(executor, AsyncExecutor):
         _warned.append(True)
         log.warning(
             "a blocking send in a running event loop holds up everything in it: use an AsyncDelayQueue or "

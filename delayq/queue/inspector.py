@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from delayq.broker.attributes import Attributes
 from delayq.broker.context import EngineContext, QueueContext
 from delayq.broker.expiry import expiry_of
-from delayq.broker.foreign import read_headers, record_fields
+from delayq.broker.foreign import read_headers, record_fields, shown_id
 from delayq.broker.ids import time_of
-from delayq.broker.keys import check_id
+from delayq.broker.keys import check_stored_id
 from delayq.broker.replies import GetReply, MessageRow
 from delayq.broker.requests import ALWAYS, Period
 from delayq.broker.results import KeptRecord
@@ -77,8 +77,8 @@ class Inspector:
 
     def get(self, id: str) -> Operation[MessageInfo | None]:
         """Read one message, also one in the dead letter."""
-        (found,) = yield [self.context.calls.get(check_id(id))]
-        return None if found is None else self._found(id, found)
+        (found,) = yield [self.context.calls.get(check_stored_id(id))]
+        return None if found is None else self._found(shown_id(id), found)
 
     def page(
         self,

@@ -102,13 +102,13 @@ class _SelectionOperations:
         return len(found)
 
     def _cancel(self, *, running: bool) -> Operation[Mapping[CancelOutcome, int]]:
-        def act(ids: Sequence[str]) -> Operation[list[CancelOutcome]]:
-            return cancel_each(self._context, ids, running=running)
+        def act(found: Sequence[MessageInfo]) -> Operation[list[CancelOutcome]]:
+            return cancel_each(self._context, [message.id for message in found], running=running)
 
         return (yield from self._each(act, lambda _: False))
 
     def _kill(self) -> Operation[Mapping[KillOutcome, int]]:
-        return (yield from self._each(lambda ids: kill_each(self._context, ids), lambda _: False))
+        return (yield from self._each(lambda found: kill_each(self._context, found), lambda _: False))
 
     def _reschedule(self, delay: Duration | None, at: datetime | None) -> Operation[Mapping[RescheduleOutcome, int]]:
         due = due_text(delay, at)
@@ -120,8 +120,8 @@ class _SelectionOperations:
             is_due = message.state in _DUE and message.due is not None and message.due <= now
             return (message.state is State.PENDING and message.due == then) or (is_due and then <= now)
 
-        def act(ids: Sequence[str]) -> Operation[list[RescheduleOutcome]]:
-            return reschedule_each(self._context, ids, f"@{target}")
+        def act(found: Sequence[MessageInfo]) -> Operation[list[RescheduleOutcome]]:
+            return reschedule_each(self._context, [message.id for message in found], f"@{target}")
 
         return (yield from self._each(act, stays))
 
@@ -136,7 +136,7 @@ class _SelectionOperations:
         return [message for message in page.messages if self._wanted.matches(message)], page.cursor
 
     def _each(
-        self, act: Callable[[Sequence[str]], Operation[list[Outcome]]], stays: Callable[[MessageInfo], bool]
+        self, act: Callable[[Sequence[MessageInfo]], Operation[list[Outcome]]], stays: Callable[[MessageInfo], bool]
     ) -> Operation[Mapping[Outcome, int]]:
         """Do something with all that match, but for those that may stay as they are, until a pass changes nothing."""
         done: Counter[Outcome] = Counter()
@@ -147,15 +147,15 @@ class _SelectionOperations:
                 cursor: str | None = ""
                 while cursor is not None:
                     found, cursor = yield from self._page(state, cursor)
-                    ids = [message.id for message in found if message.id not in left and not stays(message)]
-                    for batch in batched(ids, MAX_MOVED):
+                    wanted = [message for message in found if message.id not in left and not stays(message)]
+                    for batch in batched(wanted, MAX_MOVED):
                         outcomes = yield from act(batch)
-                        for id, outcome in zip(batch, outcomes, strict=True):
+                        for message, outcome in zip(batch, outcomes, strict=True):
                             if outcome in _CHANGED:
                                 done[outcome] += 1
                                 changed += 1
                             else:
-                                left[id] = outcome
+                                left[message.id] = outcome
             if not changed:
                 break
         return done + Counter(left.values())

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-_NEEDED = frozenset(b"UID DTSTART RRULE RDATE EXDATE RECURRENCE-ID SEQUENCE STATUS SUMMARY LOCATION".split())
+_NEEDED = frozenset(b"UID DTSTART RRULE EXRULE RDATE EXDATE RECURRENCE-ID SEQUENCE STATUS SUMMARY LOCATION".split())
 _OF_ALARM = frozenset(b"TRIGGER ACTION REPEAT DURATION".split())
 _OF_END = frozenset(b"DTEND DURATION".split())
 _HEADS = frozenset(name[:3] for name in (b"BEGIN", b"END", *_NEEDED, *_OF_ALARM, *_OF_END))

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from delayq.reminders.event import PINNED, Event
 from delayq.schedules.zone_data import releases
 
-_READER = 3
+_READER = 4
 """Changes whenever a new version reads other events from the same lines."""
 FOREVER = 0
 """In place of the time until which a uid is known: there is nothing later."""

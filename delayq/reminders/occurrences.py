@@ -5,11 +5,13 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+from delayq.errors import ConfigurationError
 from delayq.reminders.alarms import in_utc
 from delayq.reminders.event import Event
-from delayq.reminders.expansion import UnboundedSeries, expand
+from delayq.reminders.expansion import UnboundedSeries, expand, like
 from delayq.reminders.known_events import Found
 from delayq.reminders.vevent import Component, EventSource, UnreadableEvent, event_of
+from delayq.reminders.zones import find_zone
 from delayq.times import timestamp
 
 _SLACK = timedelta(days=2)
@@ -29,10 +31,14 @@ def occurrences(
     if core and core[0].is_cancelled(core[1]):
         return Found([], why="cancelled")
     source_of = {id(component): source for source, component in members}
+    if core:
+        _align(members, core)
     try:
         found, problems, ends = expand([component for _, component in members], first - _SLACK, last + _SLACK)
     except UnboundedSeries as error:
         raise UnreadableEvent(str(error)) from error
+    except ConfigurationError as error:
+        raise UnreadableEvent(f"its RRULE cannot be read: {error}") from error
     for problem in problems:
         (core or members[0])[0].report(problem)
     events: list[Event] = []
@@ -43,7 +49,7 @@ def occurrences(
             origin = occurrence.origin
             if origin is None:
                 named = component.get("RECURRENCE-ID")
-                origin = _like(named.dt, core[1]["DTSTART"].dt if core else None) if named else occurrence.start
+                origin = named.dt if named else occurrence.start
             since = None if occurrence.origin is None and "RECURRENCE-ID" in component else first - _SLACK
             offsets = source.alarms(occurrence.start, since) if alarms else ()
             events.append(event_of(source, component, occurrence.start, _stamp(origin), uid=uid, alarms=offsets))
@@ -59,10 +65,16 @@ def _sequence(component: Component) -> int:
     return value if isinstance(value, int) else -1
 
 
-def _like(at: Any, core: Any) -> Any:
-    """Return a time in the time zone of another, if both have one."""
-    zones = getattr(at, "tzinfo", None), getattr(core, "tzinfo", None)
-    return at.astimezone(zones[1]) if all(zones) else at
+def _align(members: list[tuple[EventSource, Component]], core: tuple[EventSource, Component]) -> None:
+    """Bring all dates that name an occurrence into the form of the series' start: the same instant is the same one."""
+    start, zone = core[1]["DTSTART"].dt, find_zone(core[0].calendar_zone) or UTC
+    for _, component in members:
+        if "RECURRENCE-ID" in component:
+            component["RECURRENCE-ID"].dt = like(component["RECURRENCE-ID"].dt, start, zone)
+        for name in ("EXDATE", "RDATE"):
+            for one in (one for line in component.get(name, []) for one in line.dts):
+                if name == "RDATE" or isinstance(one.dt, datetime):  # a date excludes all of its day
+                    one.dt = like(one.dt, start, zone)
 
 
 def _stamp(at: date) -> str:

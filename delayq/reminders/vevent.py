@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import Any
 
 import icalendar
-from icalendar.prop import vDDDLists
+from icalendar.prop import vDDDLists, vRecur
 
 from delayq.errors import short_repr
 from delayq.reminders.alarms import Alarm, UnreadableAlarm, in_utc, length_of, read_alarms
@@ -23,10 +23,13 @@ from delayq.reminders.zones import find_zone
 _TIMES = ("DTSTART", "RECURRENCE-ID", "RDATE", "EXDATE")
 _ESSENTIAL = {"DTSTART", "RECURRENCE-ID", "RRULE", None}
 """Properties without which an event cannot be read; None stands for an invalid line."""
+_LINES = {"EXDATE": vDDDLists, "RDATE": vDDDLists, "EXRULE": vRecur}
+"""Lines that cost only themselves if they cannot be read, and what they are read as."""
 _RECURRING = ("RRULE", "RDATE", "EXDATE", "RECURRENCE-ID")
 # The library keeps one table of time zones for the whole process, so the names of zones are hidden from it.
 _TZID = re.compile(rf'(?im)^((?:{"|".join(_TIMES)});(?:[^:"\r\n]|"[^"\r\n]*")*?)(?<=;)TZID\s*=')
 _HIDDEN = "X-TZID"
+_RULE = re.compile(r"(?im)^(?:RRULE|EXRULE)[;:][^\r\n]*")
 
 Component = Any
 """An event as parsed by the library."""
@@ -71,37 +74,62 @@ class EventSource:
         """Return the parsed event, with aware times if it has a time zone; may raise `UnreadableEvent`."""
         if not self.raw.whole:
             raise UnreadableEvent("it is cut off: END:VEVENT is missing")
-        component: Component = icalendar.Event.from_ical(_TZID.sub(rf"\1{_HIDDEN}=", self.raw.text))
+        text = _RULE.sub(lambda line: line[0].replace(" ", ""), self.raw.text)
+        component: Component = icalendar.Event.from_ical(_TZID.sub(rf"\1{_HIDDEN}=", text))
         for name, error in component.errors:
             if name in _ESSENTIAL:
                 raise UnreadableEvent(f"its {name or 'lines'} cannot be read: {one_line(error)}")
-        self._remove_broken_dates(component)
         if "DTSTART" not in component:
             raise UnreadableEvent("it has no start (DTSTART)")
+        if isinstance(component.get("RECURRENCE-ID"), list):
+            raise UnreadableEvent("its RECURRENCE-ID is not one time")
         try:
-            for name in _TIMES:
+            for name in ("DTSTART", "RECURRENCE-ID"):
                 if name in component:
                     self._set_zone(component[name])
         except UnknownZone as error:
             raise UnreadableEvent(str(error)) from error
+        self._remove_broken_lines(component)
         if isinstance(component["DTSTART"], list) or not hasattr(component["DTSTART"].dt, "year"):
             raise UnreadableEvent("its DTSTART is not one time")
         self._start = component["DTSTART"].dt
         return component
 
-    def _remove_broken_dates(self, component: Component) -> None:
-        """Report and remove the EXDATEs and RDATEs that cannot be read; newer versions of the library keep them."""
-        for name in ("EXDATE", "RDATE") if self.raw.recurs else ():
+    def _remove_broken_lines(self, component: Component) -> None:
+        """Report and remove lines that cannot be read and cost only themselves; the library may keep them."""
+        for name, kind in _LINES.items() if self.raw.recurs else ():
             errors = [one_line(error) for one, error in component.errors if one == name]
             values = component.pop(name, [])
-            values = values if isinstance(values, list) else [values]
-            readable = [one for one in values if isinstance(one, vDDDLists) and one.dts]
+            readable = []
+            for value in values if isinstance(values, list) else [values]:
+                try:
+                    self._check_line(value, kind)
+                    readable.append(value)
+                except (UnknownZone, UnreadableEvent) as error:
+                    errors.append(str(error))
             if readable:
                 component[name] = readable
-            lines = sum(line.upper().startswith(name) for line in self.raw.lines)
+            lines = sum(re.match(rf"{name}[;:]", line, re.IGNORECASE) is not None for line in self.raw.lines)
             if len(readable) < lines:
-                why = errors[0] if errors else "it is empty"
-                self.report(f"one {name} is not used: {why}", hides=name == "RDATE")
+                self.report(f"one {name} is not used: {errors[0] if errors else 'it is empty'}", hides=name == "RDATE")
+        sequence = component.get("SEQUENCE", 0)
+        if isinstance(sequence, list):
+            sequence = max((one for one in sequence if isinstance(one, int)), default="")
+        if not isinstance(sequence, int) or any(name == "SEQUENCE" for name, _ in component.errors):
+            self.report("its SEQUENCE is no number: it counts as 0")
+            sequence = 0
+        if "SEQUENCE" in component or sequence:
+            component["SEQUENCE"] = sequence
+
+    def _check_line(self, value: Any, kind: type) -> None:
+        """Set the time zone of the times of a line; raises `UnreadableEvent`, or `UnknownZone`."""
+        if not isinstance(value, kind) or not getattr(value, "dts", True):
+            raise UnreadableEvent("it is empty")
+        self._set_zone(value)
+        for one in getattr(value, "dts", ()):
+            first = one.dt[0] if isinstance(one.dt, tuple) else one.dt
+            if not isinstance(first, date):
+                raise UnreadableEvent(f"{first} is no date")
 
     def _set_zone(self, value: Any) -> None:
         """Set the time zone of the times of a property to the one it names."""

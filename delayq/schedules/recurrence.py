@@ -7,8 +7,9 @@ Where the rule allows it, dateutil finds only the days, whose times of day are t
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
+from functools import cached_property
 from itertools import islice, product
 from math import prod
 from typing import Any
@@ -85,10 +86,32 @@ class Recurrence:
             options |= {"byhour": [0], "byminute": [0], "bysecond": [0]}
         self._arguments = options
         self._first_period = self._period_of(begin)
-        self._last = parts.until_wall
-        if parts.count is not None:
-            found = list(islice(self._from(0, start), parts.count))
-            self._last = found[-1] if found else start - 1
+
+    @cached_property
+    def _last(self) -> int | None:
+        """The last time; None if there is none."""
+        until, count = self._parts.until_wall, self._parts.count
+        if count is None:
+            return until
+        found = list(islice(self._from(0, self._start), count))
+        last = found[-1] if found else self._start - 1
+        return last if until is None else min(last, until)
+
+    def times(self, first: int, last_year: int, count: Callable[[int], None]) -> Iterator[int]:
+        """Yield the times from `first` on, in order, at least to the end of a year; `count` may end what takes long.
+
+        It is called with steps, of which there are as many as times and days to look at.
+        """
+        first, until = max(first, self._start), self._parts.until_wall
+        if self._parts.count is None:
+            found = self._from(self._index(first), first, last_year, count)
+        else:
+            found = islice(self._from(0, self._start, last_year, count), self._parts.count)
+        for wall in found:
+            if until is not None and wall > until:
+                return
+            if wall >= first:
+                yield wall
 
     def occurs(self) -> bool:
         """Return whether the rule has an occurrence at all."""
@@ -117,19 +140,16 @@ class Recurrence:
             periods *= 4
         return None
 
-    def _from(self, index: int, since: int, last_year: int = LAST_YEAR) -> Iterator[int]:
+    def _from(
+        self, index: int, since: int, last_year: int = LAST_YEAR, count: Callable[[int], None] | None = None
+    ) -> Iterator[int]:
         """Return the times of a period and those after it, in order, from a time on, and at least to a year."""
         try:
             rule = rrule.rrule(dtstart=self._begin(index), **self._arguments)
         except ValueError:  # hours that the interval never reaches
             return
-        times, steps, library = self._times, 0, self._library
-
-        def count(more: int) -> None:
-            nonlocal steps
-            steps += more
-            if steps > library.MAX_STEPS:
-                raise ConfigurationError("rrule takes too long: it matches too many times")
+        times, library = self._times, self._library
+        count = count or _limited(library.MAX_STEPS)
 
         def follow(year: int) -> None:
             count(library.DAYS_OF_A_MONTH)
@@ -184,6 +204,19 @@ class Recurrence:
             if not (name == "BYHOUR" and frequency == _HOURLY):
                 options.setdefault(name.lower(), [value])
         return {**options, "freq": frequency, "interval": parts.interval, "wkst": parts.week_start}
+
+
+def _limited(most: int) -> Callable[[int], None]:
+    """Return a function that adds up steps, and raises `ConfigurationError` if they become too many."""
+    steps = 0
+
+    def count(more: int) -> None:
+        nonlocal steps
+        steps += more
+        if steps > most:
+            raise ConfigurationError("rrule takes too long: it matches too many times")
+
+    return count
 
 
 def _datetime(wall: int) -> datetime:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from delayq.errors import ConfigurationError, short_repr
@@ -14,6 +14,7 @@ MAX_TEXT = 500
 MAX_COUNT = 10_000
 """The maximum of COUNT: the last occurrence is looked for from the start on."""
 MAX_INTERVAL = 1000
+_NO_LIMIT = 999_999_999
 DAYS = ["MO", "TU", "WE", "TH", "FR", "SA", "SU"]
 FREQUENCIES = ["YEARLY", "MONTHLY", "WEEKLY", "DAILY", "HOURLY"]
 """As dateutil numbers them. More often than that, an interval or a cron expression is the better rule."""
@@ -37,6 +38,8 @@ _WITHIN = {
 """The frequencies that a part may limit, where it is not all of them."""
 
 
+_GREGORIAN = {"RSCALE=GREGORIAN", "SKIP=OMIT"}
+"""What is the case without saying so."""
 _NAMES = {"FREQ", "INTERVAL", "COUNT", "UNTIL", "WKST", "BYDAY", *_RANGES}
 
 
@@ -56,21 +59,34 @@ class RRuleParts:
     """The weekdays, of which Monday is 0, each with which one of the month or the year it is, 0 for all."""
     numbers: dict[str, list[int]]
     """The values of the other parts that begin with BY, sorted."""
+    left_out: tuple[str, ...] = ()
+    """The parts that a lenient reader does not know."""
 
 
-def read_rrule(text: str) -> RRuleParts:
-    """Return the parts of an RRULE; raises `ConfigurationError` that names the part that is wrong."""
+def read_rrule(text: str, *, lenient: bool = False) -> RRuleParts:
+    """Return the parts of an RRULE; raises `ConfigurationError` that names the part that is wrong.
+
+    A `lenient` reader, of what others have written, takes combinations that the standard excludes, has no limits, and
+    leaves out parts that it does not know.
+    """
+    if lenient:
+        parts, left_out = _split_known(text)
+        return replace(_parts(parts, lenient=True), left_out=left_out)
     if not isinstance(text, str) or not text.isascii() or not text.isprintable() or len(text) > MAX_TEXT:
         raise ConfigurationError(f"rrule must be a text such as 'FREQ=MONTHLY;BYDAY=-1FR', not {short_repr(text)}")
-    parts = _split(text)
+    return _parts(_split(text))
+
+
+def _parts(parts: dict[str, str], *, lenient: bool = False) -> RRuleParts:
     frequency = parts.get("FREQ", "")
     if frequency not in FREQUENCIES:
         hint = ": use every or cron" if frequency in ("MINUTELY", "SECONDLY") else ""
         raise _wrong("FREQ", parts, f"must be one of {', '.join(FREQUENCIES)}{hint}")
     numbers = {name: _numbers(name, parts) for name in _RANGES if name in parts}
     days = [_day(one, parts) for one in parts["BYDAY"].split(",")] if "BYDAY" in parts else []
-    _check_together(frequency, parts, any(n for _, n in days))
-    if "COUNT" in parts and "UNTIL" in parts:
+    if not lenient:
+        _check_together(frequency, parts, any(n for _, n in days))
+    if "COUNT" in parts and "UNTIL" in parts and not lenient:
         raise _wrong("COUNT", parts, "cannot be together with UNTIL")
     week_start = parts.get("WKST", "MO")
     if week_start not in DAYS:
@@ -78,14 +94,24 @@ def read_rrule(text: str) -> RRuleParts:
     until, until_wall = _until(parts)
     return RRuleParts(
         frequency,
-        _number("INTERVAL", parts, MAX_INTERVAL) if "INTERVAL" in parts else 1,
-        _number("COUNT", parts, MAX_COUNT) if "COUNT" in parts else None,
+        _number("INTERVAL", parts, _NO_LIMIT if lenient else MAX_INTERVAL) if "INTERVAL" in parts else 1,
+        _number("COUNT", parts, _NO_LIMIT if lenient else MAX_COUNT) if "COUNT" in parts else None,
         until,
         until_wall,
         DAYS.index(week_start),
         sorted(set(days)),
         numbers,
     )
+
+
+def _split_known(text: str) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the parts that are known, and the others."""
+    words = [word for word in text.upper().split(";") if word not in _GREGORIAN]
+    if calendar := next((word for word in words if word.startswith("RSCALE")), None):
+        raise ConfigurationError(f"rrule part {short_repr(calendar)} is not supported")
+    known = [word for word in words if word.partition("=")[0] in _NAMES and not word.startswith("COUNT=-")]
+    others = [word for word in words if word.partition("=")[0] not in _NAMES]
+    return _split(";".join(known)), tuple(others)
 
 
 def _split(text: str) -> dict[str, str]:

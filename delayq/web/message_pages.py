@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from delayq.broker.keys import check_id
+from delayq.broker.keys import check_stored_id
 from delayq.errors import ConfigurationError
 from delayq.queue.inspector import check_period
 from delayq.queue.selection import WAITING
@@ -26,6 +26,9 @@ PAGE = 50
 """Messages that a page lists."""
 PERIOD = {"due_from": "Due from (UTC)", "due_to": "Before (UTC)"}
 """The fields that select messages by their due times, and what the page calls them."""
+
+_OFFSET = re.compile(r"[0-9]{1,18}")
+"""An offset of the event log in the address of a page."""
 
 
 def show_messages(request: Request) -> Response:
@@ -76,13 +79,14 @@ def show_message(request: Request) -> Response:
     queue = site.queue(request)
     id = request.query_params.get("id", "")
     try:
-        check_id(id)
+        check_stored_id(id)
     except ConfigurationError as error:
         wrong = labelled(str(error), "id", "Id of a message")
         return site.page(request, "no_message.html", status=400, queue=queue.name, id=id, wrong_id=wrong)
     message = queue.get(id)
-    story = read_story(site.source, queue.name, id, message)
-    if message is None and not story.events:
+    after = request.query_params.get("after", "")
+    story = read_story(site.source, queue.name, id, message, int(after) if _OFFSET.fullmatch(after) else None)
+    if message is None and not story.events and story.is_whole:
         wrong = "There is no such message, and the event log does not know it."
         return site.page(request, "no_message.html", status=404, queue=queue.name, id=id, wrong_id=wrong)
     shown = None if message is None or message.state is State.COMPLETED else payload_view(message)

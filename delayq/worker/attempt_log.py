@@ -1,7 +1,7 @@
 """The log lines of attempts: one for each that has failed and for each death, whatever the way, and for each success.
 
-WARNING while the message is tried again, ERROR once it is dead. Success, and what waits because its callback has asked
-for it, is told at DEBUG, or at the level of `log_messages_at`.
+WARNING while the message is tried again, ERROR once it is dead, INFO if it was killed by hand. Success, and what waits
+because its callback has asked for it, is told at DEBUG, or at the level of `log_messages_at`.
 """
 
 from __future__ import annotations
@@ -121,6 +121,17 @@ def cut_off(deliveries: Iterable[InFlightDelivery], policy: FailurePolicy, queue
         else:
             log.warning("%s was cut off by a stop, and goes back uncharged", name, extra=fields)
             yield Completion([delivery], Disposition.SNOOZE)
+
+
+def tells_kills() -> bool:
+    """Return whether anybody reads what is killed by hand: at INFO, as whoever has asked for it knows."""
+    return log.isEnabledFor(logging.INFO)
+
+
+def log_killed(id: str, name: str, queue: str) -> None:
+    """Log that a message was moved to the dead letter by hand."""
+    label, fields = label_of(id, name, queue)
+    log_safely("%s was killed by hand and goes to the dead letter", label, level=logging.INFO, extra=fields)
 
 
 def _with_delays(completion: Completion, policy: FailurePolicy) -> list[Completion]:

@@ -68,15 +68,15 @@ class WorkQueueCalls:
         keys = (self.keys.processing, *map(self.keys.lease, ids))
         return _call("hold", keys, (cleaner, milliseconds), lambda reply: [*map(bool, reply)])
 
-    def restore(self, suspects: Mapping[bytes, int], cleaner: str = "") -> ScriptCall[tuple[int, int]]:
+    def restore(self, suspects: Mapping[bytes, int], cleaner: str = "") -> ScriptCall[tuple[list[bytes], int]]:
         """Requeue these ids, each with how often it was seen in processing.
 
-        With a `cleaner`, only those that it still has leased. Replies how many were requeued and how many dropped.
+        With a `cleaner`, only those that it still has leased. Replies which were requeued and how many dropped.
         """
         args: list[Argument] = [cleaner, MAX_SCANNED]
         for suspect in suspects.items():
             args += suspect
-        return _call("restore", self._lists_and(suspects), args, _read_pair)
+        return _call("restore", self._lists_and(suspects), args, lambda reply: (reply[0], int(reply[1])))
 
     def counts(self) -> ScriptCall[tuple[int, int]]:
         """Count the ids of both lists at one moment."""

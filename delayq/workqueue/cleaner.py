@@ -15,7 +15,10 @@ from itertools import chain, count
 
 from delayq.broker.batches import batched
 from delayq.broker.transport.operation import Operation, Wait
+from delayq.safe_log import SafeLog
 from delayq.workqueue.calls import MAX_SCANNED, WorkQueueCalls
+
+log = SafeLog("delayq.workqueue")
 
 LIGHT_SCANS = 10
 """SCANs of a light clean, each of a thousand keys: a few milliseconds of the server's time in as many calls."""
@@ -89,7 +92,9 @@ def _restore(calls: WorkQueueCalls, suspects: Counter[bytes], grace: float) -> O
     total = 0
     for ids in chain(batched(listed, BATCH), batched(orphans, size)):
         ((restored, _),) = yield [calls.restore({id: suspects[id] for id in ids}, cleaner)]
-        total += restored
+        total += len(restored)
+        for id in restored:
+            _log_restored(id, calls.keys.prefix, was_leased=suspects[id] > 0)
     return total
 
 
@@ -112,3 +117,10 @@ def _hold(
     if ours:
         yield Wait(grace)
     return ours
+
+
+def _log_restored(id: bytes, queue: str, *, was_leased: bool) -> None:
+    """Log that an item is queued again. Who had leased it is not known any more: that has expired with the lease."""
+    why = "its lease expired, as its worker was lost" if was_leased else "it was in no list, as its add was cut off"
+    shown = id.decode("utf-8", "backslashreplace")
+    log.warning("%s: item %s is queued again: %s", queue, shown, why, extra={"queue": queue, "id": shown})

@@ -68,3 +68,16 @@ def test_blocking_send_in_an_event_loop_is_warned_of_once(redis_url, caplog, mon
         assert not blocking(caplog)
         asyncio.run(main())
     assert len(blocking(caplog)) == 1
+
+
+@pytest.mark.parametrize("kind", [AsyncDelayQueue, AsyncStreamQueue])
+def test_sends_of_an_asyncio_queue_are_not_warned_of(redis_url, caplog, monkeypatch, kind):
+    monkeypatch.setattr(group_commit, "_warned", [])
+
+    async def main():
+        async with kind("reminders", url=redis_url) as queue:
+            await (queue.send if kind is AsyncStreamQueue else queue.send_delay_msg)("first")
+            await queue.send_many(["second"])
+
+    asyncio.run(main())
+    assert not blocking(caplog)

@@ -217,6 +217,30 @@ def test_expired_lease_is_logged_with_the_worker_that_was_lost(open_queue, logge
         assert f"worker {holder} was lost" in record.getMessage()
 
 
+def test_message_that_is_killed_by_hand_is_logged_with_its_name(open_queue, logged):
+    queue = open_queue()
+    queue.send_many([NewMessage("x", id=id, name="remind", delay="1h") for id in "abc"])
+
+    assert queue.kill("a") == "killed"
+    assert queue.kill("a") == "dead"
+    assert queue.select(id_prefix="b").kill() == {"killed": 1}
+
+    lines = [record for record in logged() if "dead letter" in record.getMessage()]
+    assert [(one.levelno, one.queue, one.id, one.message_name) for one in lines] == [
+        (logging.INFO, queue.name, id, "remind") for id in "ab"
+    ]
+    assert lines[0].getMessage() == f"{queue.name}: remind a was killed by hand and goes to the dead letter"
+
+
+def test_killing_asks_for_no_name_that_nobody_reads(open_queue, redis_client, caplog):
+    caplog.set_level(logging.WARNING, "delayq")
+    queue = open_queue()
+    queue.send_delay_msg("x", "1h", id="a")
+    redis_client.config_resetstat()
+    queue.kill("a")
+    assert redis_client.info("commandstats")["cmdstat_evalsha"]["calls"] == 1
+
+
 def test_success_is_told_at_debug(open_queue, logged, caplog):
     caplog.set_level(logging.DEBUG, "delayq")
     queue = open_queue(callback=lambda message: None if message.id == "a" else "result")

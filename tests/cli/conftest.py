@@ -48,6 +48,8 @@ class Ended:
 
 
 Cli = Callable[..., Ended]
+OWN_ZONE = {"DELAYQ_TZ": None}
+"""The environment without a chosen zone: times of a schedule are printed in its own."""
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +62,7 @@ def empty_folder(tmp_path, monkeypatch):
 def cli(redis_url) -> Cli:
     """`cli("stats", "reminders", stdin=b"…", env={…})` runs a command in this process."""
 
-    def run(*arguments: str, stdin: bytes | None = None, env: dict[str, str] | None = None) -> Ended:
+    def run(*arguments: str, stdin: bytes | None = None, env: dict[str, str | None] | None = None) -> Ended:
         result = CliRunner().invoke(
             main,
             arguments,

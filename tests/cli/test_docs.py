@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from importlib.resources import files
+from pathlib import Path
 from select import select
 
 import pytest
@@ -75,3 +76,35 @@ def test_unknown_topic_is_not_found(cli):
     ended = cli("docs", "garantees")
     assert (ended.code, ended.out, ended.line) == (3, "", "no topic named 'garantees', did you mean 'guarantees'?")
     assert ", ".join(TOPICS) in cli("docs", "zzz").line
+
+
+def test_writes_the_files_of_a_page_into_a_folder(cli):
+    written = [Path(line) for line in cli("docs", "deployment", "--files", "there").out.splitlines()]
+    source = Path(str(files("delayq"))) / "docs" / "deployment"
+    ours = {path.relative_to(source): path.read_bytes() for path in source.rglob("*.*") if path.suffix != ".pyc"}
+    ours[Path("docker/Dockerfile")] = (source / "docker/Dockerfile").read_bytes()
+    assert {path.relative_to("there"): path.read_bytes() for path in written} == ours
+    assert len(ours) > 15
+    Path("there/docker/Dockerfile").unlink()
+    again = cli("docs", "deployment", "--files", "there")  # as a file of that folder may be the user's own by now
+    assert (again.code, again.out) == (1, "")
+    assert again.line.endswith("exists already: name an empty folder")
+    assert not Path("there/docker/Dockerfile").exists()
+    found = cli("docs", "deployment", "--files", "other", "--json").json
+    assert (found["topic"], len(found["files"])) == ("deployment", len(ours))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "line"),
+    [
+        (["--files", "there"], 2, "--files needs a TOPIC, such as deployment"),
+        (["tasks", "--files", "there"], 2, "the page 'tasks' has no files; these have: deployment"),
+        (["deployment", "--files", "file/there"], 1, "cannot write file/there"),
+    ],
+)
+def test_files_that_cannot_be_written(cli, arguments, code, line):
+    Path("file").touch()
+    ended = cli("docs", *arguments)
+    assert (ended.code, ended.out) == (code, "")
+    assert ended.line.startswith(line)
+    assert not Path("there").exists()

@@ -59,26 +59,34 @@ def jobs(redis_client):
 @pytest.mark.parametrize(
     ("state", "titles", "words"),
     [
-        (None, "id entry retries payload", ["r", "3", '{"of":"r"}']),
+        ("ready", "id entry retries payload", ["r", "3", '{"of":"r"}']),
         ("active", "id entry lease ends attempts holder payload", ["a", "1", '{"of":"a"}']),
         ("backoff", "id entry next try attempts retries error", ["b", "in", "1h", "2", "ConnectionError:", "refused"]),
         ("dead", "id died attempts reason error", ["d", "1", "no", "such", "user"]),
     ],
 )
 def test_lists_each_state_of_a_stream(cli, tasks, state, titles, words):
-    ended = cli("list", "tasks", *STREAMS, *(("--state", state) if state else ()))
+    ended = cli("list", "tasks", *STREAMS, "--state", state)
     assert (ended.code, ended.err) == (0, "")
     head, row = ended.out.splitlines()
     assert head.split() == titles.split()
     assert set(words) <= set(row.split())
-    (found,) = cli("list", "tasks", *STREAMS, "--json", *(("--state", state) if state else ())).json["messages"]
-    assert (found["id"], found["state"]) == (words[0], state or "ready")
+    (found,) = cli("list", "tasks", *STREAMS, "--json", "--state", state).json["messages"]
+    assert (found["id"], found["state"]) == (words[0], state)
     assert found["payload"] == {"of": words[0]}
-    assert found["entry"] == tasks.list(state or "ready").messages[0].entry
+    assert found["entry"] == tasks.list(state).messages[0].entry
+
+
+def test_lists_all_living_messages_of_an_engine_by_default(cli, tasks, jobs):
+    head, *rows = (line.split() for line in cli("list", "tasks", *STREAMS).out.splitlines())
+    assert head == ["id", "state", "entry", "payload"]
+    assert [row[:2] for row in rows] == [["r", "ready"], ["a", "active"], ["b", "backoff"]]
+    rows = [line.split() for line in cli("list", "jobs", *WORK).out.splitlines()]
+    assert [row[:2] for row in rows] == [["id", "state"], ["q", "queued"], ["x", "processing"], ["p", "processing"]]
 
 
 def test_lists_each_state_of_a_work_queue(cli, jobs):
-    assert cli("list", "jobs", *WORK).out == 'id  payload\nq   {"of":"q"}\n'
+    assert cli("list", "jobs", *WORK, "--state", "queued").out == 'id  payload\nq   {"of":"q"}\n'
     head, expired, held = cli("list", "jobs", *WORK, "--state", "processing").out.splitlines()
     assert head.split() == ["id", "lease", "ends", "holder", "payload"]
     assert expired.split() == ["x", "expired", '{"of":"x"}']
@@ -180,15 +188,21 @@ def test_shows_an_item_of_a_work_queue(cli, jobs, redis_client):
 
 
 def test_missing_message_or_queue_exits_3(cli, tasks, jobs):
-    assert cli("show", "tasks", "unknown", *STREAMS).line == "no message 'unknown' in tasks"
+    line = cli("show", "tasks", "unknown", *STREAMS).line
+    assert line.startswith(
+        "no message 'unknown' in tasks: it was never sent, or is done; delayq worker --log-messages "
+    )
     assert cli("show", "tasks", "1-1", *STREAMS).code == 3
     ended = cli("show", "jobs", "unknown", *WORK)
-    assert (ended.code, ended.line) == (3, "no item 'unknown' in jobs")
+    assert (ended.code, ended.line) == (
+        3,
+        "no item 'unknown' in jobs: it was never added, or is completed, which leaves no trace",
+    )
     for command in (("list", "nothing"), ("show", "nothing", "7"), ("stats", "nothing")):
         ended = cli(*command, *STREAMS)
         assert (ended.code, ended.line) == (3, "no stream named 'nothing'")
     ended = cli("list", "nothing", *WORK)
-    assert (ended.code, ended.out, ended.err) == (0, "", "no queued items in nothing\n")
+    assert (ended.code, ended.out, ended.err) == (0, "", "no items in nothing\n")
 
 
 def test_show_reports_how_far_it_searched_a_long_stream(cli, tasks, monkeypatch):

@@ -1,6 +1,7 @@
 """`delayq events` and `delayq runs`: what happened, to people and to machines."""
 
 import json
+import re
 import signal
 from datetime import timedelta
 
@@ -48,6 +49,21 @@ def test_says_whether_the_log_or_only_the_choice_is_empty(cli, queue):
     assert cli("events", "reminders").err.startswith("no events in reminders; if its log is off")
     queue.send_delay_msg(1, id="a")
     assert cli("events", "reminders", "--id", "b").err == "no such event in the log of reminders\n"
+
+
+def test_says_if_the_beginning_of_a_story_was_trimmed(cli, queue, redis_client):
+    cli("events", "reminders", "--on")
+    for id in "ab":
+        queue.send_delay_msg(1, "1h", id=id)
+    queue.reschedule("a", "2h")
+    assert cli("events", "reminders", "--id", "a").err == ""
+    redis_client.xtrim(queue._context.calls.keys.events, maxlen=2, approximate=False)
+    assert re.fullmatch(
+        r"the log begins at \S+: what happened before was trimmed\n", cli("events", "reminders", "--id", "a").err
+    )
+    assert cli("events", "reminders", "--id", "b").err == ""
+    unknown = cli("events", "reminders", "--id", "c").err
+    assert re.fullmatch(r"no such event in the log of reminders, which begins at \S+\n", unknown)
 
 
 def test_prints_one_line_per_event(cli, queue):

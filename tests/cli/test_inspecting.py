@@ -254,15 +254,40 @@ def test_lists_the_messages_in_a_state(cli, populated, state, titles, cells):
 
 def test_lists_the_names_of_messages_if_one_has_a_name(cli, populated):
     populated.send_delay_msg(1, "4h", id="n", name="send_mail")
-    head, unnamed, named = (line.split() for line in cli("list", "reminders").out.splitlines())
+    head, unnamed, named = (line.split() for line in cli("list", "reminders", "--state=pending").out.splitlines())
     assert (head[:3], unnamed[:2], named[:3]) == (["id", "name", "due"], ["p", "in"], ["n", "send_mail", "in"])
     populated.kill("n")
     head, *rows = (line.split() for line in cli("dead", "list", "reminders").out.splitlines())
     assert (head[:3], rows[1][:2]) == (["id", "name", "died"], ["n", "send_mail"])
 
 
-def test_lists_pending_messages_by_default(cli, populated):
-    assert [message["id"] for message in cli("list", "reminders", "--json").json["messages"]] == ["p"]
+def test_lists_all_living_messages_with_their_states_by_default(cli, populated):
+    counts = populated.counts()
+    listed = cli("list", "reminders", "--json").json["messages"]
+    assert len(listed) == counts.living
+    assert {one["id"]: one["state"] for one in listed} == {one["id"]: populated.get(one["id"]).state for one in listed}
+    assert {one["state"] for one in listed} >= {"pending", "ready", "active", "backoff"}
+    head, *rows = (line.split() for line in cli("list", "reminders").out.splitlines())
+    assert head == ["id", "state", "due", "payload"]
+    assert [row[:2] for row in rows] == [[one["id"], one["state"]] for one in listed]
+
+
+@pytest.mark.parametrize("limit", range(1, 8))
+def test_pages_of_all_living_messages_hold_each_once(cli, populated, limit):
+    seen, cursor = [], []
+    while cursor is not None:
+        page = cli("list", "reminders", f"--limit={limit}", "--json", *cursor).json
+        seen += [message["id"] for message in page["messages"]]
+        assert len(page["messages"]) <= limit  # entries that are in another state by now are read, too
+        cursor = ["--cursor", page["cursor"]] if page["cursor"] else None
+    assert seen == [one["id"] for one in cli("list", "reminders", "--all", "--json").json["messages"]]
+
+
+def test_notes_that_no_message_lives(cli, queue):
+    queue.send_delay_msg("hello", id="m")
+    with queue.lease() as message:
+        message.reject("no such user")
+    assert cli("list", "reminders").err == "no living messages in reminders\n"
 
 
 def test_notes_that_no_message_is_in_a_state(cli, populated):
@@ -309,7 +334,9 @@ def test_lists_all_pages_under_one_heading(cli, queue, monkeypatch):
         (["--state", "lost"], "'lost' is not one of 'pending', 'ready'"),
         (["--limit", "0"], "0 is not in the range"),
         (["--limit", "1001"], "1001 is not in the range"),
-        (["--cursor", "nonsense"], "cursor 'nonsense' is not from a page of pending messages"),
+        (["--cursor", "nonsense"], "cursor 'nonsense' is of another list"),
+        (["--cursor", "pending:nonsense"], "cursor 'nonsense' is not from a page of pending messages"),
+        (["--cursor", "nonsense", "--state", "ready"], "cursor 'nonsense' is not from a page of ready messages"),
     ],
 )
 def test_list_refuses_invalid_options(cli, populated, options, error):
@@ -431,7 +458,24 @@ def test_json_escapes_terminal_escapes(cli, evil, arguments):
 
 def test_unknown_message_is_not_found(cli, populated):
     ended = cli("show", "reminders", "unknown")
-    assert (ended.code, ended.out, ended.line) == (3, "", "no message 'unknown' in reminders")
+    assert (ended.code, ended.out) == (3, "")
+    assert ended.line.startswith("no message 'unknown' in reminders: it was never sent, or is done")
+
+
+@pytest.mark.parametrize("events", [False, True])
+def test_missing_message_says_how_to_learn_what_became_of_it(cli, redis_url, events):
+    with DelayQueue("reminders", url=redis_url, events=events, callback=lambda message: None) as queue:
+        queue.send_delay_msg("hello", id="m")
+        queue.run(burst=True)
+
+    line = cli("show", "reminders", "m").line
+
+    if events:
+        assert line.endswith("what became of it may be in delayq events reminders --id m")
+        assert " acked " in cli("events", "reminders", "--id", "m").out
+    else:
+        for means in ("--retention", "delayq events reminders --on", "delayq worker --log-messages"):
+            assert means in line
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,14 @@ def test_lists_the_messages_due_in_a_period(cli, hourly, period, found):
     assert ids(cli("list", "reminders", "--jsonl", *period)) == found
 
 
+@pytest.mark.parametrize("state", [[], ["--state", "ready"]])
+def test_lists_what_is_due_in_a_period(cli, hourly, state):
+    hourly.send_many([NewMessage(n, at=datetime.now(UTC) - timedelta(hours=n), id=f"due{n}") for n in (1, 3, 5)])
+    assert ids(cli("list", "reminders", "--jsonl", "--from", "-4h", "--to", "now", *state)) == ["due3", "due1"]
+    assert ids(cli("list", "reminders", "--jsonl", "--to", "-4h", *state)) == ["due5"]
+    assert cli("list", "reminders", "--to", "-9h").err == "no living messages in reminders in this time\n"
+
+
 def test_times_without_a_zone_are_in_the_chosen_one(cli, hourly):
     period = ["--from", "2033-05-18T14:00", "--to", "2033-05-18T15:00"]
     assert ids(cli("--tz", "UTC", "list", "reminders", "--jsonl", *period)) == ["m2"]
@@ -62,7 +70,10 @@ def test_times_without_a_zone_are_in_the_chosen_one(cli, hourly):
             ["--from", "2033-05-18T14:00Z", "--to", "2033-05-18T13:00Z"],
             "--from 2033-05-18T14:00:00.000Z is after --to 2033-05-18T13:00:00.000Z",
         ),
-        (["--from", "now", "--state", "ready"], "--from and --to work with pending messages, not with ready ones"),
+        (
+            ["--from", "now", "--state", "dead"],
+            "--from and --to work with pending and ready messages, not with dead ones",
+        ),
         (["--json", "--csv"], "choose one of --json, --jsonl and --csv"),
     ],
 )
@@ -119,7 +130,7 @@ def test_rows_in_a_pipe_are_aligned_and_complete(cli, queue, monkeypatch):
         [NewMessage(text, delay=60, id=id) for id, text in zip("abc", ("x" * 150, "日本語", "é"), strict=True)]
     )
     head, *rows = cli("list", "reminders", "--all").out.splitlines()
-    assert head.split() == ["id", "due", "retries", "payload"]
+    assert head.split() == ["id", "state", "due", "payload"]
     assert [row.split()[0] for row in rows] == ["a", "b", "c"]
     assert "x" * 150 in rows[0]
     at = rows[0].index('"')

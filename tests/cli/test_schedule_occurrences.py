@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 
 from delayq import DelayQueue
+from tests.cli.conftest import OWN_ZONE
 
 FROM = ("--from", "2026-01-31T00:00", "--until", "2026-02-03T00:00")
 
@@ -27,7 +28,7 @@ def digest(queue):
 
 
 def test_backfill_sends_past_occurrences(cli, digest):
-    ended = cli("schedules", "backfill", "reminders", "digest", *FROM, "--dry-run")
+    ended = cli("schedules", "backfill", "reminders", "digest", *FROM, "--dry-run", env=OWN_ZONE)
     assert ended.out.splitlines() == [
         "2026-01-31T09:00:00+01:00",
         "2026-02-01T09:00:00+01:00",
@@ -55,8 +56,8 @@ def test_backfill_refuses_too_many_and_unknown_schedules(cli, digest):
 
 def test_skips_moves_and_restores_occurrences(cli, digest):
     run = partial(cli, "schedules")
-    assert run("skip", "reminders", "digest", "2190-12-24").out == "2190-12-24T09:00:00+01:00  skipped\n"
-    moved = run("move", "reminders", "digest", "2190-12-25T09:00", "--to", "2190-12-25T10:30")
+    assert run("skip", "reminders", "digest", "2190-12-24", env=OWN_ZONE).out == "2190-12-24T09:00:00+01:00  skipped\n"
+    moved = run("move", "reminders", "digest", "2190-12-25T09:00", "--to", "2190-12-25T10:30", env=OWN_ZONE)
     assert moved.out == "2190-12-25T09:00:00+01:00  moved, due 2190-12-25T10:30:00+01:00\n"
     shown = run("show", "reminders", "digest").out
     assert "occurrence 2190-12-24T08:00:00.000Z  skipped" in shown

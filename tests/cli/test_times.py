@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from delayq import DelayQueue, NewMessage
 from delayq.cli.zones import read_time
 from delayq.errors import ConfigurationError
 
@@ -87,3 +89,76 @@ def test_a_bulk_load_takes_local_times(cli, tmp_path, queue):
     period = ("--from", "2090-01-31T09:00", "--until", "2090-01-31T10:00")
     assert cli(*BERLIN, "load", str(table), "reminders", *period).code == 0
     assert (queue.counts().pending, queue.get("a") is None) == (1, False)
+
+
+EVENT = """\
+BEGIN:VCALENDAR
+BEGIN:VEVENT
+UID:kick-off
+SUMMARY:Kick-off
+DTSTART:{:%Y%m%dT%H%M%S}Z
+END:VEVENT
+END:VCALENDAR
+"""
+START = "2088-01-31T09:00Z"
+TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?: ?[A-Z]+|[+-]\d\d:\d\d)?")
+OCCURRENCE = "2088-02-01T09:00Z"
+PRINTING = {
+    "send": ["send", "q", "1", "--at", START],
+    "send again": ["send", "q", "1", "--id", "held"],
+    "reschedule": ["reschedule", "q", "later", "--at", START],
+    "stats": ["stats", "q"],
+    "show": ["show", "q", "later"],
+    "show dead": ["show", "q", "dead"],
+    "show result": ["show", "q", "kept"],
+    "events": ["events", "q"],
+    "list, a wrong period": ["list", "q", "--from", START, "--to", "now"],
+    "history": ["history", "q", "--days", "1"],
+    "forecast": ["forecast", "q", "--until", "2h"],
+    "pause": ["pause", "q", "--until", START],
+    "doctor": ["doctor", "paused"],
+    "paused": ["stats", "paused"],
+    "schedules show": ["schedules", "show", "q", "daily"],
+    "schedules next": ["schedules", "next", "q", "daily"],
+    "schedules next by prefix": ["schedules", "next", "q", "--prefix", "d"],
+    "schedules skip": ["schedules", "skip", "q", "daily", OCCURRENCE],
+    "schedules move": ["schedules", "move", "q", "daily", OCCURRENCE, "--to", "2088-02-01T12:00Z"],
+    "schedules restore": ["schedules", "restore", "q", "daily", "2088-02-03T09:00Z"],
+    "schedules backfill": ["schedules", "backfill", "q", "past", "--from", "2020-01-01T00:00Z", "--dry-run"],
+    "schedules history": ["schedules", "history", "q", "past"],
+    "pause of a name": ["pause", "q", "--name", "mail", "--until", START],
+    "limits": ["limits", "list", "paused"],
+    "queues": ["queues"],
+    "remind list": ["remind", "list", "team", "--queue", "q"],
+    "remind plan": ["remind", "plan", "team.ics", "--queue", "q", "--before", "2h"],
+}
+
+
+@pytest.fixture
+def dated(cli, redis_url, tmp_path):
+    """Queues with times of every kind; all are printed in the zone of the command, whatever zone the machine is in."""
+    (tmp_path / "team.ics").write_text(EVENT.format(datetime.now(UTC) + timedelta(days=30)))
+    with DelayQueue("q", url=redis_url, events=True, dedupe_window="1h") as queue:
+        queue.callback(lambda message: 1 / 0 if message.id == "dead" else None)
+        queue.send_many([NewMessage(1, id="dead", retries=0), NewMessage(1, id="kept", retention="1h")])
+        queue.send_delay_msg(1, id="held")
+        queue.run(burst=True)
+        queue.send_many([NewMessage(1, delay="1h", id="later", expires="2h")])
+        start = datetime.fromisoformat(START)
+        queue.schedules.add("daily", every="24h", start=start, end=start + timedelta(days=99), tz="UTC")
+        queue.schedules.skip("daily", start + timedelta(days=3))
+        queue.schedules.add("past", every="30m", start=datetime.now(UTC) - timedelta(hours=2))
+        queue.schedules.run_now("past")
+    with DelayQueue("paused", url=redis_url) as queue:
+        queue.pause(until=start)
+        queue.pause(until=start, name="mail")
+    assert cli("remind", "import", "team.ics", "--queue", "q", "--before", "1h").code == 0
+    return cli
+
+
+@pytest.mark.parametrize("arguments", PRINTING.values(), ids=PRINTING)
+def test_printed_times_are_in_the_zone_of_tz(dated, arguments):
+    ended = dated("--tz", "Asia/Tokyo", *arguments)
+    found = TIME.findall(ended.out + ended.err)
+    assert found, ended
+    assert all(time.endswith(("+09:00", "JST")) for time in found), found

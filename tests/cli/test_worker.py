@@ -10,7 +10,7 @@ import textwrap
 
 import pytest
 
-from delayq import AsyncDelayQueue, DelayQueue, State
+from delayq import AsyncDelayQueue, DelayQueue, NewMessage, State
 from delayq.cli.app_loader import find_queues
 from delayq.cli.logs import configure_logging
 from tests.cli.conftest import Program, Start
@@ -309,6 +309,19 @@ def test_log_warns_of_a_redis_that_may_lose_messages(start: Start, jobs, app, st
 
 def test_log_level_option_hides_lower_levels(start: Start, jobs, app):
     assert start("worker", "app:queue", "--burst", "--log-level", "error").ended().err == ""
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_log_messages_option_tells_of_each_message_that_is_done(start: Start, jobs, app, processes):
+    jobs.send_many([NewMessage({"n": n}, id=f"m{n}", name="remind") for n in range(3)])
+    err = start("worker", "app:queue", "--burst", "--log-messages", "--processes", processes).ended().err
+    for n in range(3):
+        assert re.search(rf" INFO +\d+ delayq.consumer: jobs: remind m{n} succeeded at attempt 1 in \S+\n", err)
+
+
+def test_worker_tells_of_no_message_that_is_done_unless_it_is_asked_to(start: Start, jobs, app):
+    jobs.send_delay_msg({"n": 1})
+    assert "succeeded" not in start("worker", "app:queue", "--burst").ended().err
 
 
 def test_prefix_of_the_command_that_differs_from_the_queue_is_reported(start: Start, jobs, app):

@@ -13,7 +13,7 @@ from delayq.broker.results import Completed
 from tests.lua.cases.pending_to_unack import claim as claim_due
 from tests.lua.cases.ready_to_unack import claim
 from tests.lua.tables import LUA
-from tests.support.scripts import NOW, After, Dead, T, World, calls, deliver, observe, plant
+from tests.support.scripts import KEYS, NOW, After, Dead, T, World, calls, deliver, observe, plant
 from tests.support.waiting import wait_until
 
 BIG = "x" * 600_000
@@ -90,6 +90,51 @@ def test_claim_returns_what_fits_and_leaves_the_rest_in_order(executor):
 def test_claim_stops_when_the_budget_is_used_up_exactly(executor):
     plant(executor, due(FOUR, [], "x" * (1 << 19)))
     assert [ids(executor.call(claim(10))) for _ in range(2)] == ["ab", "cd"]
+
+
+@pytest.mark.parametrize("make", [claim, claim_due], ids=["ready", "pending"])
+@pytest.mark.parametrize(
+    ("sizes", "again"),
+    [
+        ({}, "abc"),
+        ({"a": 2_000_000}, "a"),
+        ({"a": 1 << 20}, "a"),
+        ({"a": (1 << 20) - 1}, "ab"),
+        ({"a": (1 << 20) - 2}, "ab"),
+        ({"a": 600_000, "b": 600_000}, "ab"),
+    ],
+)
+def test_claim_made_again_puts_back_what_does_not_fit_any_more(executor, make, sizes, again):
+    world = pending("") if make is claim_due else due(FOUR, [], "")
+    texts = dict.fromkeys(FOUR, "ready -5 2 T-99 T-99 w" if make is claim else "pending -5 2 T-99 T-99 w")
+    plant(executor, world.but(deliveries=texts, messages=dict.fromkeys(FOUR, "xx")))
+    assert ids(deliver(executor, make(3), sequence=1)) == "abc"
+    back = [id for id in "abc" if id not in again]
+    if len(back) == 1:
+        executor.client.hset(KEYS.meta, "backoffs", 5)
+    if sizes:
+        executor.client.hset(KEYS.messages, mapping={id: "x" * size for id, size in sizes.items()})
+    assert ids(deliver(executor, make(3), sequence=1)) == again
+    seen = executor.client.hget(KEYS.meta, "backoffs")
+    assert seen == ({1: b"6", 2: b"2"}.get(len(back)))
+    assert [observe(executor).unack[id] for id in back] == [0] * len(back)
+    executor.client.hset(KEYS.messages, mapping=dict.fromkeys(FOUR, "x"))
+    assert ids(deliver(executor, make(3), sequence=1)) == again  # what was put back is nobody's
+    executor.call(calls.unack_to_retry())
+    claims = executor.call(claim(10)).messages
+    assert {message.id: message.attempt for message in claims if message.id != "d"} == dict.fromkeys(back, 3)
+
+
+@pytest.mark.parametrize(("size", "again", "back"), [(2_000_000, "a", 1), ((1 << 20) - 1, "ad", 0)])
+def test_claim_made_again_puts_back_only_what_it_would_return(executor, size, again, back):
+    plant(executor, due(FOUR, [], "x"))
+    b, c = deliver(executor, claim(4), sequence=1).messages[1:3]
+    executor.call(calls.ack([Receipt("b", b.token)]))
+    executor.client.hdel(KEYS.messages, c.id)  # by another program
+    executor.client.hset(KEYS.messages, "a", "x" * size)
+    assert ids(deliver(executor, claim(4), sequence=1)) == again
+    assert observe(executor).unack.keys() == {"a", "c", "d"}
+    assert int(executor.client.hget(KEYS.meta, "backoffs") or 0) == (2 if back else 0)
 
 
 @pytest.mark.parametrize("size", [600_000, 1 << 19])

@@ -25,7 +25,7 @@ from tests.support.processes import run
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
-DEPLOY = ROOT / "scripts" / "deploy"
+DEPLOY = ROOT / "delayq" / "docs" / "deployment"
 ALERTS = DEPLOY / "prometheus" / "alerts.yml"
 KEDA = DEPLOY / "kubernetes" / "keda.yml"
 DASHBOARD = DEPLOY / "grafana" / "delayq.json"

@@ -10,7 +10,6 @@ import shutil
 import sys
 import tomllib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import click
@@ -124,12 +123,11 @@ def test_the_image_has_all_that_it_copies():
     sources = [source for words in copied for source in words]
     assert sorted(sources) == sorted(allowed)
     for source in sources:
-        assert (ROOT / source).exists(), source
+        assert (DOCKER / source).exists(), source
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert {project["readme"], *project["license-files"], "pyproject.toml", "delayq"} <= set(sources)
-    (extras,) = re.findall(r'"/src\[([\w,]+)\]"', (DOCKER / "Dockerfile").read_text())
-    assert set(extras.split(",")) <= set(project["optional-dependencies"])
-    assert {"http", "prometheus", "web"} <= set(extras.split(","))  # of delayq notify, metrics and web
+    (extra,) = re.findall(r'"delayq\[(\w+)\]"', (DOCKER / "Dockerfile").read_text())
+    (service,) = project["optional-dependencies"][extra]
+    assert {"http", "prometheus", "web"} <= set(re.findall(r"\w+", service))  # of delayq notify, metrics and web
 
 
 def test_the_image_runs_as_nobody_in_two_stages():
@@ -143,20 +141,18 @@ def test_the_image_runs_as_nobody_in_two_stages():
 @pytest.mark.torture
 @pytest.mark.timeout(600)
 def test_the_steps_of_the_image_build_a_worker(tmp_path, redis_url):
-    """Run the steps without Docker, in a folder in place of the root; packages come from the network, as in a build."""
+    """Run the steps without Docker, in a folder in place of the root; packages but delayq come from the network."""
     for name, rest in steps():
         words = shlex.split(rest)
         if name == "COPY" and not rest.startswith("--"):
             *sources, target = words
             for source in sources:
-                whole = tmp_path / target[1:] / ("" if (ROOT / source).is_dir() else Path(source).name)
-                whole.parent.mkdir(parents=True, exist_ok=True)
-                if (ROOT / source).is_dir():
-                    shutil.copytree(ROOT / source, whole, ignore=shutil.ignore_patterns("__pycache__"))
-                else:
-                    shutil.copy(ROOT / source, whole)
+                folder = tmp_path / target[1:]
+                folder.mkdir(parents=True, exist_ok=True)
+                shutil.copy(DOCKER / source, folder)
         elif name == "RUN" and words[0] != "useradd":
-            command = [re.sub(r"^/(venv|src)", rf"{tmp_path}/\1", word) for word in words]
+            command = [re.sub(r"^/venv", f"{tmp_path}/venv", word) for word in words]
+            command = [re.sub(r"^delayq\[", f"{ROOT}[", word) for word in command]
             command = [sys.executable, *command[1:]] if command[0] == "python" else command
             done = run(command, cwd=tmp_path, capture_output=True, text=True, env=clean_environment())
             if "No matching distribution found for hatchling" in done.stderr or "Failed to establish" in done.stderr:
@@ -187,8 +183,7 @@ def test_compose_keeps_redis_durable_and_mounts_what_is_there():
         assert (DOCKER / source).exists() if source.startswith(".") else source in COMPOSE["volumes"], source
         assert target.startswith("/")
     build = services["worker"]["build"]
-    assert (DOCKER / build["context"]).resolve() == ROOT
-    assert (ROOT / build["dockerfile"]).exists()
+    assert (DOCKER / build["context"] / "Dockerfile").exists()
     for service in services.values():
         assert set(service.get("depends_on", {})) <= {name for name in services if "healthcheck" in services[name]}
         assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))

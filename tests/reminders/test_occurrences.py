@@ -1,15 +1,14 @@
 """Recurring events, compared with their expansion from the first occurrence."""
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from time import process_time
-from unittest.mock import patch
 from zoneinfo import ZoneInfo
 
 import pytest
+from dateutil.rrule import rrulestr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delayq.reminders import expansion
 from tests.reminders.conftest import NOW, ics, read
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -21,29 +20,132 @@ def starts(data, **options):
     return sorted(str(event.start) for event in reading.events)
 
 
+LAST = NOW.replace(tzinfo=None) + timedelta(days=130)
 days = st.sampled_from(["MO", "TU", "WE", "TH", "FR", "SA", "SU"])
 rules = st.builds(
     lambda frequency, interval, by, more: f"FREQ={frequency};INTERVAL={interval}{by}{more}",
-    st.sampled_from(["HOURLY", "DAILY", "WEEKLY"]),
+    st.sampled_from(["HOURLY", "DAILY", "WEEKLY", "MONTHLY", "YEARLY"]),
     st.integers(1, 5),
     st.one_of(
         st.just(""), st.lists(days, min_size=1, max_size=3, unique=True).map(lambda by: f";BYDAY={','.join(by)}")
     ),
-    st.sampled_from(["", ";WKST=SU", ";BYMONTH=1,3,10", ";UNTIL=20270601T000000Z", ";BYHOUR=2,9"]),
+    st.sampled_from(["", ";WKST=SU", ";BYMONTH=1,3,10", ";UNTIL=20270601T000000Z", ";BYHOUR=2,9", ";COUNT=700"]),
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(rules, st.integers(0, 1500), st.booleans())
-def test_moving_the_start_of_an_old_series_keeps_its_occurrences(rule, ago, all_day):
-    begin = NOW - timedelta(days=ago)
-    start = f"DTSTART;VALUE=DATE:{begin:%Y%m%d}" if all_day else f"DTSTART;TZID=Europe/Berlin:{begin:%Y%m%d}T023000"
-    rule = rule.replace(";UNTIL=20270601T000000Z", ";UNTIL=20270601") if all_day else rule
-    rule = rule.replace(";BYHOUR=2,9", "") if all_day else rule
-    data = ics(f"UID:a\n{start}\nRRULE:{rule}\nSUMMARY:S")
-    near = starts(data, days=120)
-    with patch.object(expansion, "_bring_near", lambda _component, _before: None):
-        assert near == starts(data, days=120)
+def test_old_series_recurs_as_if_it_were_followed_from_its_start(rule, ago, all_day):
+    begin = (NOW - timedelta(days=ago)).replace(tzinfo=None, hour=0 if all_day else 2, minute=0 if all_day else 30)
+    rule = rule.replace(";BYHOUR=2,9", "").replace("HOURLY", "DAILY") if all_day else rule
+    start = f"DTSTART;VALUE=DATE:{begin:%Y%m%d}" if all_day else f"DTSTART:{begin:%Y%m%dT%H%M%S}Z"
+    expected = {begin, *rrulestr(rule.replace("000Z", "000"), dtstart=begin).between(begin, LAST)}
+    last = NOW.replace(tzinfo=None) + timedelta(days=100)
+    found = {event.start for event in read(ics(f"UID:a\n{start}\nRRULE:{rule}\nSUMMARY:S"), days=120).events}
+    found = {datetime.combine(one, time()) if all_day else one.replace(tzinfo=None) for one in found}
+    first = NOW.replace(tzinfo=None) + timedelta(days=1)
+    assert {one for one in found if first < one < last} == {one for one in expected if first < one < last}
+
+
+@pytest.mark.parametrize(
+    ("start", "rule", "expected"),
+    [
+        ("20271020T090000Z", "FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR;BYSETPOS=1,3;COUNT=3", "1020 1025 1027"),
+        ("20271110T090000Z", "FREQ=WEEKLY;BYDAY=MO,TU,WE;BYSETPOS=-1;COUNT=2", "1110 1117"),
+        ("20271112T090000Z", "FREQ=WEEKLY;BYDAY=WE,FR,SU;BYSETPOS=2;COUNT=3", "1112 1119 1126"),
+        ("20271112T090000Z", "FREQ=WEEKLY;INTERVAL=2;BYDAY=WE,FR,SU;BYSETPOS=2,3;COUNT=3", "1112 1114 1126"),
+        ("20271112T090000Z", "FREQ=WEEKLY;WKST=SU;BYDAY=SU,FR;BYSETPOS=1;COUNT=3", "1112 1114 1121 1128"),
+    ],
+)
+def test_positions_count_from_the_start_of_a_week(start, rule, expected):
+    events = read(ics(f"UID:a\nDTSTART:{start}\nRRULE:{rule}\nSUMMARY:S"), days=400).events
+    assert " ".join(f"{event.start:%m%d}" for event in events) == expected
+
+
+SERIES = "UID:a\nSUMMARY:S\nDTSTART;TZID=Europe/Berlin:20270614T090000\nRRULE:FREQ=DAILY;COUNT=4"
+FLOATING = "UID:a\nSUMMARY:S\nDTSTART:20270614T090000\nRRULE:FREQ=DAILY;COUNT=4"
+WHOLE_DAYS = "UID:a\nSUMMARY:S\nDTSTART;VALUE=DATE:20270614\nRRULE:FREQ=DAILY;COUNT=4"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected", "told"),
+    [
+        ("EXDATE;TZID=PDT:20270615T090000", "14 15 16 17", "one EXDATE is not used: unknown time zone 'PDT'"),
+        ("RDATE;TZID=PDT:20270620T090000", "14 15 16 17", "one RDATE is not used: unknown time zone 'PDT'"),
+        ("EXDATE:garbage", "14 15 16 17", "one EXDATE is not used: Expected time, got: garbage"),
+        ("EXDATE:", "14 15 16 17", "one EXDATE is not used"),
+        ("RDATE;VALUE=TIME:090000", "14 15 16 17", "one RDATE is not used"),
+        ("EXRULE:FREQ=NEVER", "14 15 16 17", "one EXRULE is not used"),
+        ("SEQUENCE:later", "14 15 16 17", "its SEQUENCE is no number: it counts as 0"),
+        ("EXRULE:FREQ=DAILY;INTERVAL=2", "15 17", ""),
+        (
+            "EXRULE:FREQ=DAILY;INTERVAL=2;UNTL=20270615",
+            "15 17",
+            "UNTL=20270615 of its RRULE is not known, and left out",
+        ),
+        (
+            "RRULE:FREQ=DAILY;COUNT=5;SKIP=FORWARD",
+            "14 15 16 17 18",
+            "SKIP=FORWARD of its RRULE is not known, and left out",
+        ),
+        ("EXDATE:20270615T070000Z", "14 16 17", ""),
+        ("EXDATE;TZID=America/New_York:20270615T030000", "14 16 17", ""),
+        ("EXDATE:20270615T090000", "14 16 17", ""),
+        ("EXDATE;VALUE=DATE:20270615", "14 16 17", ""),
+        ("RDATE;VALUE=PERIOD:20270620T070000Z/PT1H", "14 15 16 17 20", ""),
+        ("RDATE;VALUE=DATE:20270620", "14 15 16 17 20", ""),
+        ("EXDATE:20270615T080000Z", "14 15 16 17", ""),
+    ],
+)
+def test_line_costs_only_itself_and_names_an_instant_in_any_form(line, expected, told):
+    reading = read(ics(f"{SERIES}\n{line}"), days=200)
+    assert " ".join(sorted(f"{event.start:%d}" for event in reading.events)) == expected
+    assert {f"{event.start:%H%M}" for event in reading.events} == {"0900"}
+    assert [one.what[: len(told)] for one in reading.problems] == [told] * bool(told)
+
+
+@pytest.mark.parametrize(
+    ("series", "line", "expected"),
+    [
+        (FLOATING, "EXDATE:20270615T090000Z", "14 16 17"),  # of a calendar without a time zone, so in UTC
+        (FLOATING, "EXDATE;VALUE=DATE:20270615", "14 16 17"),
+        (WHOLE_DAYS, "EXDATE:20270615T000000Z", "14 16 17"),
+        (WHOLE_DAYS, "EXDATE;TZID=Europe/Berlin:20270615T000000", "14 16 17"),
+        (WHOLE_DAYS, "RDATE:20270620T120000", "14 15 16 17 20"),
+        (SERIES.replace("COUNT=4", "UNTIL=20270616"), "SEQUENCE:1", "14 15 16"),
+        (SERIES.replace("COUNT=4", "UNTIL=20270616T090000"), "SEQUENCE:1", "14 15 16"),
+        (SERIES.replace("COUNT=4", "UNTIL=20270616T065959Z"), "SEQUENCE:1", "14 15"),
+        (FLOATING.replace("COUNT=4", "UNTIL=20270616T090000Z"), "SEQUENCE:1", "14 15 16"),
+        (WHOLE_DAYS.replace("COUNT=4", "UNTIL=20270616T220000Z"), "SEQUENCE:1", "14 15 16"),
+        (SERIES.replace("DAILY", "WEEKLY;BYDAY=MO, WE"), "SEQUENCE:1", "14 16 21 23"),
+        (SERIES.replace("COUNT=4", "COUNT=2;RSCALE=GREGORIAN;SKIP=OMIT"), "SEQUENCE:1", "14 15"),
+        (SERIES.replace("COUNT=4", "UNTIL=20270615;COUNT=-1"), "SEQUENCE:1", "14 15"),
+    ],
+)
+def test_dates_and_ends_in_other_forms_than_the_start_are_understood(series, line, expected):
+    reading = read(ics(f"{series}\n{line}"), days=200)
+    assert reading.problems == []
+    assert " ".join(sorted(f"{event.start:%d}" for event in reading.events)) == expected
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "RECURRENCE-ID;TZID=Europe/Berlin:20270615T090000",
+        "RECURRENCE-ID:20270615T070000Z",
+        "RECURRENCE-ID;TZID=America/New_York:20270615T030000",
+        "RECURRENCE-ID:20270615T090000",
+        "RECURRENCE-ID;VALUE=DATE:20270615",
+    ],
+)
+def test_same_instant_is_the_same_occurrence_in_any_form(name):
+    moved = "UID:a\nRECURRENCE-ID;TZID=Europe/Berlin:20270615T090000\nDTSTART:20270615T100000Z\nSEQUENCE:1"
+    off = f"UID:a\n{name}\nDTSTART:20270615T100000Z\nSEQUENCE:2\nSTATUS:CANCELLED"
+    again = f"UID:a\n{name}\nDTSTART:20270615T110000Z\nSEQUENCE:2"
+    for later, expected in ((off, "14 16 17"), (again, "14 15 16 17")):
+        events = read(ics(SERIES, moved, later), days=200).events
+        assert " ".join(sorted(f"{event.start:%d}" for event in events)) == expected
+        assert {event.recurrence for event in events} == {f"202706{day}T090000" for day in expected.split()}
 
 
 def test_rules_whose_start_is_not_moved_stay_correct():
@@ -110,6 +212,8 @@ def test_all_day_series_has_dates():
         ("FREQ=HOURLY", "recurs over 20,000 times until 2031"),
         ("COUNT=3", "cannot be"),
         ("FREQ=DAILY;BYDAY=XX", "cannot be read"),
+        ("RSCALE=HEBREW;FREQ=YEARLY;BYMONTHDAY=8", "'RSCALE=HEBREW' is not supported"),
+        ("FREQ=YEARLY;BYMONTH=13", "'BYMONTH=13' is not valid"),
     ],
 )
 def test_unsupported_rule_is_a_problem(rule, what):
@@ -121,6 +225,7 @@ def test_unsupported_rule_is_a_problem(rule, what):
 
 
 EVERY = {name: ",".join(map(str, range(end))) for name, end in (("BYHOUR", 24), ("BYMINUTE", 60), ("BYSECOND", 60))}
+MINUTES = f"BYHOUR={EVERY['BYHOUR']};BYMINUTE={EVERY['BYMINUTE']}"
 FULL = ";".join(f"{name}={values}" for name, values in EVERY.items())
 
 
@@ -139,7 +244,11 @@ FULL = ";".join(f"{name}={values}" for name, values in EVERY.items())
         ("17000101T090000Z", ["FREQ=MONTHLY;BYMONTHDAY=31;BYSETPOS=2"], "matches no date"),
         ("00010101T090000Z", ["FREQ=HOURLY;COUNT=999999999"], "takes too long"),
         ("00010101T090000Z", ["FREQ=DAILY;BYMONTH=2;BYMONTHDAY=30;COUNT=3"], "takes too long"),
-        ("00010101T090000Z", [f"FREQ=YEARLY;BYHOUR={EVERY['BYHOUR']};BYMINUTE={EVERY['BYMINUTE']}"], "takes too long"),
+        (
+            "00010101T090000Z",
+            [f"FREQ=MONTHLY;{MINUTES};COUNT=99999999"],
+            "takes too long",
+        ),
         ("20270101T090000Z", ["FREQ=MONTHLY;BYMONTHDAY=31;BYSETPOS=2"], "matches no date"),
     ],
 )

@@ -6,7 +6,8 @@ import shlex
 import pytest
 
 from delayq import ConfigurationError, DelayQueue
-from delayq.broker.scripts import names
+from delayq.broker.scripts import BUDGETS, names, script
+from delayq.broker.shared_calls import preload
 from delayq.cli.acl.grants import ROLES
 from delayq.cli.acl.roles import rules
 from tests.support.redis_server import RedisServer
@@ -82,10 +83,12 @@ def test_invalid_arguments_of_rules_are_refused():
 
 def test_preload_loads_every_script_and_stores_nothing(cli):
     with RedisServer() as server:
-        assert cli(server.url, "preload", "--engine", "delay").out == f"loaded {len(names())} scripts\n"
+        assert cli(server.url, "preload", "--engine", "delay").out == f"loaded {len(preload())} scripts\n"
         with server.client() as client:
             assert client.dbsize() == 0
-            assert client.info("memory")["number_of_cached_scripts"] == len(names())
+            assert client.info("memory")["number_of_cached_scripts"] == len(preload())
+            asked = [script(name).reading(budget) for name in names() for budget in BUDGETS]
+            assert all(client.script_exists(*(one.sha for one in asked)))  # for a user who may load none
         with DelayQueue("reminders", url=server.url) as queue:
             assert queue.send_delay_msg(1).new
     assert cli(NOWHERE, "--timeout", "100ms", "preload").code == 69

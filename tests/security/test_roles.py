@@ -20,6 +20,7 @@ import redis
 import delayq
 from delayq import DelayQueue, Encrypted, NewMessage, Schedule, ServerError, State
 from delayq.broker.scripts import names, script
+from delayq.broker.shared_calls import preload
 from delayq.broker.transport.executor import Executor, open_executor
 from delayq.cli.acl.grants import ROLES, Role
 from delayq.cli.acl.roles import rules
@@ -449,7 +450,7 @@ OPERATIONS = {
     "open with events, dedupe_window, dead_max, dead_ttl, priority_step, lateness_slo or redact": Operation(
         lambda q: q.open() is None, {"events": False, "dedupe_window": "1h", "lateness_slo": "off", "redact": []}
     ),
-    "preload": Operation(lambda q: q.preload() == len(names())),
+    "preload": Operation(lambda q: q.preload() == len(preload())),
 }
 
 
@@ -629,7 +630,7 @@ def test_roles_suffice_on_a_cluster(face):
                 grant(admin, role, role)
         at = {role: f"redis+cluster://{role}:secret@127.0.0.1:{server.port}/0" for role in ROLES}
         queues = {role: face.open("reminders", url=url) for role, url in at.items()}
-        assert queues[Role.ADMIN].preload() == len(names())
+        assert queues[Role.ADMIN].preload() == len(preload())
         assert queues[Role.PRODUCER].send_delay_msg(1).new
         with queues[Role.CONSUMER].lease() as message:
             assert message.payload == 1
@@ -682,7 +683,7 @@ def test_missing_script_raises_until_an_admin_loads_it(role, guarded, admin, fac
         ask[calls[role]]()
     assert contents(admin) == before
     with DelayQueue("any", url=url_of(guarded, Role.ADMIN)) as loader:
-        assert loader.preload() == len(names())
+        assert loader.preload() == len(preload())
     ask[calls[role]]()
     assert b"delayq:{any}:meta" not in admin.keys("*")
     queue.close()
@@ -765,5 +766,5 @@ def test_user_who_may_not_log_sends_and_consumes(guarded, admin, role):
 
 def test_preload_works_with_the_embedded_redis():
     with DelayQueue("reminders", url="memory://preloaded") as queue:
-        assert queue.preload() == len(names())
+        assert queue.preload() == len(preload())
         assert queue.send_delay_msg(1).new

@@ -491,7 +491,7 @@ def test_consuming_without_a_callback_raises(queue):
 
 
 def test_scripts_can_be_loaded_in_advance(queue, server):
-    assert queue.preload() == 16
+    assert queue.preload() == 43
     assert len(server.info("stats")) > 0
 
 

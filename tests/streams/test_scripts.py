@@ -177,6 +177,21 @@ def test_a_foreign_value_stops_no_script_and_keeps_no_message(redis_url, redis_c
             assert message.ack()
 
 
+def test_a_death_is_logged_where_too_many_are_pending_to_know_the_worker(redis_url, redis_client, caplog):
+    with StreamQueue("tasks", url=redis_url, default_retries=0) as tasks:
+        tasks.lease()  # makes the group
+        pipeline = redis_client.pipeline(transaction=False)
+        for n in range(10_001):
+            pipeline.xadd("tasks", {"payload": "1"}, id=f"{n + 1}-0")
+        pipeline.execute()
+        redis_client.xreadgroup("workers", "lost", {"tasks": ">"}, count=10_001)
+        redis_client.xclaim("tasks", "workers", "lost", 0, ["1-0"], idle=10**9)
+        assert not tasks.lease().messages
+    (line,) = [one for one in caplog.records if "its lease expired" in one.getMessage()]
+    assert (line.levelname, line.id, line.holder) == ("ERROR", "1-0", "")
+    assert line.getMessage().endswith("it goes to the dead letter: its lease expired, as worker (unknown) was lost")
+
+
 def test_a_message_stays_in_the_stream_if_the_dead_letter_refuses_it(redis_url, redis_client):
     redis_client.xadd("{tasks}.dead", {"the": "last"}, id=f"{2**64 - 1}-{2**64 - 1}")
     with StreamQueue("tasks", url=redis_url) as tasks:

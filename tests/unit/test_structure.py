@@ -157,7 +157,8 @@ class Module:
                 yield node.value
 
 
-MODULES = [Module(path) for path in sorted(ROOT.rglob("*.py"))]
+# What is in `docs` is data: programs of users, to start from.
+MODULES = [Module(path) for path in sorted(ROOT.rglob("*.py")) if "docs" not in path.relative_to(ROOT).parts]
 BY_NAME = {module.name: module for module in MODULES}
 
 

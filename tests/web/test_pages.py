@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from html import unescape
 
 import pytest
 
@@ -150,6 +151,55 @@ def test_story_in_a_long_log_is_found_by_the_times_of_the_message(queue, visit, 
     text = text_of(visit().get(f"/message?queue=orders&id={sent.id}"))
     assert "Story sent " in text
     assert "The log is long" in text
+
+
+def test_story_in_a_long_log_is_read_on_part_by_part(queue, visit, monkeypatch):
+    monkeypatch.setattr("delayq.web.message_story.MAX_READ", 5)
+    monkeypatch.setattr("delayq.web.message_story.AROUND", 1)
+    monkeypatch.setattr("delayq.web.message_story.PAGE", 2)
+    queue.send_delay_msg(1, "1h", id="m")
+    for n in range(9):
+        queue.send_delay_msg(n, "1h", id=f"n{n}")
+    queue.reschedule("m", "2h")
+    for n in range(9):
+        queue.cancel(f"n{n}")
+    visitor = visit()
+    page = visitor.get("/message?queue=orders&id=m")
+    assert "events between may be missing" in text_of(page)
+    kinds, parts, link = [], 0, re.search(r'id="read-all" href="([^"]*)"', page.text)
+    while link:
+        page = visitor.get(unescape(link[1]))
+        assert page.status_code == 200
+        kinds += re.findall(r"<b>(\w+)</b> <time", page.text)
+        parts, link = parts + 1, re.search(r'id="read-on" href="([^"]*)"', page.text)
+    assert kinds == ["sent", "rescheduled"]
+    assert parts == 4
+    assert "its end" in text_of(page)
+
+
+def test_message_that_a_long_log_may_know_is_not_called_unknown(queue, visit, monkeypatch):
+    monkeypatch.setattr("delayq.web.message_story.MAX_READ", 5)
+    monkeypatch.setattr("delayq.web.message_story.AROUND", 1)
+    queue.send_delay_msg(1, "1h", id="m")
+    queue.cancel("m")
+    for n in range(9):
+        queue.send_delay_msg(n, "1h")
+    page = visit().get("/message?queue=orders&id=m")
+    assert page.status_code == 200
+    assert (
+        "There is no such message now. Story The event log has nothing about this message where it was read."
+        in text_of(page)
+    )
+    assert 'id="read-all"' in page.text
+
+
+def test_story_says_that_its_beginning_was_trimmed(queue, visit, redis_client):
+    queue.send_delay_msg(1, "1h", id="m")
+    queue.reschedule("m", "2h")
+    redis_client.xtrim(queue._context.calls.keys.events, maxlen=1, approximate=False)
+    text = text_of(visit().get("/message?queue=orders&id=m"))
+    assert "Story rescheduled" in text
+    assert re.search("The log begins at .*: what happened before was trimmed", text)
 
 
 def test_dead_letter_by_group(full, visit):

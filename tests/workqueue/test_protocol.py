@@ -227,6 +227,22 @@ def test_a_light_clean_requeues_only_items_without_a_lease(jobs, redis_client):
     assert jobs.light_clean(grace=0) == 0
 
 
+def test_a_clean_logs_each_item_that_it_requeues(jobs, redis_client, caplog):
+    for id in "ab":
+        jobs.add_item(Item(id, id=id))
+    jobs.lease(10)
+    expire(redis_client, "a")
+    redis_client.set("jobs:item:c", b"x")
+    assert jobs.light_clean(grace=0) == 2
+    lines = {record.id: record for record in caplog.records if record.name == "delayq.workqueue"}
+    assert {(id, record.levelname, record.queue) for id, record in lines.items()} == {
+        ("a", "WARNING", "jobs"),
+        ("c", "WARNING", "jobs"),
+    }
+    assert lines["a"].getMessage() == "jobs: item a is queued again: its lease expired, as its worker was lost"
+    assert "add was cut off" in lines["c"].getMessage()
+
+
 def test_a_lease_expires(jobs, redis_client):
     jobs.add_item(Item("x", id="a"))
     jobs.lease(0.02)

@@ -71,14 +71,15 @@ def test_restore(redis_client, monkeypatch, max_scanned, case):
     monkeypatch.setattr("delayq.workqueue.calls.MAX_SCANNED", max_scanned)
     plant(redis_client, before)
     for expected in (reply, (0, 0)):  # the second run finds nothing to do
-        assert perform(redis_client, KEYS, single(CALLS.restore({b"a": copies}, cleaner))) == expected
+        restored, dropped = perform(redis_client, KEYS, single(CALLS.restore({b"a": copies}, cleaner)))
+        assert (restored, dropped) == ([b"a"] * expected[0], expected[1])
         assert observe(redis_client) == after
 
 
 def test_a_completed_item_does_not_block_the_restore_of_others(redis_client):
     plant(redis_client, Place(processed=1))
     redis_client.lpush(KEYS.processing, "gone")
-    assert perform(redis_client, KEYS, single(CALLS.restore({b"gone": 1, b"a": 1}))) == (1, 1)
+    assert perform(redis_client, KEYS, single(CALLS.restore({b"gone": 1, b"a": 1}))) == ([b"a"], 1)
     assert observe(redis_client) == Place(queued=1)
 
 

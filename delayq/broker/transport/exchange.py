@@ -56,6 +56,8 @@ class PendingRequest:
     """Whether its script was loaded because the server did not know it."""
     cut = False
     """Whether the server has closed a connection while its reply was awaited."""
+    least = False
+    """Whether it asks for the least that can be asked for."""
     with_text = False
     """Whether it carries the text of its script."""
 

@@ -120,7 +120,10 @@ def final_error(one: PendingRequest, error: Exception, at: str) -> Exception:
     if isinstance(error, ResponseError) and _is_out_of_memory(error):
         return error
     state = "is not ready" if isinstance(error, ResponseError | BusyLoadingError) else "cannot be reached"
-    return UnavailableError(f"{what}Redis {state}{at}: {error}")
+    reason = f"{error}"
+    if one.least and is_cut(error):
+        reason += " Perhaps its client-output-buffer-limit is too small for the reply."
+    return UnavailableError(f"{what}Redis {state}{at}: {reason}")
 
 
 def read_reply(sent: PendingRequest) -> Any:

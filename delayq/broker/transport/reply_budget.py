@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from delayq.broker.requests import ScriptCall
-from delayq.broker.scripts import MIN_BYTES
+from delayq.broker.scripts import BUDGETS, whole
 from delayq.broker.transport.exchange import PendingRequest
 from delayq.broker.transport.failures import is_cut
 from delayq.safe_log import SafeLog
@@ -18,8 +18,6 @@ from delayq.times import monotonic
 
 log = SafeLog("delayq.executor")
 
-BUDGETS = (1 << 18, 1 << 16, MIN_BYTES)
-"""Bytes to ask for, one after another: one payload more comes each time, however large."""
 RAISE_AFTER = 60.0
 """Seconds without such an end of a connection, after which more is asked for again."""
 
@@ -55,17 +53,23 @@ class ReplyBudget:
         if not seen:
             return
         self._raise_at = monotonic() + RAISE_AFTER
-        budget = 0
-        if self.reduced < len(BUDGETS):
-            budget = BUDGETS[self.reduced]
+        budget = BUDGETS[self.reduced]
+        if budget:  # the last is for these calls alone: the next claim asks for payloads again
             self.reduced += 1
+        for one in large:
+            one.repack(lambda call: _reading(call, budget))
+        if all(one.least for one in large):
+            return  # it is said already
+        for one in large:
+            one.least = not budget
         text = "Redis closed the connection while %s waited for a reply: asking for %s; is %s too small?"
         what = f"{budget:,} bytes of payloads at a time" if budget else "no large payload"
         log.warning(text, ", ".join(sorted({one.name for one in large})), what, "client-output-buffer-limit")
-        for one in large:
-            one.repack(lambda call: _reading(call, budget))
 
 
 def _reading(request: ScriptCall[Any], budget: int) -> ScriptCall[Any]:
     script = request.script.reading(budget)  # another one, unless it has no budget
-    return request if script is request.script else replace(request, script=script)
+    if script is request.script:
+        return request
+    parse = request.parse
+    return replace(request, script=script, parse=lambda reply: parse(whole(reply)))

@@ -40,7 +40,7 @@ if past then
   for entry, delivery in string.gmatch(past, '(%d+%-%d+) (%d+)') do
     local held, fits = holds(stream, group, consumer, entry, delivery), bytes_left > 0 or #entries == 0
     local body = held and fits and read(stream, entry)
-    if body then deliver(entry, tonumber(delivery), body) end
+    if body then deliver(entry, tonumber(delivery), withhold(body)) end
     if held and not fits then give(stream, group, nobody, entry, lease, delivery - 1) end
   end
   return make_reply()
@@ -57,20 +57,20 @@ if not info then redis.call('XGROUP', 'CREATE', stream, group, '0', 'MKSTREAM') 
 local function recover(entry, holder)
   local body, at = read(stream, entry), delayed and redis.call('HGET', delays, entry)
   local delivery = body and redis.call('XPENDING', stream, group, entry, entry, 1)[1][4]
-  local later = whole(at) -- another program's may be no time, or never come
+  -- Another program's time may be none, or never come.
+  local later, spent = whole(at), body and delivery > budget(body, retries)
   if not body then
     remove(stream, group, errors, delays, entry)
   elseif later and later > now and later <= 7258118399999 then
     give(stream, group, nobody, entry, math.max(lease - (at - now), 0), delivery)
-  elseif delivery > budget(body, retries) then
+  elseif spent then
     bury(stream, group, ids, dead, errors, delays, dead_max, entry, body, delivery, 'retries spent', '')
   else
     if at then redis.call('HDEL', delays, entry) end
     deliver(entry, delivery + 1, body)
   end
-  -- Without a known holder it may have waited for a retry.
-  if body and not at and holder and holder ~= nobody then
-    for _, cell in ipairs({entry, holder, delivery, body}) do lost[#lost + 1] = cell end
+  if body and not at and holder ~= nobody and (holder or spent) then -- else it may have waited for a retry
+    for _, cell in ipairs({entry, holder or '', delivery, body}) do lost[#lost + 1] = cell end
   end
 end
 

@@ -3,8 +3,8 @@
 -- KEYS: queue list, processing list, then for each id: item string, lease string
 -- ARGV: cleaner ('' if it has leased no item), max_scanned (ids: a longer list is searched for each id), then for each:
 --   id, copies (times it was seen in processing; 0 if it was in neither list)
--- Returns: {items restored, ids dropped}
--- Re-run: finds them restored, and returns {0, 0}.
+-- Returns: {ids of the items restored, number of ids dropped}
+-- Re-run: finds them restored, and returns {{}, 0}.
 local queue, processing = KEYS[1], KEYS[2]
 local cleaner, max_scanned = ARGV[1], tonumber(ARGV[2])
 
@@ -47,4 +47,4 @@ for n, id in ipairs(ids) do
   end
 end
 if #restored > 0 then redis.call('LPUSH', queue, unpack(restored)) end
-return {#restored, dropped}
+return {restored, dropped}

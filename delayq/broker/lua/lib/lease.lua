@@ -36,15 +36,15 @@ local function claim_again(past, messages, deliveries, now, deadline)
   local alone = false
   for id, token in string.gmatch(past, '(%S+) (%S+)') do
     local state, due, attempt, first, last, holder = read(redis.call('HGET', deliveries, id) or '')
-    local leased = state == 'leased' and last == token
-    local fits = bytes_left > 0 or #ids == 0
-    local payload = leased and fits and read_payload(messages, id)
-    if leased and not fits then
-      put_back(now, id, due, attempt, first, token, holder)
-    elseif payload then
-      payload = withholds and #payload > 65536 and #payload or payload
-      claim(deadline, id, token, payload, due, attempt, first, holder)
-      alone = mark_of(holder) == '!'
+    if state == 'leased' and last == token then
+      local payload = bytes_left > 0 and read_payload(messages, id)
+      if payload then
+        payload = withholds and #payload > 65536 and #payload or payload
+        claim(deadline, id, token, payload, due, attempt, first, holder)
+        alone = mark_of(holder) == '!'
+      elseif bytes_left <= 0 then
+        put_back(now, id, due, attempt, first, token, holder)
+      end
     end
   end
   return alone
