@@ -73,7 +73,9 @@ class WorkBuffer:
         self._executor = executor
         self._backlog: deque[InFlightDelivery] = deque()
         self._completions: list[Completion] = []
-        self._closed: ClosedScopes | None = None
+        self._scopes: Any = None
+        self._closed: Mapping[str | None, float] = {}
+        """The scopes that are closed now: a plain mapping, since each message looks whether it is empty."""
         self._count: Callable[[Sequence[Completion]], None] | None = None
         self._tells_success = tells_success()
         self.stop_reason: str | None = None
@@ -81,7 +83,8 @@ class WorkBuffer:
 
     def connect(self, loop: ConsumerLoop) -> None:
         """Start nothing of a closed scope; tell breakers of outcomes at once, before others start."""
-        self._closed = loop.parts.find(ClosedScopes)
+        if scopes := loop.parts.find(ClosedScopes):
+            self._scopes, self._closed = scopes, scopes.closed
         if breakers := loop.parts.find(Breakers):
             self._count = breakers.count
 
@@ -111,7 +114,7 @@ class WorkBuffer:
         if not self._closed:
             return bool(self._backlog)
         try:
-            return not self._closed.closes_queue(self._backlog[0])
+            return not self._scopes.closes_queue(self._backlog[0])
         except IndexError:
             return False
 
@@ -178,7 +181,7 @@ class WorkBuffer:
                 Completion([delivery], Disposition.NOTHING if delivery.lost else Disposition.RELEASE)
             )
             return None
-        if self._closed and self._closed.closes(delivery):
+        if self._closed and self._scopes.closes(delivery):
             self._completions.append(Completion([delivery], Disposition.RELEASE))
             return None
         if delivery.claimed.attributes and (late := missed(delivery, started, self._context.queue)):
@@ -240,12 +243,12 @@ class WorkBuffer:
         """Start nothing more of what a callback closes, or whose breaker trips; before the loop learns of it."""
         if self._count is not None:
             self._count(completions)
-        if self._closed is None:
+        if self._scopes is None:
             return
         for deliveries, disposition, scope, _, _ in completions:
             if disposition is Disposition.SNOOZE and scope:
                 for name in {scope_closed(one, scope) for one in deliveries if not one.settled} - {""}:
-                    self._closed.close(name)
+                    self._scopes.close(name)
 
     def _keep_results(self, completions: list[Completion], result: Any) -> None:
         """Encode what a callback returned, here and not in the consumer's loop, if it is to be kept."""

@@ -1,4 +1,4 @@
-"""What a consumer scopes back: all that is in flight when Redis is told, and nothing that is claimed later."""
+"""What a consumer does not start of a closed scope: all that is in flight when Redis is told, and nothing claimed later."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def in_flight(*deliveries):
 
 def test_a_closed_name_scopes_what_is_claimed_until_redis_has_been_told():
     scopes, old, new = ClosedScopes(None), delivery(7), delivery(9)
-    assert not scopes
+    assert not scopes.closed
     scopes.close("a")
     assert scopes.closes(old)
     assert not scopes.update({"a"}, in_flight(old))
@@ -40,16 +40,16 @@ def test_a_name_is_forgotten_when_what_it_scopes_has_gone():
     scopes.close("a")
     scopes.update((), in_flight(old))
     scopes.update((), in_flight(old, new))
-    assert scopes
+    assert scopes.closed
     scopes.update((), in_flight(new))
-    assert not scopes
+    assert not scopes.closed
 
 
 def test_a_name_of_which_nothing_is_in_flight_is_forgotten_at_once():
     scopes = ClosedScopes(None)
     scopes.close("a")
     scopes.update((), {})
-    assert not scopes
+    assert not scopes.closed
 
 
 def test_a_closed_queue_wants_back_what_has_not_started():

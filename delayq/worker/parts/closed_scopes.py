@@ -28,8 +28,8 @@ class ClosedScopes(LoopPart):
     def __init__(self, calls: EngineCalls) -> None:
         """Start with nothing closed."""
         self._calls = calls
-        self._last_tokens: dict[str | None, float] = {}
-        """By scope; infinite until Redis has been told."""
+        self.closed: dict[str | None, float] = {}
+        """The last token that is closed, by scope; infinite until Redis has been told."""
         self._untold: dict[str | None, int] = {}
         """The scopes that Redis is to close, and for how long (ms)."""
         self.closed_by: list[Callable[[], Collection[str | None]]] = []
@@ -50,7 +50,7 @@ class ClosedScopes(LoopPart):
 
     def plan(self, _: float) -> Iterator[Call]:
         """Yield the calls that close scopes."""
-        if self._last_tokens and self._turns is not None:
+        if self.closed and self._turns is not None:
             untold = {*self._untold}
             for names in self.closed_by:
                 untold.update(names())
@@ -67,12 +67,9 @@ class ClosedScopes(LoopPart):
             text = "%s is not closed for %d ms, as RateLimited asks: the queue has too many limits"
             log.warning(text, name or "the queue", wait, extra={"name_": name})
 
-    def __bool__(self) -> bool:
-        return bool(self._last_tokens)
-
     def close(self, name: str | None) -> None:
         """Start nothing more of a name, or of the queue, until Redis has been told."""
-        self._last_tokens[name] = math.inf
+        self.closed[name] = math.inf
 
     def update(self, untold: Collection[str | None], in_flight: Mapping[InFlightDelivery, None]) -> bool:
         """Before a claim, keep only what is in flight now of scopes that Redis has been told of; forget what is over.
@@ -80,25 +77,25 @@ class ClosedScopes(LoopPart):
         Returns whether the queue is closed and something of it has not started: it is to go back.
         """
         tokens = [delivery.claimed.token for delivery in in_flight]
-        for name, token in [*self._last_tokens.items()]:
+        for name, token in [*self.closed.items()]:
             if token == math.inf and name in untold:
                 continue
             last = tokens[-1] if tokens and token == math.inf else token
             if tokens and tokens[0] <= last:
-                self._last_tokens[name] = last
+                self.closed[name] = last
             else:
-                del self._last_tokens[name]
-        last = self._last_tokens.get(None, 0)
+                del self.closed[name]
+        last = self.closed.get(None, 0)
         return last < math.inf and any(one.batch is None and one.claimed.token <= last for one in in_flight)
 
     def closes_queue(self, delivery: InFlightDelivery) -> bool:
         """Return whether a delivery must not start, nor anything before it."""
-        return delivery.claimed.token <= self._last_tokens.get(None, 0)
+        return delivery.claimed.token <= self.closed.get(None, 0)
 
     def closes(self, delivery: InFlightDelivery) -> bool:
         """Return whether a delivery must not start because of its name."""
         name = delivery.attributes.name
-        return bool(name) and delivery.claimed.token <= self._last_tokens.get(name, 0)
+        return bool(name) and delivery.claimed.token <= self.closed.get(name, 0)
 
 
 def scope_closed(delivery: InFlightDelivery, scope: str) -> str | None:
