@@ -1,4 +1,4 @@
-"""What a consumer does not start of a closed scope: all that is in flight when Redis is told, and nothing claimed later."""
+"""What a consumer does not start of a closed scope: all in flight when Redis is told, and nothing claimed later."""
 
 from __future__ import annotations
 
