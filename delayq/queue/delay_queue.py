@@ -187,7 +187,7 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         encoded before the first is sent. They are sent in batches, and each batch is stored as a whole or not at all.
         With the name of a `run`, Redis adds up what became of the messages (see `runs`).
         """
-        warn_in_event_loop(self._executor)
+        warn_in_event_loop(blocks=self._executor.blocks)
         return self._perform(self._producer.send_many(messages, delay=delay, retries=retries, replace=replace, run=run))
 
     def cancel(self, id: str, *, running: bool = False) -> CancelOutcome:

@@ -16,11 +16,10 @@ from collections.abc import Awaitable, Callable
 from copy import copy
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from delayq.broker.batches import BATCH
 from delayq.broker.requests import Outgoing, Replace
-from delayq.broker.transport.executor import AsyncExecutor
 from delayq.broker.transport.latency import Latency
 from delayq.broker.transport.operation import Operation
 from delayq.errors import NotReplicatedError, OutcomeUnknown, QueueFullError
@@ -29,6 +28,9 @@ from delayq.queue.sent import Sent
 from delayq.safe_log import SafeLog
 from delayq.times import monotonic
 from delayq.worker.own_threads import OwnThreads, start_task
+
+if TYPE_CHECKING:
+    from delayq.broker.transport.executor import AsyncExecutor
 
 log = SafeLog("delayq.queue")
 
@@ -298,9 +300,9 @@ _warned: list[bool] = []
 """Has an item once a blocking send was warned of."""
 
 
-def warn_in_event_loop(executor: object = None) -> None:
-    """Warn once of a blocking send in an event loop, which runs nothing else meanwhile."""
-    if _get_running_loop() is not None and not _warned and not isinstance(executor, AsyncExecutor):
+def warn_in_event_loop(*, blocks: bool = True) -> None:
+    """Warn once of a send that blocks, in an event loop, which runs nothing else meanwhile."""
+    if blocks and not _warned and _get_running_loop() is not None:
         _warned.append(True)
         log.warning(
             "a blocking send in a running event loop holds up everything in it: use an AsyncDelayQueue or "

@@ -106,7 +106,7 @@ class StreamQueue(StreamBase[T, Message[T]], SyncBase[T]):
 
         With an `id` the send is idempotent: while a message with this id exists, another send of it returns `exists`.
         """
-        warn_in_event_loop(self._executor)
+        warn_in_event_loop(blocks=self._executor.blocks)
         return self._perform(self._send([self._producer.outgoing(payload, 0, retries, id, headers)]))
 
     def send_many(self, messages: Iterable[T | NewMessage[T]], retries: int | None = None) -> SentMany:
@@ -115,7 +115,7 @@ class StreamQueue(StreamBase[T, Message[T]], SyncBase[T]):
         Takes payloads, and `NewMessage`s for messages with their own retries, headers or id. All are checked and
         encoded before the first is sent. They are sent in batches, each stored as a whole or not at all.
         """
-        warn_in_event_loop(self._executor)
+        warn_in_event_loop(blocks=self._executor.blocks)
         return self._perform(self._producer.send_many(messages, delay=0, retries=retries, replace=False, run=None))
 
     # Inspecting

@@ -123,7 +123,7 @@ def admin(guarded) -> Iterator[redis.Redis]:
     """A client that may do everything, on the emptied server that has the scripts."""
     with guarded.client() as client, StreamQueue(STREAM, redis=client) as queue:
         empty(client)
-        assert queue.preload() == len(names("streams"))
+        assert queue.preload() == len(preload("streams"))
         for command in preload("workqueue"):
             client.execute_command(*command.args)
         yield client
@@ -362,7 +362,7 @@ OF_STREAMS: dict[str, Callable[[Any], Any]] = {
     "dead.redrive": lambda q: q.dead.redrive(all=True).redriven == 1,
     "dead.purge": lambda q: q.dead.purge(all=True) == 1,
     "open": lambda q: q.open() is None,
-    "preload": lambda q: q.preload() == len(names("streams")),
+    "preload": lambda q: q.preload() == len(preload("streams")),
 }
 
 
@@ -634,9 +634,9 @@ def test_redis_accepts_the_printed_command(cli, admin, guarded):
 
 def test_preload_loads_the_scripts_of_every_engine(cli):
     for options, expected in (
-        ([], len(names()) + len(names("streams")) + len(names("workqueue"))),
-        (["--engine", "streams"], len(names("streams"))),
-        (["--engine", "workqueue"], len(names("workqueue"))),
+        ([], len(preload()) + len(preload("streams")) + len(preload("workqueue"))),
+        (["--engine", "streams"], len(preload("streams"))),
+        (["--engine", "workqueue"], len(preload("workqueue"))),
     ):
         with RedisServer() as server:
             assert cli(server.url, "preload", *options).out == f"loaded {expected} scripts\n"

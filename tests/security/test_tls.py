@@ -16,6 +16,7 @@ import redis
 import trustme
 
 from delayq import AsyncDelayQueue, CannotConnectError, ConfigurationError, DelayQueue, UnavailableError
+from delayq.broker.transport import clients
 from delayq.testing.redis_server import free_port
 from tests.support.redis_server import RedisServer
 
@@ -258,6 +259,7 @@ def test_certificates_are_verified_by_default(kind):
 def test_host_name_is_always_checked(scheme, monkeypatch):
     seen: list[Any] = []
     monkeypatch.setattr(redis.SSLConnection, "__init__", lambda self, **options: seen.append(options))
+    monkeypatch.setattr(clients, "_accepted", set())
     DelayQueue(
         "reminders", url=f"{scheme}://localhost/?master=main" if "sentinel" in scheme else f"{scheme}://localhost"
     )

@@ -32,6 +32,8 @@ class _Client:
     """A client with its connections and its protocol."""
 
     _kind: type[Connections | AsyncConnections]
+    blocks = True
+    """Whether a call holds up its thread."""
 
     def __init__(self, client: Any, *, deadline: float, owned: bool, server: str = "") -> None:
         """Use `client`; closing the executor closes it if it is `owned`. `deadline` in seconds.
@@ -153,6 +155,7 @@ class AsyncExecutor(_Client):
     """
 
     _kind = AsyncConnections
+    blocks = False
 
     def __init__(self, client: Any, **options: Any) -> None:
         """Belong to no event loop yet; see `_Client`."""
