@@ -241,6 +241,8 @@ PROVOKED = {
         """,
         "reply beyond client-output-buffer-limit: claimed again for less, what is too large by itself is named": """
             failures/test_reply_limit.py::test_claim_whose_reply_is_too_large_is_made_again_for_less
+            failures/test_reply_limit.py::test_payload_just_below_the_limit_is_sent_in_pieces
+            failures/test_reply_limit.py::test_reply_that_cannot_be_sent_at_all_is_named
             failures/test_reply_limit.py::test_message_that_is_too_large_by_itself_is_named_and_blocks_no_other
         """,
         "package removed or replaced while a process runs: it goes on": """
