@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import redis
 
 from delayq import DelayQueue, NewMessage
 from delayq.errors import UnavailableError
@@ -65,3 +66,24 @@ def test_message_that_is_too_large_by_itself_is_named_and_blocks_no_other(url, k
         wait_until(lambda: len(done) == 3 and queue.counts().dead and not queue.counts().living)
     assert "message large failed at attempt 1" in caplog.text
     assert "the payload of 2,000,002 bytes: is its client-output-buffer-limit too small for this?" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"payload": "1", **{f"field-{n}": "x" * 60_000 for n in range(40)}},
+        {"n" * 2_000_000: "1"},
+        {f"field-{n}": "x" * 20 for n in range(60_000)},
+    ],
+    ids=["many-large-fields", "large-name", "very-many-fields"],
+)
+def test_entry_of_another_client_that_cannot_be_sent_blocks_no_other(url, fields, request, caplog):
+    done, name = [], request.node.callspec.id
+    with StreamQueue(name, url=url, default_retries=0, callback=lambda message: done.append(message.id)) as queue:
+        with redis.Redis.from_url(url) as client:
+            client.xadd(name, {"id": "large", **fields})
+        queue.send_many([NewMessage("small", id=id) for id in "abc"])
+        queue.start_consume()
+        wait_until(lambda: len(done) == 3 and queue.counts().dead and not queue.counts().living)
+    assert "message large failed at attempt 1" in caplog.text
+    assert "is its client-output-buffer-limit too small for this?" in caplog.text

@@ -141,7 +141,7 @@ def _bounded_by_retries(timeline: Timeline, claims: list[Step]) -> Findings:
 def _charged_if_started(history: History, timeline: Timeline, claims: list[Step]) -> Findings:
     """Compare the attempts of a dead message with the log of its callbacks, not with its claims."""
     sends = [step for step in timeline.of("send") if step.possible]
-    if history.rolled_back or history.guarantees.charges_unstarted or len(sends) > 1 or timeline.of("redrive"):
+    if history.rolled_back or len(sends) > 1 or timeline.of("redrive"):
         return
     started = {step.token for step in timeline.of("start")} | {claim.token for claim in claims if claim.alone}
     for token, attempts, _, reason in timeline.dead:
@@ -159,7 +159,7 @@ def _charged_once(history: History, timeline: Timeline, before: Step, after: Ste
     # Where tokens are reused, the release may be of an earlier delivery.
     uncharged = not history.guarantees.tokens_reused and any(step.certain for step in releases)
     # A lease that expires is not charged before the start of the callback was reported.
-    reported = history.guarantees.charges_unstarted or any(step.op == "nack" and step.certain for step in settled)
+    reported = any(step.op == "nack" and step.certain for step in settled)
     lowest = before.attempt + (1 if reported and not releases and not unseen else 0)
     return lowest <= after.attempt <= before.attempt + (0 if uncharged else 1) + unseen
 

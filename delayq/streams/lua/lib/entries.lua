@@ -8,12 +8,19 @@ local function counted(fields)
   return fields
 end
 
--- Puts its size in the place of a large payload, which the server cannot send, and nothing in that of other large fields.
+-- Returns of an entry that the server cannot send only what names it, with a size in the place of the payload: an entry of
+-- another client may be large by any field, by a field's name, or by their number.
 local function withhold(fields)
-  for n = 2, withholds and #fields or 0, 2 do
-    if #fields[n] > 65536 then fields[n] = fields[n - 1] == 'payload' and #fields[n] or '' end
+  local size, kept, found = 0, {}, {}
+  for _, cell in ipairs(withholds and fields or {}) do size = size + #cell end
+  if size <= 65536 then return fields end
+  for n = 1, #fields, 2 do kept[fields[n]] = fields[n + 1] end
+  for _, name in ipairs({'id', 'retries', 'due', 'attributes', 'unique'}) do
+    if kept[name] and #kept[name] <= 8192 then found[#found + 1], found[#found + 2] = name, kept[name] end
   end
-  return fields
+  local payload = #(kept['payload'] or '')
+  found[#found + 1], found[#found + 2] = 'payload', payload > 65536 and payload or size
+  return found
 end
 
 -- Returns the fields of an entry, as a flat list of names and values; nil if it was deleted.

@@ -16,9 +16,10 @@ local function find_group(stream, group)
   end
 end
 
--- Returns whether an entry was not handed to a callback yet: its consumer's name ends so, or is that of a blocking read.
+-- Returns whether a consumer's name is one of ours for what was not handed to a callback: read ahead, or by a blocking read.
 local function is_unstarted(name)
-  return string.sub(name, -2) == ' ?' or string.sub(name, -5) == '.wait'
+  local ending = string.match(name, ':%d+:%d+T%d+Z%-%x+(.*)$')
+  return ending == ' ?' or ending == '.wait'
 end
 
 -- Returns under which name a consumer has leased an entry with this delivery, and the idle time (ms): under its own, or
