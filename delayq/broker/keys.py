@@ -7,7 +7,7 @@ moving a queue to a cluster renames no key.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Self
 
 from delayq.broker.foreign import is_foreign_id
@@ -194,4 +194,5 @@ class Keys:
         """Return the keys of a queue; validates prefix and queue."""
         check_name(prefix, "prefix")
         check_name(queue)
-        return cls(**{part.name: f"{prefix}:{{{queue}}}:{part.name}" for part in fields(cls)})
+        head = f"{prefix}:{{{queue}}}:"
+        return cls(*[head + part for part in cls.__slots__])

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from delayq.broker.history_records import KEPT_HOURS, HourCounts, read_counts, write_counts
 from delayq.broker.replies import integers
-from delayq.broker.requests import ScriptCall
+from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.script_calls import ScriptCalls
 from delayq.broker.worker_entries import BEATS, WorkerEntry, read_entry, write_entry
 from delayq.times import LATEST
@@ -59,6 +59,10 @@ class WorkerCalls(ScriptCalls):
         """Read what was counted in up to a thousand hours up to `last` (hours since 1970), None for the current one."""
         return self._call("history", [self._now, "" if last is None else last, limit], _read_hours)
 
+    def counted(self) -> RedisCommand[HourCounts]:
+        """Read what was ever counted, at the cost of one plain command."""
+        return RedisCommand(("HGET", self.keys.history, "total"), _read_total)
+
     def workers_page(self, cursor: str, *, limit: int) -> ScriptCall[WorkersPage]:
         """Read a page of the consumers."""
         return self._call("workers_page", [self._now, cursor, limit], _read_page)
@@ -77,5 +81,9 @@ def _read_page(reply: list[Any]) -> WorkersPage:
 
 def _read_hours(reply: list[Any]) -> HoursReply:
     now, texts = reply
-    total, *hours = (read_counts(text) if text else None for text in texts)
-    return HoursReply(now, hours, total or HourCounts())
+    total, *hours = texts
+    return HoursReply(now, [read_counts(text) if text else None for text in hours], _read_total(total))
+
+
+def _read_total(text: bytes | None) -> HourCounts:
+    return (read_counts(text) if text else None) or HourCounts()

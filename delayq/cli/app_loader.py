@@ -16,6 +16,7 @@ import click
 from delayq.errors import ConfigurationError, NoCallbackError, UnavailableError, did_you_mean
 from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.queue.base import check_callback, source_of
+from delayq.queue.consumer import refusing_to_run
 from delayq.queue.delay_queue import DelayQueue
 from delayq.streams import AsyncStreamQueue, StreamQueue
 from delayq.workqueue import AsyncWorkQueue, WorkQueue
@@ -126,7 +127,8 @@ def _import(name: str) -> Any:
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
-        return importlib.import_module(name)
+        with refusing_to_run('it runs as it is imported: put that under `if __name__ == "__main__":`'):
+            return importlib.import_module(name)
     except UnavailableError:  # the module sends when it is imported, and Redis is down
         raise
     except (Exception, SystemExit) as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from delayq.broker.engine import Feature
+from delayq.cli import standard_streams
 from delayq.cli.exit_codes import CommandError, Exit
 from delayq.cli.options import json_option, queue_with, reveal_option, states_option
 from delayq.cli.output import print_json, print_note
@@ -53,8 +54,8 @@ def export(
     JSON: {"queue", "file", "exported", "states": {STATE: number, …}}; both null if --resume finds FILE complete.
     """
     to_stdout = str(file) == "-"
-    if to_stdout and (resume or as_json):
-        raise click.UsageError(f"{'--resume' if resume else '--json'} needs a FILE")
+    if to_stdout:
+        _check_stdout("--resume" if resume else "--json" if as_json else "")
     from delayq.bulk.export import export_messages
     from delayq.bulk.export_file import is_begun
     from delayq.bulk.local_files import is_file
@@ -100,3 +101,11 @@ def export(
     if hidden and not reveal:
         notes.append("what the queue redacts is hidden: an import needs an export with --reveal")
     print_note("; ".join(notes))
+
+
+def _check_stdout(option: str) -> None:
+    """Refuse to export to the standard output with this option, or if it is closed."""
+    if option:
+        raise click.UsageError(f"{option} needs a FILE")
+    if standard_streams.stdout_is_closed:
+        raise CommandError("standard output is closed: nothing can be exported to it")

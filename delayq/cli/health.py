@@ -9,7 +9,7 @@ import click
 
 from delayq.broker.engine import Feature
 from delayq.broker.keys import Keys
-from delayq.cli.exit_codes import Exit
+from delayq.cli.exit_codes import Exit, NotFoundError
 from delayq.cli.options import DURATION, json_option, queue_with
 from delayq.cli.output import print_result
 from delayq.cli.session import Session
@@ -69,10 +69,12 @@ def health(
 def _read(session: Session, queue: str) -> tuple[Stats, list[Trouble]]:
     """Read the counts, and what is wrong with the server; raise `NotFoundError` for a queue that was never used."""
     session.check_queue_exists(queue)
-    (found,) = session.stats([queue])
+    found = session.stats([queue]).get(queue)
+    if found is None:
+        raise NotFoundError("queue", queue, [])
     if isinstance(found, ServerError):
         raise found
-    return found[0], session.executor.perform(survey(Keys.of(session.prefix, queue))).troubles
+    return found, session.executor.perform(survey(Keys.of(session.prefix, queue))).troubles
 
 
 def _problems(

@@ -98,17 +98,23 @@ def table(
     shown.
     """
     from rich.cells import cell_len
+    from rich.segment import Segment, Segments
+    from rich.style import Style
     from rich.table import Table
 
     given = list(rows)
-    cells = _cell_texts(given)
     width = console().width
     fill = fill and width < UNLIMITED
+    cells = _cell_texts(given)
     widths = [max(map(cell_len, column)) for column in zip(titles, *cells, strict=True)]
     if fill:
         widths[-1] = min(widths[-1], MIN_FILLED)
     if sum(widths) + 2 * (len(widths) - 1) > width:
         return _records(titles, cells)
+    if given and not fill:  # everything fits: a grid would take a millisecond for each row
+        lines = plain_rows(titles, given, [0] * len(titles), head=head)
+        end = lines.index("\n") if head else 0
+        return Segments([Segment(lines[:end], Style(bold=True)), Segment(lines[end:] + "\n")])
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=head, expand=fill)
     for title, cell in zip(titles, given[0] if given else titles, strict=True):
         grid.add_column(title, justify="right" if isinstance(cell, int) else "left", no_wrap=True, header_style="bold")

@@ -37,8 +37,8 @@ def queues(session: Session, *, as_json: bool) -> Exit:
     is how many messages are due and wait for a consumer, lag how long the first has waited, in seconds, paused null or
     {"until", "reason"}, paused_names an object with the same of each name. If it cannot be read: {"queue", "error"}.
     """
-    names = session.queue_names()
-    found = {name: _read(session, name, stats) for name, stats in zip(names, session.stats(names), strict=True)}
+    stats = session.stats(session.registered_names())
+    found = {name: _read(session, name, one) for name, one in stats.items()}
     if as_json:
         print_json({"queues": [{"queue": name, **_fields(row)} for name, row in found.items()]})
     elif not found:
@@ -56,16 +56,15 @@ class _Row(NamedTuple):
     paused_names: dict[str, Pause]
 
 
-def _read(session: Session, name: str, found: tuple[Stats, bool] | ServerError) -> _Row | ServerError:
+def _read(session: Session, name: str, found: Stats | ServerError) -> _Row | ServerError:
     """Return the row of a queue, or why Redis refuses to read it."""
     if isinstance(found, ServerError):
         return found
-    stats, limited = found
     try:  # one more round trip, only for a queue that has limits
-        limits = session.queue(name).limits.list() if limited else []
+        limits = session.queue(name).limits.list() if found.limited else []
     except ServerError as error:
         return error
-    return _Row(stats, {limit.name: limit.paused for limit in limits if limit.name is not None and limit.paused})
+    return _Row(found, {limit.name: limit.paused for limit in limits if limit.name is not None and limit.paused})
 
 
 def _fields(row: _Row | ServerError) -> dict[str, Any]:

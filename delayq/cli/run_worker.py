@@ -12,6 +12,7 @@ import math
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -219,6 +220,11 @@ class _WorkerRun:
             sys.stdout.flush()
             logging.shutdown()
             os._exit(Exit.OK)  # they may never end, and their threads keep others from it
+        for (
+            thread
+        ) in threading.enumerate():  # one that is about to end keeps the program's globals, and their open files
+            if thread.daemon and thread is not threading.current_thread():
+                thread.join(0.1)
 
     def signalled(self, number: int, _: FrameType | None) -> None:
         if self._opening:  # nothing has begun, and the event loop may be blocked

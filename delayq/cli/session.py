@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 
 TIMEOUT = timedelta(seconds=3)
+READ_TOGETHER = 250
+"""Queues that are read in one round trip."""
 FAILOVER_TIMEOUT = timedelta(seconds=30)
 MAX_SOCKET_TIMEOUT = timedelta(seconds=5)
 """After that time without a reply a command asks again: another server may be the master by then."""
@@ -105,7 +107,7 @@ class Session:
 
     def queue_names(self, pattern: str = "*") -> list[str]:
         """Return the sorted names of the queues in use that match a pattern."""
-        names = self.executor.perform(queue_names(self.prefix, pattern))
+        names = self.registered_names(pattern)
         used: list[str] = []
         for batch in batched(names, 500):
             replies = self.executor.run([is_in_use(self.prefix, name) for name in batch])
@@ -113,17 +115,25 @@ class Session:
             used += [name for name, reply in zip(batch, replies, strict=True) if reply is not False]
         return used
 
-    def stats(self, names: list[str]) -> list[tuple[Stats, bool] | ServerError]:
-        """Read the stats of several queues, and whether they have limits, up to 100 per round trip.
+    def registered_names(self, pattern: str = "*") -> list[str]:
+        """Return the sorted names in the registry that match a pattern: there may be no queue of some of them."""
+        return self.executor.perform(queue_names(self.prefix, pattern))
 
-        Returns the error of a queue that Redis refuses to read, such as one with a key of another type.
+    def stats(self, names: list[str]) -> dict[str, Stats | ServerError]:
+        """Read the stats of several queues, `READ_TOGETHER` in a round trip; those that are not in use are missing.
+
+        For a queue that Redis refuses to read, such as one with a key of another type, why.
         """
-        found: list[tuple[Stats, bool] | ServerError] = []
-        for batch in batched(names, 100):
-            for reply in self.executor.run([CountCalls(Keys.of(self.prefix, name)).counts() for name in batch]):
-                if isinstance(reply, DelayqError) and not isinstance(reply, ServerError):
+        found: dict[str, Stats | ServerError] = {}
+        for batch in batched(names, READ_TOGETHER):
+            replies = self.executor.run([CountCalls(Keys.of(self.prefix, name)).counts() for name in batch])
+            for name, reply in zip(batch, replies, strict=True):
+                if isinstance(reply, ServerError):
+                    found[name] = reply
+                elif isinstance(reply, DelayqError):
                     raise reply
-                found.append(reply if isinstance(reply, ServerError) else (stats_of(reply), "limited" in reply.meta))
+                elif reply.in_use:
+                    found[name] = stats_of(reply)
         return found
 
     def close(self) -> None:

@@ -8,6 +8,10 @@ import os
 import sys
 from typing import Any, TextIO, cast
 
+from delayq.cli.exit_codes import CommandError
+
+stdout_is_closed = False
+"""Whether the process was started without a standard output."""
 ESCAPED = "delayq.escaped"
 """The error handler of streams that are not UTF-8: characters that they lack become escapes that JSON has, too."""
 
@@ -23,14 +27,28 @@ codecs.register_error(ESCAPED, _escape)
 
 
 def prepare_streams() -> None:
-    """Make the standard streams take any text; one that is closed takes it, too, and a closed stdin is empty."""
-    sys.stdin = sys.stdin or open(os.devnull)  # noqa: SIM115, PTH123 - for the rest of the process
-    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115, PTH123
+    """Make the standard streams take any text; one that is closed takes it, too, and a closed stdin cannot be read."""
+    global stdout_is_closed  # noqa: PLW0603 - a stream of the process
+    stdout_is_closed = stdout_is_closed or sys.stdout is None
+    sys.stdin = sys.stdin or io.TextIOWrapper(io.BufferedReader(_Closed()))
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115, PTH123 - for the rest of the process
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115, PTH123
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
             stream.reconfigure(errors=ESCAPED)
     sys.stderr = outlasting(sys.stderr)
+
+
+class _Closed(io.RawIOBase):
+    """What cannot be read."""
+
+    def readable(self) -> bool:
+        """Return True, so that reading tells why it fails."""
+        return True
+
+    def readinto(self, _: Any) -> int:
+        """Raise `CommandError`."""
+        raise CommandError("standard input is closed")
 
 
 def outlasting(stream: TextIO) -> TextIO:

@@ -93,11 +93,11 @@ class TopFigures:
         first = self._turn % len(names) if len(names) > MAX_COUNTED else 0
         some = [*names[first:], *names[:first]][:MAX_COUNTED]
         self._turn = first + len(some)
-        for name, found in zip(some, self._session.stats(some), strict=True):
+        for name, found in self._session.stats(some).items():
             if isinstance(found, ServerError):
                 self.queues[name].error = str(found)
             else:
-                self.queues[name].update(found[0])
+                self.queues[name].update(found)
                 self.queues[name].error = ""
         return len(some)
 

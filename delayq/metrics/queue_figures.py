@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from delayq.broker.batches import batched
 from delayq.broker.calls import Calls
 from delayq.broker.history_records import HourCounts
 from delayq.broker.keys import Keys
+from delayq.broker.replies import CountsReply
 from delayq.errors import DelayqError, ServerError
 from delayq.queue.counts import Stats, stats_of
 from delayq.queue.lateness_report import SLO_HOURS, lateness_of, slo_report
@@ -18,10 +20,11 @@ from delayq.queue.server_check import server_info
 if TYPE_CHECKING:
     from delayq.broker.transport.executor import Executor
 
-READ_TOGETHER = 100
-"""Queues that are read in one round trip."""
+READ_TOGETHER = 250
+"""Queues that are read in one round trip: their replies take a few hundred kilobytes."""
 WITHIN = {"1m": 60_000, "5m": 300_000, "15m": 900_000}
 """The times ahead (ms) in which pending messages are counted that become due: for scaling before a spike."""
+_HOURS = "hours"
 
 
 class QueueFigures(NamedTuple):
@@ -43,25 +46,25 @@ def existing_queues(executor: Executor, prefix: str, names: Sequence[str], patte
 
 
 def read_figures(executor: Executor, prefix: str, names: Sequence[str]) -> dict[str, QueueFigures | ServerError]:
-    """Read the figures of queues, two round trips for each hundred; for one that Redis refuses to read, why.
+    """Read the figures of queues, a round trip for each batch and one more; for one that Redis refuses to read, why.
 
-    Raises `UnavailableError` if Redis does not answer.
+    What a queue is asked for later goes with the next batch. Raises `UnavailableError` if Redis does not answer.
     """
     found: dict[str, QueueFigures | ServerError] = {}
-    for batch in batched(names, READ_TOGETHER):
+    known: dict[str, _Known | ServerError] = {}
+    for batch in chain(batched(names, READ_TOGETHER), [[]]):
         calls = {name: Calls(Keys.of(prefix, name)) for name in batch}
-        first = _run(executor, [call for one in calls.values() for call in (one.counts(), one.history(limit=1))])
-        counts = {name: (first[2 * n], first[2 * n + 1]) for n, name in enumerate(batch)}
-        refused = {name: error for name, two in counts.items() for error in two if isinstance(error, ServerError)}
-        asked = {name: _asked_later(calls[name], counts[name][0]) for name in batch if name not in refused}
-        asked = {name: requests for name, requests in asked.items() if requests}
-        replies = iter(_run(executor, [request for requests in asked.values() for request in requests]))
-        for name in batch:
-            if name not in refused and not counts[name][0].in_use:
-                continue
-            later = [next(replies) for _ in asked.get(name, ())]
-            error = refused.get(name) or next((one for one in later if isinstance(one, ServerError)), None)
-            found[name] = _figures(*counts[name], later) if error is None else error
+        later = [one for read in known.values() if isinstance(read, _Known) for one in read.later.values()]
+        replies = iter(_run(executor, [*chain(*((one.counts(), one.counted()) for one in calls.values())), *later]))
+        read_now = {name: (next(replies), next(replies)) for name in batch}
+        found |= {name: one if isinstance(one, ServerError) else _figures(one, replies) for name, one in known.items()}
+        known = {}
+        for name, (counts, counted) in read_now.items():
+            error = next((reply for reply in (counts, counted) if isinstance(reply, ServerError)), None)
+            if error is not None:
+                known[name] = error
+            elif counts.in_use:
+                known[name] = _Known(counts, counted, _asked_later(calls[name], counts))
     return found
 
 
@@ -71,23 +74,34 @@ def read_server(executor: Executor) -> dict[str, str]:
     return {} if isinstance(found, ServerError) else dict(found)
 
 
-def _asked_later(calls: Calls, counted: Any) -> list[Any]:
-    """Return the requests that need the time of the server, and the hours of an objective if there is one.
+class _Known(NamedTuple):
+    """What was read of a queue, and what it is asked for later."""
 
-    None for a queue that is not in use.
-    """
-    if not counted.in_use:
-        return []
-    requests: list[Any] = [calls.count_due(counted.now, counted.now + ahead) for ahead in WITHIN.values()]
-    return requests + ([calls.history(limit=SLO_HOURS)] if "lateness_slo" in counted.meta else [])
+    counts: CountsReply
+    counted: HourCounts
+    later: dict[str, Any]
+    """Requests: one by each of `WITHIN` in which anything becomes due, and perhaps one by `_HOURS`."""
 
 
-def _figures(counted: Any, totals: Any, later: list[Any]) -> QueueFigures:
-    due = dict(zip(WITHIN, later, strict=False))
+def _asked_later(calls: Calls, counts: CountsReply) -> dict[str, Any]:
+    """Return the requests that need the time of the server, and the hours of an objective if there is one."""
+    ends = {
+        within: counts.now + ahead for within, ahead in WITHIN.items() if 0 <= counts.next_due - counts.now <= ahead
+    }
+    requests: dict[str, Any] = {within: calls.count_due(counts.now, end) for within, end in ends.items()}
+    return requests | ({_HOURS: calls.history(limit=SLO_HOURS)} if "lateness_slo" in counts.meta else {})
+
+
+def _figures(known: _Known, replies: Iterator[Any]) -> QueueFigures | ServerError:
+    later = dict(zip(known.later, replies, strict=False))
+    for reply in later.values():
+        if isinstance(reply, ServerError):
+            return reply
     slo = None
-    for hours in later[len(WITHIN) :]:
-        slo = slo_report(counted.meta["lateness_slo"], lateness_of(hours.hours))
-    return QueueFigures(stats_of(counted, slo=slo), totals.total, due)
+    if _HOURS in later:
+        slo = slo_report(known.counts.meta["lateness_slo"], lateness_of(later[_HOURS].hours))
+    due = {within: later.get(within, 0) for within in WITHIN}
+    return QueueFigures(stats_of(known.counts, slo=slo), known.counted, due)
 
 
 def _run(executor: Executor, requests: list[Any]) -> list[Any]:

@@ -7,6 +7,8 @@ import atexit
 import inspect
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple, TypedDict
 
@@ -282,11 +284,28 @@ def was_stopped(consuming: Consuming | AsyncConsuming) -> bool:
     return consuming._driver.stopped  # noqa: SLF001
 
 
+_refusal = ""
+"""Why nothing may run to its end now; '' if it may."""
+
+
+@contextmanager
+def refusing_to_run(why: str) -> Iterator[None]:
+    """Let `run` of queues and workers raise `ConfigurationError` for a while: their module is being imported."""
+    global _refusal  # noqa: PLW0603 - of the process, whose main thread imports
+    _refusal = why
+    try:
+        yield
+    finally:
+        _refusal = ""
+
+
 def run_to_end(consuming: Consuming) -> None:
     """Start a consumer and wait for it; the first signal lets running callbacks finish, the second cuts them off.
 
     So does an exception of a handler of the program itself; it is raised at the end unless it is a `KeyboardInterrupt`.
     """
+    if _refusal:
+        raise ConfigurationError(_refusal)
     with StopSignals(consuming.stop, consuming._driver.grace).handled():  # noqa: SLF001 - before callbacks can start
         try:
             consuming._start()  # noqa: SLF001
@@ -306,6 +325,9 @@ def run_to_end(consuming: Consuming) -> None:
 
 async def run_to_end_async(consuming: AsyncConsuming) -> None:
     """Wait for a consumer; stop it at a signal, or if the waiting task is cancelled."""
+    if _refusal:
+        consuming.stop()
+        raise ConfigurationError(_refusal)
     with StopSignals(consuming.stop, consuming._driver.grace).handled_by_loop():  # noqa: SLF001
         try:
             await consuming.wait()

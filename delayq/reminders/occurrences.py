@@ -27,7 +27,7 @@ def occurrences(
     its original local time in the series, wherever it was moved to, alone or by RANGE=THISANDFUTURE.
     """
     cores = [(source, component) for source, component in members if "RECURRENCE-ID" not in component]
-    core = max(cores, key=lambda member: _sequence(member[1]), default=None)
+    core = max(cores, key=lambda member: member[1].get("SEQUENCE", -1), default=None)
     if core and core[0].is_cancelled(core[1]):
         return Found([], why="cancelled")
     source_of = {id(component): source for source, component in members}
@@ -58,11 +58,6 @@ def occurrences(
 
 def _order(occurrence: Any) -> datetime:
     return in_utc(occurrence.start, UTC)
-
-
-def _sequence(component: Component) -> int:
-    value = component.get("SEQUENCE", -1)
-    return value if isinstance(value, int) else -1
 
 
 def _align(members: list[tuple[EventSource, Component]], core: tuple[EventSource, Component]) -> None:

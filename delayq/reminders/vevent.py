@@ -90,6 +90,7 @@ class EventSource:
         except UnknownZone as error:
             raise UnreadableEvent(str(error)) from error
         self._remove_broken_lines(component)
+        self._read_sequence(component)
         if isinstance(component["DTSTART"], list) or not hasattr(component["DTSTART"].dt, "year"):
             raise UnreadableEvent("its DTSTART is not one time")
         self._start = component["DTSTART"].dt
@@ -112,13 +113,16 @@ class EventSource:
             lines = sum(re.match(rf"{name}[;:]", line, re.IGNORECASE) is not None for line in self.raw.lines)
             if len(readable) < lines:
                 self.report(f"one {name} is not used: {errors[0] if errors else 'it is empty'}", hides=name == "RDATE")
+
+    def _read_sequence(self, component: Component) -> None:
+        """Have the SEQUENCE be one number: the highest of several; 0, and reported, if it cannot be read."""
         sequence = component.get("SEQUENCE", 0)
         if isinstance(sequence, list):
             sequence = max((one for one in sequence if isinstance(one, int)), default="")
         if not isinstance(sequence, int) or any(name == "SEQUENCE" for name, _ in component.errors):
             self.report("its SEQUENCE is no number: it counts as 0")
             sequence = 0
-        if "SEQUENCE" in component or sequence:
+        if "SEQUENCE" in component:
             component["SEQUENCE"] = sequence
 
     def _check_line(self, value: Any, kind: type) -> None:

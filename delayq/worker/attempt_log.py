@@ -16,7 +16,7 @@ from delayq.options import nack_wait
 from delayq.outcomes import Outcome
 from delayq.safe_log import SafeLog
 from delayq.text import format_duration
-from delayq.worker.disposition import CANCELLED, Completion, Disposition, log_safely
+from delayq.worker.disposition import CANCELLED, Completion, Disposition
 from delayq.worker.error_texts import truncate
 from delayq.worker.in_flight_delivery import InFlightDelivery
 from delayq.worker.log_label import label_of, log_label
@@ -105,7 +105,7 @@ def log_expired(leases: Iterable[ExpiredLease], queue: str) -> None:
         line = f"{FAILED} and is tried again" if lease.retries_left else SPENT
         level = logging.WARNING if lease.retries_left else logging.ERROR
         line += ": its lease expired, as worker %s was lost"
-        log_safely(line, label, lease.attempt, "", lease.holder or "(unknown)", level=level, extra=fields)
+        log.log(level, line, label, lease.attempt, "", lease.holder or "(unknown)", extra=fields)
 
 
 def tells_kills() -> bool:
@@ -116,7 +116,7 @@ def tells_kills() -> bool:
 def log_killed(id: str, name: str, queue: str) -> None:
     """Log that a message was moved to the dead letter by hand."""
     label, fields = label_of(id, name, queue)
-    log_safely("%s was killed by hand and goes to the dead letter", label, level=logging.INFO, extra=fields)
+    log.info("%s was killed by hand and goes to the dead letter", label, extra=fields)
 
 
 def _with_delays(completion: Completion, policy: FailurePolicy) -> list[Completion]:
@@ -181,4 +181,4 @@ def _write(
         line += ": %s"
         args.append(error)
     fields |= {"retries_left": delivery.claimed.retries_left, "delay": delay, "error": error, **more}
-    log_safely(line, *args, level=fate.level, exc_info=cause, extra=fields)
+    log.log(fate.level, line, *args, exc_info=cause, extra=fields)

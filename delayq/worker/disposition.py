@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from enum import Enum, auto
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from delayq.backoff import FailurePolicy
 from delayq.broker.expiry import expiry_of
@@ -169,9 +169,9 @@ def missed(delivery: InFlightDelivery, now: float, queue: str) -> Completion | N
     label, fields = log_label([delivery], queue)
     fields |= {"retries_left": claimed.retries_left, "delay": None, "error": "missed"}
     if attributes.missed == "drop":
-        log_safely("%s %s, and is dropped", label, why, level=logging.WARNING, extra=fields)
+        log.warning("%s %s, and is dropped", label, why, extra=fields)
         return Completion([delivery], Disposition.DROP, "missed")
-    log_safely("%s %s, and goes to the dead letter", label, why, extra=fields)
+    log.error("%s %s, and goes to the dead letter", label, why, extra=fields)
     return Completion([delivery], Disposition.REJECT, "missed")
 
 
@@ -192,12 +192,7 @@ def _log_late(deliveries: Sequence[InFlightDelivery], error: BaseException, when
     name, fields = log_label(deliveries)
     attempt = f" at attempt {fields['attempt']}" if "attempt" in fields else ""
     level = logging.WARNING if deliveries[0].timed_out else logging.ERROR
-    log_safely("%s failed%s%s", name, attempt, when, level=level, exc_info=error, extra=fields)
-
-
-def log_safely(text: str, *args: object, level: int = logging.ERROR, **fields: Any) -> None:
-    """Log at a level, that of errors by default."""
-    log.log(level, text, *args, **fields)
+    log.log(level, "%s failed%s%s", name, attempt, when, exc_info=error, extra=fields)
 
 
 def _ended_before(deliveries: Sequence[InFlightDelivery], result: object, error: BaseException | None) -> str:
@@ -242,8 +237,8 @@ def _is_failure(error: Exception, policy: FailurePolicy) -> bool:
         return True
     try:
         return bool(policy.is_failure(error))
-    except BaseException as broken:  # noqa: BLE001 - a user's function may raise anything
-        log_safely("is_failure failed, so the exception counts as a failure", exc_info=broken)
+    except BaseException:  # a user's function may raise anything
+        log.exception("is_failure failed, so the exception counts as a failure")
         return True
 
 

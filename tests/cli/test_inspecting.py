@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from delayq import DelayQueue, NewMessage, State
+from delayq.cli.session import READ_TOGETHER, Session
 from tests.cli.conftest import PATIENCE
 from tests.support.waiting import wait_until
 
@@ -91,6 +92,29 @@ def test_lists_the_queues_in_use(cli, redis_url, populated):
     }  # fmt: skip
     assert (mails["queue"], mails["oldest_due"], reminders["dead"]) == ("mails", None, 1)
     assert datetime.fromisoformat(reminders["next_due"]).utcoffset().total_seconds() == 0
+
+
+def test_reads_each_name_in_the_registry_once(cli, redis_url, redis_client, populated):
+    def calls(command):
+        return redis_client.info("commandstats").get(f"cmdstat_{command}", {"calls": 0})["calls"]
+
+    assert len(cli("queues").out.splitlines()) == 2
+    redis_client.sadd("delayq:queues", *(f"foreign-{n}" for n in range(9)))
+    before = {command: calls(command) for command in ("evalsha", "exists")}
+    assert len(cli("queues").out.splitlines()) == 2
+    assert {command: calls(command) - number for command, number in before.items()} == {"evalsha": 10, "exists": 0}
+
+
+def test_many_queues_take_few_round_trips(redis_url, monkeypatch):
+    with DelayQueue("one", url=redis_url) as one:
+        one.send_delay_msg(1)
+    session = Session(redis_url, "delayq", None)
+    asked = []
+    run = session.executor.run
+    monkeypatch.setattr(session.executor, "run", lambda requests: asked.append(len(requests)) or run(requests))
+    found = session.stats(["one", *(f"foreign-{n}" for n in range(2 * READ_TOGETHER))])
+    session.close()
+    assert ([*found], asked) == (["one"], [READ_TOGETHER, READ_TOGETHER, 1])
 
 
 def test_lists_all_states_that_any_queue_has_and_the_names_that_are_paused(cli, redis_url, populated):

@@ -121,6 +121,15 @@ def test_closed_output_and_full_disk(filled):
         done = run(["sh", "-c", f"{close} {how}", sys.executable, filled, id], capture_output=True)
         assert (done.returncode, done.stdout) == (0, b""), how
         assert DelayQueue("q", url=filled).get(id) is not None
+    for words, told in (
+        ("export q >&-", "standard output is closed: nothing can be exported to it"),
+        ("send q - <&-", "standard input is closed"),
+        ("import q - <&-", "standard input is closed"),
+    ):
+        done = run(["sh", "-c", f'exec "$0" -m delayq --url "$1" {words}', sys.executable, filled], capture_output=True)
+        assert done.returncode != 0, words
+        assert told in done.stderr.decode(), words
+        assert done.stderr.count(b"\n") == 1, words
     with Path("/dev/full").open("wb") as full:
         code, line = ended(["list", "q"], filled, stdout=full)
     assert (code, line) == (

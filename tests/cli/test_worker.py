@@ -14,6 +14,7 @@ from delayq import AsyncDelayQueue, DelayQueue, NewMessage, State
 from delayq.cli.app_loader import find_queues
 from delayq.cli.logs import configure_logging
 from tests.cli.conftest import Program, Start
+from tests.support.processes import run
 
 pytestmark = pytest.mark.timeout(180)  # a process starts in a second, or in ten on a machine that is busy
 
@@ -417,3 +418,14 @@ def test_sync_and_async_queues_are_found(app, importing, monkeypatch):
     monkeypatch.setenv("DELAYQ_URL", "unix:///nowhere")
     assert [type(queue) for queue in find_queues(["app:queue"])] == [DelayQueue]
     assert [type(queue) for queue in find_queues(["app:another"])] == [AsyncDelayQueue]
+
+
+@pytest.mark.parametrize("runs", ["q.run()", "asyncio.run(q.run())", "delayq.Worker({q: 1}).run()"])
+def test_module_that_runs_as_it_is_imported_is_refused(runs, tmp_path, redis_url):
+    kind = "AsyncDelayQueue" if "asyncio" in runs else "DelayQueue"
+    lines = f"import asyncio, delayq\nq = delayq.{kind}('q', url={redis_url!r})\nq.callback(lambda m: None)\n{runs}\n"
+    (tmp_path / "runs.py").write_text(lines)
+    done = run([sys.executable, "-m", "delayq", "worker", "runs"], cwd=tmp_path, capture_output=True, timeout=30)
+    assert done.returncode == 2
+    assert b'put that under `if __name__ == "__main__":`' in done.stderr
+    assert b"Traceback" not in done.stderr

@@ -244,6 +244,7 @@ PROVOKED = {
             failures/test_reply_limit.py::test_payload_just_below_the_limit_is_sent_in_pieces
             failures/test_reply_limit.py::test_reply_that_cannot_be_sent_at_all_is_named
             failures/test_reply_limit.py::test_message_that_is_too_large_by_itself_is_named_and_blocks_no_other
+            failures/test_reply_limit.py::test_entry_of_another_client_that_cannot_be_sent_blocks_no_other
         """,
         "package removed or replaced while a process runs: it goes on": """
             failures/test_upgrades.py::test_worker_without_its_package

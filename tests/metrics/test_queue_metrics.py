@@ -10,11 +10,14 @@ from prometheus_client.openmetrics import parser as openmetrics_parser
 
 from delayq import ConfigurationError, DelayQueue, State, UnavailableError
 from delayq.broker.keys import Keys
+from delayq.broker.transport.executor import open_executor
 from delayq.cli.acl.grants import Role
 from delayq.cli.acl.roles import rules
 from delayq.metrics import QueueCollector
 from delayq.metrics.process_metrics import ProcessMetrics
 from delayq.metrics.queue_collector import TOTALS
+from delayq.metrics.queue_figures import READ_TOGETHER, read_figures
+from delayq.options import read_settings
 from tests.metrics.samples import samples_of
 from tests.support.faulty_proxy import FaultyProxy
 
@@ -162,12 +165,31 @@ def test_cost_does_not_depend_on_the_number_of_messages(collector, queue, redis_
         samples_of(collector)
         return commands() - before
 
+    queue.send_many([1, 2], "1m")
     queue.send_delay_msg(1)
     samples_of(collector)
     few = cost()
     queue.send_many(range(3000), "1m")
     queue.send_many(range(3000))
     assert cost() == few < 60
+
+
+def test_a_scrape_of_many_queues_takes_few_round_trips_and_asks_for_no_more_than_is_there(redis_url, monkeypatch):
+    with DelayQueue("later", url=redis_url) as later, DelayQueue("empty", url=redis_url) as empty:
+        later.send_delay_msg(1, "2m")
+        empty.open()
+    names = ["later", "empty", *(f"other-{n}" for n in range(2 * READ_TOGETHER))]
+    executor = open_executor({"url": redis_url}, read_settings({}))
+    asked = []
+    run = executor.run
+    monkeypatch.setattr(executor, "run", lambda requests: asked.append(list(requests)) or run(asked[-1]))
+    found = read_figures(executor, "delayq", names)
+    executor.close()
+    assert {name: one.due for name, one in found.items()} == {
+        "later": {"1m": 0, "5m": 1, "15m": 1},
+        "empty": {"1m": 0, "5m": 0, "15m": 0},
+    }
+    assert [len(requests) for requests in asked] == [2 * READ_TOGETHER, 2 * READ_TOGETHER + 2, 4]
 
 
 def test_a_scrape_fails_while_redis_is_away_and_goes_on_later(redis_url, queue):

@@ -47,6 +47,18 @@ DEFECTS = {
         "for one, sent in zip(group, self._store(",
         "for one, sent in zip(group[::-1], self._store(",
     ),
+    "a promotion that drops an id": (
+        "liveness",
+        "broker/lua/pending_to_ready.lua",
+        "redis.call('RPUSH', ready, unpack(listed))",
+        "redis.call('RPUSH', ready, unpack(listed, 1, math.max(1, #listed - 1)))",
+    ),
+    "a claim that leaves its ids in ready": (
+        "leftovers",
+        "broker/lua/lib/sources.lua",
+        "redis.call('LTRIM', source.key, source.scanned, -1)",
+        "redis.call('LLEN', source.key)",
+    ),
 }
 FAULTS = ("--seed", "3", "--messages", "12000", "--faults", "kill=4,stop=6,replies=40")
 

@@ -2,8 +2,8 @@
 -- KEYS: pending zset, ready list, ranked zset, throttled zset, unack zset, retry list, garbage set, dead zset,
 --   messages hash, deliveries hash, successors hash, completed zset, beats zset, meta hash
 -- ARGV: now (ms or '')
--- Returns: now (ms), next due (ms or -1; of what is not due yet), oldest due (ms or -1; of the first ready, the first and last hundred ranked, or
---   of a pending one that is due),
+-- Returns: now (ms), next due (ms or -1; of what is not due yet), oldest due (ms or -1; of the first ready,
+--   the first and last hundred ranked, or of a pending one that is due),
 --   next deadline (ms or -1), then counts: pending, ready, active, backoff, retry, garbage, dead, messages, overdue
 --   (messages that wait for a consumer), held (leases that have not expired), successors that wait, completed,
 --   throttled, workers (consumers that have told of themselves of late), heard (those

@@ -41,8 +41,8 @@ class ReplyBudget:
     def reduce(self, error: Exception, waiting: Iterable[PendingRequest]) -> None:
         """Have those that wait for a large reply ask for less, if the error is that the server closes the connection.
 
-        The first time says nothing if it was not so before: servers restart. At last a claim is
-        made again for sizes in the place of large payloads.
+        The first end is not counted, as servers restart. In the end a claim is made again for the sizes of large
+        payloads in their place.
         """
         large = [one for one in waiting if isinstance(one.request, ScriptCall) and one.request.script.has_budget]
         if not large or not is_cut(error):

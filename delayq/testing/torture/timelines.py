@@ -275,8 +275,11 @@ def _add_call(history: History, process: str, call: CallRecord, reply: ReplyReco
         facts |= {"replaces": call.replace, "lease": call.lease}
         columns: dict[str, Any] = {"id": call.ids, "token": call.tokens, "due": call.dues, "retries": call.retries}
         missed = [reason == MISSED for reason in call.reasons] or [True for _ in call.ids if call.missed]
-        columns |= {"payload": call.payloads, "missed": missed, "status": reply.statuses if reply else ""}
-        _add_rows(history, facts, columns)
+        statuses = reply.statuses if reply else ""
+        columns |= {"payload": call.payloads, "missed": missed}
+        if statuses:  # a call that reads payloads may have done the first ones only
+            columns = {name: column[: len(statuses)] for name, column in columns.items()}
+        _add_rows(history, facts, columns | {"status": statuses})
     elif reply is None or reply.outcome == "unknown":
         history.unknown_claims.append(Step(id="", **facts))
     else:
