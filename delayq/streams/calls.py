@@ -253,18 +253,18 @@ class StreamCalls:
         return self.settings.lease - lease
 
     def _read_claimed(self, reply: list[Any]) -> replies.ClaimReply:
-        now, deadline, more, entries, deliveries, bodies, lost, alone = reply
-        rows = zip(entries, deliveries, bodies, strict=True)
+        now, deadline, more, entries, deliveries, attempts, bodies, lost, alone = reply
+        rows = zip(entries, deliveries, attempts, bodies, strict=True)
         expired = tuple(self._expired(*lost[at : at + 4]) for at in range(0, len(lost), 4))
         messages = [self._delivery(*row) for row in rows]
         return replies.ClaimReply(now, deadline, more, messages, alone == 1, expired=expired)
 
-    def _expired(self, entry: bytes, holder: bytes, delivery: int, body: list[bytes]) -> replies.ExpiredLease:
-        message = self._delivery(entry, delivery, body)
+    def _expired(self, entry: bytes, holder: bytes, attempt: int, body: list[bytes]) -> replies.ExpiredLease:
+        message = self._delivery(entry, attempt, attempt, body)
         name = Attributes.of(message.attributes).name
-        return replies.ExpiredLease(message.id, delivery, message.retries_left, name, holder.decode("utf-8", "replace"))
+        return replies.ExpiredLease(message.id, attempt, message.retries_left, name, holder.decode("utf-8", "replace"))
 
-    def _delivery(self, entry: bytes, delivery: int, body: list[bytes]) -> replies.ClaimedMessage:
+    def _delivery(self, entry: bytes, delivery: int, attempt: int, body: list[bytes]) -> replies.ClaimedMessage:
         """Return a claimed message; an entry that another client has added may lack any field."""
         fields = pairs(body)
         budget = read_number(fields, b"retries", self.settings.default_retries)
@@ -274,9 +274,9 @@ class StreamCalls:
             id=fields.get(b"id", entry).decode("utf-8", "replace"),
             token=EntryToken(entry.decode(), delivery, b"unique" in fields).token,
             payload=fields.get(b"payload", NO_PAYLOAD),
-            retries_left=max(budget - delivery + 1, 0),
+            retries_left=max(budget - attempt + 1, 0),
             due=due if due <= LATEST else arrived,
-            attempt=delivery,
+            attempt=attempt,
             headers=headers_of(fields),
             attributes=fields.get(b"attributes", b""),
             sent=None if b"due" in fields else arrived,  # what a relay has added was sent before

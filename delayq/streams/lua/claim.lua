@@ -1,22 +1,23 @@
 -- Delivers messages, as many as the byte budget allows: first those of this process's blocking read, then those with
 -- expired leases, then new ones.
 -- KEYS: stream stream, ids set, dead stream, errors hash, delays hash, meta hash, replies hash
--- ARGV: slot, sequence, group, consumer, waiter (the consumer name of the blocking read), wanted (messages, at most
---   250; 0 to requeue those of the blocking read), lease (ms), idle (ms: the initial idle time, which shortens this
---   lease), retries (default for messages without the field), dead_max (entries)
--- Returns: now (ms), deadline (ms), 1 if more messages wait, then arrays: entries, deliveries, fields, and of leases that have
---   expired: entry, consumer, delivery, fields (of one call: not told by a re-run); 1 if the only message is to run alone
+-- ARGV: slot, sequence, group, consumer, waiter (the consumer of the blocking read), wanted (at most 250; 0 to requeue
+--   what it has read), lease (ms), idle (ms: the initial idle time, shortens the lease), retries (default), dead_max
+-- Returns: now (ms), deadline (ms), 1 if more messages wait, then arrays: entries, deliveries, attempts, fields, and
+--   expired leases: entry, consumer, attempt, fields (not told by a re-run); 1 if the only message is to run alone
 -- Re-run: returns what is still leased under the remembered deliveries, with its lease renewed, as far as it fits.
--- Uses: entries, clock, numbers, once, pel, give, bury, sweep
+-- Uses: entries, clock, numbers, once, pel, charges, give, bury, sweep
 local stream, ids, dead, errors, delays, meta, replies = unpack(KEYS)
 local slot, sequence, group, consumer, waiter, wanted, lease, idle, retries, dead_max = unpack(ARGV, 1, 10)
 local now = math.floor(clock('') / 1000)
-local entries, deliveries, bodies, claimed, lost, more_expired, alone = {}, {}, {}, {}, {}, false, false
+local entries, deliveries, attempts, bodies, claimed, lost, more_expired, alone = {}, {}, {}, {}, {}, {}, false, false
 wanted, lease = math.min(tonumber(wanted), 250), tonumber(lease)
+local delayed = redis.call('HLEN', delays) > 0
 
 local function add(entry, delivery, body)
   local n = #entries + 1
   entries[n], deliveries[n], bodies[n], claimed[n] = entry, delivery, body, entry .. ' ' .. delivery
+  attempts[n] = delayed and delivery > 1 and math.max(charged(delays, entry, delivery), 1) or delivery
 end
 
 local function deliver(entry, delivery, body)
@@ -29,12 +30,12 @@ local function missing() return bytes_left > 0 and not alone and wanted - #entri
 local function make_reply()
   local more = wanted > 0 and (more_expired or missing() == 0 and undelivered(stream, find_group(stream, group)))
   -- Redis counts the idle time from the start of the script, which may be in the millisecond before.
-  return {now, now + lease - idle - 1, more and 1 or 0, entries, deliveries, bodies, lost, alone and 1 or 0}
+  return {now, now + lease - idle - 1, more and 1 or 0, entries, deliveries, attempts, bodies, lost, alone and 1 or 0}
 end
 
 local past = answered(replies, slot, sequence)
 local info = find_group(stream, group)
-if not info and (past or wanted == 0) then return {now, now, 0, {}, {}, {}, {}, 0} end
+if not info and (past or wanted == 0) then return {now, now, 0, {}, {}, {}, {}, {}, 0} end
 if past then
   alone = string.find(past, '^alone') ~= nil
   begin(replies, '') -- deletes nothing, as no slot has this name, but lets the renewals run when Redis is full
@@ -50,32 +51,31 @@ end
 redis.call('XLEN', dead)
 redis.call('SCARD', ids)
 for _, hash in ipairs({errors, meta}) do redis.call('HLEN', hash) end
-local delayed = redis.call('HLEN', delays) > 0
 begin(replies, slot)
 if not info then redis.call('XGROUP', 'CREATE', stream, group, '0', 'MKSTREAM') end
 
 -- Takes over an entry with an expired lease. If its message was deleted, removes the entry from the pending list. What had
 -- not started is charged nothing. It may still have ended its consumer, so one that reports starts gets it alone.
 local function recover(entry, holder, delivery)
-  local free, reports = is_unstarted(holder), is_unstarted(consumer)
-  if free and reports and #entries > 0 then more_expired = true return end
-  local body, at = read(stream, entry), delayed and redis.call('HGET', delays, entry)
-  if free then delivery = delivery - 1 end
-  -- Another program's time may be none, or never come.
-  local later, spent = whole(at), body and delivery > budget(body, retries)
+  local unstarted, reports = is_unstarted(holder), is_unstarted(consumer)
+  if unstarted and reports and #entries > 0 then more_expired = true return end
+  local body, at, free = read(stream, entry), nil, 0
+  if delayed then at, free = note_of(delays, entry, delivery) end
+  if unstarted then free = free + 1 end
   if not body then
     remove(stream, group, errors, delays, entry)
-  elseif later and later > now and later <= 7258118399999 then
+  elseif at and at > now then
     give(stream, group, nobody, entry, math.max(lease - (at - now), 0), delivery)
-  elseif spent then
+  elseif delivery - free > budget(body, retries) then
     bury(stream, group, ids, dead, errors, delays, dead_max, entry, body, delivery, 'retries spent', '')
   else
-    if at then redis.call('HDEL', delays, entry) end
+    delayed = delayed or unstarted
+    if at or unstarted then note(delays, entry, nil, free) end
     deliver(entry, delivery + 1, body)
-    alone = free and reports
+    alone = unstarted and reports
   end
-  if body and not (at or free) and holder ~= nobody then -- else it may have waited for a retry
-    for _, cell in ipairs({entry, holder, delivery, body}) do lost[#lost + 1] = cell end
+  if body and not (at or unstarted) and holder ~= nobody then -- else it may have waited for a retry
+    for _, cell in ipairs({entry, holder, delivery - free, body}) do lost[#lost + 1] = cell end
   end
 end
 
