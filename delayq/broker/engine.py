@@ -181,7 +181,7 @@ _DELAY_ONLY = frozenset(
 STREAMS = EngineCapabilities(
     "streams",
     (State.READY, State.ACTIVE, State.BACKOFF, State.DEAD),
-    lacks=_DELAY_ONLY,
+    lacks=_DELAY_ONLY - {Feature.START_REPORTS},
     hints={
         Feature.DELAYS: "send to a delay queue and relay it to the stream",
         Feature.SCHEDULES: "declare them on a delay queue and relay it to the stream",

@@ -17,6 +17,7 @@ from delayq.broker.engine import STREAMS, EngineCapabilities
 from delayq.broker.replies import integers, pairs, statuses
 from delayq.broker.requests import (
     OWN_ID,
+    UNSTARTED,
     Argument,
     Failure,
     Messages,
@@ -119,7 +120,8 @@ class StreamCalls:
         """Claim up to `wanted` messages (at most 250) under a lease (ms); 0 requeues those of the blocking read."""
         settings = self.settings
         lasting = [settings.lease, self._idle(lease), settings.default_retries, settings.dead_max]
-        args: list[Argument] = [self.group, consumer_id, _waiter(consumer_id), wanted, *lasting]
+        waiter = _waiter(consumer_id.removesuffix(UNSTARTED))
+        args: list[Argument] = [self.group, consumer_id, waiter, wanted, *lasting]
         return self._call("claim", args, self._read_claimed)
 
     def await_wake(self, timeout: float) -> RedisCommand[bool]:
@@ -168,6 +170,14 @@ class StreamCalls:
     def extend(self, receipts: Iterable[Receipt], *, lease: int) -> ScriptCall[str]:
         """Renew leases (ms from now). Status: 1 renewed, 0 not."""
         return self._call("extend", [self.group, self.consumer_id(), self._idle(lease), *_entries(receipts)], statuses)
+
+    def start(self, receipts: Iterable[Receipt]) -> ScriptCall[str]:
+        """Note that callbacks have started: from then on the group's consumer is this one. Status: 0 not leased."""
+        return self._call("extend", [self.group, self.consumer_id(), "", *_entries(receipts)], statuses)
+
+    def is_withdrawn(self, ids: Iterable[str]) -> RedisCommand[bool]:  # noqa: ARG002
+        """Reply that nobody asks for what waits here."""
+        return RedisCommand(("PING",), lambda _: False)
 
     def reject(self, rejections: Iterable[Rejection]) -> ScriptCall[str]:
         """Move the first messages, at most 250, to the dead letter. Status: 1 dead, 0 not."""
@@ -243,17 +253,18 @@ class StreamCalls:
         return self.settings.lease - lease
 
     def _read_claimed(self, reply: list[Any]) -> replies.ClaimReply:
-        now, deadline, more, entries, deliveries, bodies, lost = reply
-        rows = zip(entries, deliveries, bodies, strict=True)
+        now, deadline, more, entries, deliveries, attempts, bodies, lost, alone = reply
+        rows = zip(entries, deliveries, attempts, bodies, strict=True)
         expired = tuple(self._expired(*lost[at : at + 4]) for at in range(0, len(lost), 4))
-        return replies.ClaimReply(now, deadline, more, [self._delivery(*row) for row in rows], expired=expired)
+        messages = [self._delivery(*row) for row in rows]
+        return replies.ClaimReply(now, deadline, more, messages, alone == 1, expired=expired)
 
-    def _expired(self, entry: bytes, holder: bytes, delivery: int, body: list[bytes]) -> replies.ExpiredLease:
-        message = self._delivery(entry, delivery, body)
+    def _expired(self, entry: bytes, holder: bytes, attempt: int, body: list[bytes]) -> replies.ExpiredLease:
+        message = self._delivery(entry, attempt, attempt, body)
         name = Attributes.of(message.attributes).name
-        return replies.ExpiredLease(message.id, delivery, message.retries_left, name, holder.decode("utf-8", "replace"))
+        return replies.ExpiredLease(message.id, attempt, message.retries_left, name, holder.decode("utf-8", "replace"))
 
-    def _delivery(self, entry: bytes, delivery: int, body: list[bytes]) -> replies.ClaimedMessage:
+    def _delivery(self, entry: bytes, delivery: int, attempt: int, body: list[bytes]) -> replies.ClaimedMessage:
         """Return a claimed message; an entry that another client has added may lack any field."""
         fields = pairs(body)
         budget = read_number(fields, b"retries", self.settings.default_retries)
@@ -263,9 +274,9 @@ class StreamCalls:
             id=fields.get(b"id", entry).decode("utf-8", "replace"),
             token=EntryToken(entry.decode(), delivery, b"unique" in fields).token,
             payload=fields.get(b"payload", NO_PAYLOAD),
-            retries_left=max(budget - delivery + 1, 0),
+            retries_left=max(budget - attempt + 1, 0),
             due=due if due <= LATEST else arrived,
-            attempt=delivery,
+            attempt=attempt,
             headers=headers_of(fields),
             attributes=fields.get(b"attributes", b""),
             sent=None if b"due" in fields else arrived,  # what a relay has added was sent before

@@ -45,7 +45,7 @@ class StreamKeys:
     errors: str
     """hash: entry → last error; only for messages that have failed."""
     delays: str
-    """hash: entry → time of its next delivery (ms); only for delays longer than a lease."""
+    """hash: entry → time of its next delivery (ms), if longer than a lease away, and how many deliveries were free."""
     meta: str
     """hash: schema version, and where the search for expired leases continues, per group."""
     replies: str

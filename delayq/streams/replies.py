@@ -10,6 +10,7 @@ import msgspec
 
 from delayq.broker.foreign import time_text
 from delayq.broker.replies import pairs
+from delayq.broker.requests import UNSTARTED
 
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 
@@ -110,7 +111,7 @@ def read_groups(reply: Iterable[Any] | Exception) -> list[str]:
 
 def _row(reply: Sequence[Any]) -> StreamRow:
     entry, consumer, idle, deliveries, retry_at, error, size, *fields = reply
-    consumer, error = consumer.decode("utf-8", "replace"), error.decode("utf-8", "replace")
+    consumer, error = consumer.decode("utf-8", "replace").removesuffix(UNSTARTED), error.decode("utf-8", "replace")
     stored = time_text(retry_at)
     retry = int(stored) if stored else None
     return StreamRow(entry.decode(), consumer, idle, deliveries, retry, error, size, pairs(fields))

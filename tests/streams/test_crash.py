@@ -317,3 +317,59 @@ def test_killed_relays_lose_no_message_in_a_long_run(redis_url, server):
 @pytest.mark.timeout(900)
 def test_killed_consumers_lose_no_message_in_a_long_run(redis_url, server):
     run_killed_consumers(redis_url, server, part=2000, kills=60)
+
+
+AHEAD = """
+import os, sys, time
+from delayq.streams import StreamQueue
+
+url, kind = sys.argv[1:]
+tasks = StreamQueue("tasks", url=url, lease="1s", concurrency=1, prefetch=40)
+
+@tasks.callback
+def work(message):
+    if kind == "ends" and message.id == "m0":
+        os._exit(1)
+    if kind == "ends":
+        return
+    print(message.id, flush=True)
+    time.sleep(3600)
+
+tasks.run()
+"""
+
+
+def held(server):
+    """Return how many entries consumers hold that they have started, and that they have not."""
+    rows = server.xpending("tasks", "workers")["consumers"]
+    started = sum(row["pending"] for row in rows if not str(row["name"]).endswith(" ?"))
+    return started, sum(row["pending"] for row in rows) - started
+
+
+def test_what_a_killed_consumer_had_not_started_is_charged_nothing(redis_url, server):
+    with StreamQueue("tasks", url=redis_url, lease="1s", concurrency=4) as tasks:
+        tasks.send_many([NewMessage(n, id=f"m{n}", retries=0) for n in range(30)])
+        for _ in range(2):
+            command = [sys.executable, "-c", AHEAD, redis_url, "blocks"]
+            with Process(command, stdout=subprocess.PIPE, text=True) as process:
+                assert process.stdout.readline()
+                wait_until(lambda: held(server)[0] >= 1 and sum(held(server)) >= 1)
+                process.kill()
+        done = []
+        tasks.callback(lambda message: done.append(message.id))
+        tasks.start_consume()
+        wait_until(lambda: not tasks.counts().living)
+        assert (len(set(done)), tasks.counts().dead) == (28, 2)
+
+
+def test_message_that_ends_its_consumers_is_charged_and_takes_no_other_with_it(redis_url, server):
+    with StreamQueue("tasks", url=redis_url, lease="1s", concurrency=1) as tasks:
+        tasks.send_many([NewMessage(n, id=f"m{n}", retries=0) for n in range(5)])
+        for _ in range(2):  # as it starts, which nobody knows, and as it runs alone
+            with Process([sys.executable, "-c", AHEAD, redis_url, "ends"]) as process:
+                process.wait(30)
+        with Process([sys.executable, "-c", AHEAD, redis_url, "ends"]) as process:
+            wait_until(lambda: not tasks.counts().living)
+            process.kill()
+        (dead,) = tasks.dead.list().messages
+        assert (dead.id, dead.attempts) == ("m0", 1)

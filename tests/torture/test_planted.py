@@ -128,9 +128,9 @@ DEFECTS = {
     ),
     "a nack that charges twice": (
         "streams/nack.lua",
-        "delay, lease, delivery)",
-        "delay, lease, delivery + 1)",
-        "bounded deliveries: attempt 3 came after attempt 1",
+        "delay, lease, delivery, free)",
+        "delay, lease, delivery + 1, free)",
+        "bounded deliveries: dead after 2 attempts, of which 1 had started",
     ),
     "a dead letter that keeps nothing": (
         "streams/nack.lua",

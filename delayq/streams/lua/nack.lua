@@ -5,7 +5,7 @@
 -- Returns: a status for each of the first failures (at most 250): 1 will be retried, 2 dead, 0 not leased under this
 --   delivery
 -- Re-run: returns the same reply.
--- Uses: entries, clock, once, pel, give, bury
+-- Uses: entries, clock, numbers, once, pel, charges, give, bury
 local stream, ids, dead, errors, delays, replies = unpack(KEYS)
 local slot, sequence, group, consumer, lease, retries, dead_max = unpack(ARGV, 1, 7)
 local past = answered(replies, slot, sequence)
@@ -24,12 +24,13 @@ for i = 8, math.min(#ARGV, 7 + 4 * 250), 4 do
   local body = info and holds(stream, group, consumer, entry, delivery) and read(stream, entry)
   if not body then
     statuses[#statuses + 1] = '0'
-  elseif tonumber(delivery) > budget(body, retries) then
+  elseif charged(delays, entry, tonumber(delivery)) > budget(body, retries) then
     statuses[#statuses + 1] = '2'
     bury(stream, group, ids, dead, errors, delays, dead_max, entry, body, delivery, 'retries spent', error)
   else
     statuses[#statuses + 1] = '1'
-    give_later(stream, group, delays, entry, now, delay, lease, delivery)
+    local _, free = note_of(delays, entry, tonumber(delivery))
+    give_later(stream, group, delays, entry, now, delay, lease, delivery, free)
     if error ~= '' then redis.call('HSET', errors, entry, error) end
   end
 end

@@ -13,10 +13,6 @@ class Guarantees(NamedTuple):
     """Kinds of faults that cannot hit it, and why."""
     inapplicable_rules: Mapping[str, str] = {}
     """Rules that do not apply to it, and why."""
-    tokens_reused: bool = False
-    """Whether a released delivery is delivered again under the same token."""
-    charges_unstarted: bool = False
-    """Whether a message is charged that its consumer had claimed but not started."""
     renews_leases: bool = True
     """Whether a consumer renews the leases of all that it holds."""
     tokens_ordered: bool = True
@@ -36,8 +32,6 @@ GUARANTEES = {
             "latest": "it has no due times",
             "answers": "its sends share no calls",
         },
-        charges_unstarted=True,
-        tokens_reused=True,
     ),
     "workqueue": Guarantees(
         unsupported_faults={

@@ -17,7 +17,7 @@ def leases(history: History, timeline: Timeline) -> Findings:
     yield from _ended_undisturbed(history, timeline)
     yield from _started_after_its_end(history, timeline)
     for before, after in pairwise(timeline.claims()):
-        if before.token == after.token and not _reusable(history, timeline, before, after):
+        if before.token == after.token:
             yield f"token {after.token} was issued twice", (before, after)
         elif after.ended < before.began and not (history.rolled_back and history.set_back):
             yield f"token {before.token} was issued after the higher {after.token}", (after, before)
@@ -49,13 +49,6 @@ def _lease_over(history: History, timeline: Timeline, before: Step, after: Step)
 def possibly_between(steps: list[Step], before: Step, after: Step) -> bool:
     """Return whether one of these steps may have happened between two deliveries."""
     return any(step.possible and step.began < after.ended and step.ended > before.began for step in steps)
-
-
-def _reusable(history: History, timeline: Timeline, before: Step, after: Step) -> bool:
-    """Return whether two claims may share a token, because the delivery was released between them."""
-    releases = [step for step in timeline.of("release") if step.token == after.token]
-    orders = _possible_orders(history, before, after)
-    return history.guarantees.tokens_reused and any(possibly_between(releases, *pair) for pair in orders)
 
 
 def certain_deadline(timeline: Timeline, claim: Step) -> int:

@@ -5,7 +5,6 @@ An unknown outcome counts in favour of the queue: the call was executed or not, 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -141,7 +140,7 @@ def _bounded_by_retries(timeline: Timeline, claims: list[Step]) -> Findings:
 def _charged_if_started(history: History, timeline: Timeline, claims: list[Step]) -> Findings:
     """Compare the attempts of a dead message with the log of its callbacks, not with its claims."""
     sends = [step for step in timeline.of("send") if step.possible]
-    if history.rolled_back or history.guarantees.charges_unstarted or len(sends) > 1 or timeline.of("redrive"):
+    if history.rolled_back or len(sends) > 1 or timeline.of("redrive"):
         return
     started = {step.token for step in timeline.of("start")} | {claim.token for claim in claims if claim.alone}
     for token, attempts, _, reason in timeline.dead:
@@ -156,10 +155,9 @@ def _charged_once(history: History, timeline: Timeline, before: Step, after: Ste
     unseen = history.unknown_claims_between(before, after)
     settled = timeline.settlements(before)
     releases = [step for step in settled if step.op == "release" and step.possible]
-    # Where tokens are reused, the release may be of an earlier delivery.
-    uncharged = not history.guarantees.tokens_reused and any(step.certain for step in releases)
+    uncharged = any(step.certain for step in releases)
     # A lease that expires is not charged before the start of the callback was reported.
-    reported = history.guarantees.charges_unstarted or any(step.op == "nack" and step.certain for step in settled)
+    reported = any(step.op == "nack" and step.certain for step in settled)
     lowest = before.attempt + (1 if reported and not releases and not unseen else 0)
     return lowest <= after.attempt <= before.attempt + (0 if uncharged else 1) + unseen
 
@@ -228,15 +226,11 @@ def duplicates(history: History, timeline: Timeline) -> Findings:
 def repeated_starts(history: History, timeline: Timeline) -> Iterator[tuple[Step, Step, FaultRecord | None]]:
     """Yield the repeated starts without a failure: the one before, the repeated one, and the fault that explains it."""
     starts = sorted(timeline.of("start"), key=lambda step: (step.token, step.began))
-    claims = timeline.of("claim")
-    claimed = {claim.token: claim.began for claim in claims}
-    unclaimed = Counter((start.token, start.process) for start in starts)
-    unclaimed -= Counter((claim.token, claim.process) for claim in claims)
-    too_often = {token for token, _ in unclaimed}
+    claimed = {claim.token: claim.began for claim in timeline.of("claim")}
     failed = {step.token for step in timeline.of("end") if step.callback_outcome in ("failed", "rejected")}
     failed |= {step.token for step in timeline.of("nack", "release", "reject") if step.possible}
     for before, after in pairwise(starts):
-        if before.token == after.token and (not history.guarantees.tokens_reused or after.token in too_often):
+        if before.token == after.token:
             yield before, after, None
             continue
         if before.token in failed or timeline.new_life_between(before, after):

@@ -9,10 +9,10 @@ local function remove(stream, group, errors, delays, entry)
 end
 
 -- Moves an entry to the dead letter: its own fields, then attempts, reason and error. Frees its id.
-local function bury(stream, group, ids, dead, errors, delays, dead_max, entry, fields, attempts, reason, error)
+local function bury(stream, group, ids, dead, errors, delays, dead_max, entry, fields, deliveries, reason, error)
   local row = {}
   for n = 1, math.min(#fields, max_cells) do row[n] = fields[n] end
-  for _, cell in ipairs({'attempts', attempts, 'reason', reason, 'error',
+  for _, cell in ipairs({'attempts', string.format('%.0f', charged(delays, entry, tonumber(deliveries))), 'reason', reason, 'error',
     error ~= '' and error or redis.call('HGET', errors, entry) or ''}) do
     row[#row + 1] = cell
   end

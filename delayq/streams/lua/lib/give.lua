@@ -5,7 +5,7 @@ end
 
 -- Makes an entry claimable after a delay (ms). Redis has no negative idle time: a delay longer than the lease is stored,
 -- and checked when the lease expires.
-local function give_later(stream, group, delays, entry, now, delay, lease, deliveries)
-  if tonumber(delay) > tonumber(lease) then redis.call('HSET', delays, entry, string.format('%.0f', now + delay)) end
+local function give_later(stream, group, delays, entry, now, delay, lease, deliveries, free)
+  note(delays, entry, tonumber(delay) > tonumber(lease) and now + delay or nil, free)
   give(stream, group, nobody, entry, math.max(lease - delay, 0), deliveries)
 end

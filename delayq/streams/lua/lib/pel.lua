@@ -16,10 +16,18 @@ local function find_group(stream, group)
   end
 end
 
--- Returns whether a consumer has leased an entry under this delivery. Every script but ack checks this first.
+-- Returns whether a consumer's name is one of ours for what was not handed to a callback: read ahead, or by a blocking read.
+local function is_unstarted(name)
+  local ending = string.match(name, ':%d+:%d+T%d+Z%-%x+(.*)$')
+  return ending == ' ?' or ending == '.wait'
+end
+
+-- Returns under which name a consumer has leased an entry with this delivery, and the idle time (ms): under its own, or
+-- under the one for what it has not started. Nil if it has not. Every script but ack checks this first.
 local function holds(stream, group, consumer, entry, delivery)
-  local found = redis.call('XPENDING', stream, group, entry, entry, 1, consumer)[1]
-  return found and found[4] == tonumber(delivery)
+  local found = redis.call('XPENDING', stream, group, entry, entry, 1)[1]
+  local name = found and found[4] == tonumber(delivery) and found[2]
+  if name and (name == consumer or name == consumer .. ' ?') then return name, found[3] end
 end
 
 -- Returns whether the stream has entries that the group has not read yet.

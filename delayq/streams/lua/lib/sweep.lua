@@ -1,38 +1,42 @@
 -- Finds entries with expired leases in the pending list of a group. They are read, so at most 16 are taken over at a
 -- time.
 
+-- Requeues an entry that a blocking read has taken: it is added again as a new one, as only that wakes the next read.
+local function requeue(stream, group, errors, delays, entry, delivery, body, lease)
+  if body and #body > max_cells then return give(stream, group, nobody, entry, lease, delivery - 1) end
+  remove(stream, group, errors, delays, entry)
+  if body then redis.call('XADD', stream, '*', unpack(body)) end
+end
+
 -- Returns a cursor as it was stored; the start for what is none, written by another program.
 local function cursor_of(text)
   local time, number = string.match(text or '', '^(%d+)%-(%d+)$')
   return time and #time < 20 and #number < 20 and text or '0-0'
 end
 
--- Moves expired entries to a consumer and calls `recover` with each, even with a deleted one, while messages are
--- missing. Scans a few thousand entries at most. All of them may be in flight, so the next call continues after them.
--- The consumers share the scan of a longer list, and start it at most once a second. Returns whether to continue now.
-local function sweep(stream, group, consumer, meta, now, lease, missing, recover, total)
+-- Calls `recover` with each entry whose lease has expired, its consumer and its delivery, even with a deleted one, while
+-- messages are missing. Reads a thousand rows at most. All of them may be in flight, so the next call continues after
+-- them. The consumers share the reading of a longer list, and start it at most once a second. Returns whether to
+-- continue now.
+local function sweep(stream, group, meta, now, lease, missing, recover, total)
   local cursor_field, wait_field = 'cursor ' .. group, 'rest ' .. group
   local state, scanned, wrapped = redis.call('HMGET', meta, cursor_field, wait_field), 0, false
   local from, wait = cursor_of(state[1]), (whole(state[2]) or 0) - now
-  local cursor, number = from, 1
+  local cursor, short = from, total <= 10000 -- of a short list, the server finds what has expired
   if wait > 0 and wait <= 1000 then return false end
-  -- Taking an entry over forgets who has held it. Looking for what has expired reads the whole list, so a long one is not.
-  local holders, idle = {}, math.max(lease - 100, 0) -- the clock of the embedded server goes on meanwhile
-  for _, row in ipairs(total <= 10000 and redis.call('XPENDING', stream, group, 'IDLE', idle, '-', '+', 1000) or {}) do
-    holders[row[1]] = row[2]
-  end
   while missing() > 0 and scanned < 1000 do
-    local count = math.min(missing(), number)
-    local per_call = 10 * count -- entries that XAUTOCLAIM scans for such a COUNT
-    local found = redis.call('XAUTOCLAIM', stream, group, consumer, lease, cursor, 'COUNT', count, 'JUSTID')
-    cursor, number = found[1], math.min(2 * number, 16)
-    for _, entry in ipairs(found[2]) do recover(entry, holders[entry]) end
-    for _, entry in ipairs(found[3] or {}) do recover(entry, nil) end
-    if cursor ~= '0-0' then
-      scanned = scanned + per_call
-    elseif from == '0-0' or wrapped then
-      break
-    else
+    local first, count = '(' .. cursor, short and math.min(missing(), 16) or 100
+    local rows = short and redis.call('XPENDING', stream, group, 'IDLE', lease, first, '+', count)
+      or redis.call('XPENDING', stream, group, first, '+', count)
+    for _, row in ipairs(rows) do
+      if missing() <= 0 then break end
+      cursor = row[1]
+      if row[3] >= lease then recover(row[1], row[2], row[4]) end
+    end
+    scanned = scanned + count
+    if missing() > 0 and #rows < count then
+      cursor = '0-0'
+      if from == '0-0' or wrapped then break end
       wrapped = true
     end
   end
