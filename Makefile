@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-all test-lowest coverage check audit format bench bench-gate bench-peers torture spark-demo bench-spark clean
+.PHONY: help demo test test-spark test-long test-all test-lowest coverage check audit format bench bench-gate bench-peers torture spark-demo bench-spark clean
 
 READY := .venv/.ready
 # The same with PySpark and a Java: 450 MB that a first look at the queue does without.
@@ -17,7 +17,10 @@ demo: $(READY) ## run the demo (embedded if there is no Redis)
 test: tools ## run the quick tests (minutes), or a selection with ARGS=path, -k or -x
 	@$(PYTHON) scripts/test.py quick $(ARGS)
 
-test-long: tools ## run the slow tests: killed processes, long random runs, large tables
+test-spark: tools ## run the tests of the pipelines on Spark, but for the slow ones
+	@$(PYTHON) scripts/test.py spark $(ARGS)
+
+test-long: tools ## run all that `make test` leaves out: Spark, killed processes, long random runs, large tables
 	@$(PYTHON) scripts/test.py long $(ARGS)
 
 test-all: tools ## run the quick and the slow tests

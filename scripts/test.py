@@ -1,8 +1,9 @@
-"""Run the tests: `quick`, `long` or `all` of them (but for `torture`); further arguments are handed to pytest.
+"""Run the tests: `quick`, `long`, `spark` or `all` of them (but for `torture`); further arguments go to pytest.
 
 A whole set runs in two halves at the same time: what needs no JVM on every core, and what shares one Spark session in a
-process of its own, whose output follows when both have ended. `coverage` runs the quick tests, measures both halves and
-lists the lines and branches that they miss; it takes half as long again.
+process of its own, whose output follows when both have ended. `quick` has one test of Spark, which runs each pipeline.
+`spark` has all but the long ones, and `long` has all that `quick` leaves out. `coverage` runs the quick tests and Spark's,
+measures both halves and lists the lines and branches that they miss; it takes half as long again.
 
 A selection (a path, -k, -m, -x, …) runs in one process, so that a file takes as long as its tests.
 """
@@ -21,8 +22,15 @@ sys.path.insert(0, str(ROOT))
 from tests.support.processes import Process  # noqa: E402 - `tests` is no installed package
 
 NOTHING_SELECTED = 5  # of pytest's exit codes; fine in one of the halves, when arguments ask for tests of the other
-QUICK = "not torture and not long"
-SETS = {"quick": QUICK, "long": "long and not torture", "all": "not torture", "coverage": QUICK}
+QUICK, LONG, ALL = "not torture and not long", "long and not torture", "not torture"
+SETS = {
+    "quick": (QUICK, "smoke"),
+    "long": (LONG, f"{ALL} and not smoke"),
+    "spark": ("", QUICK),
+    "all": (ALL, ALL),
+    "coverage": (QUICK, QUICK),
+}
+"""The expressions of marks of both halves: without Spark, and with it."""
 SELECTING = ("-k", "-x", "--maxfail", "--lf", "--last-failed", "--ff", "--failed-first", "--sw", "--stepwise", "--co")
 NEEDLESS = ("randomly", "xdist", "cov")  # plugins that take as long to load as the tests of a file
 COVERAGE = ("--cov", "--cov-report=")
@@ -76,19 +84,19 @@ def needs(word: str, plugin: str) -> bool:
     return plugin in word or word.startswith(options[plugin])
 
 
-def run_halves(words: list[str], marked: str, *, measured: bool) -> int:
+def run_halves(words: list[str], without_spark: str, with_spark: str, *, measured: bool) -> int:
     """Run both halves; returns 0 where every test passed, else the first exit code of pytest that is not 0."""
     words = [*(COVERAGE if measured else ()), *words]
     with tempfile.TemporaryFile() as output:
         spark = start(
             # After `words`: however many processes were asked for, there is one session.
-            pytest(*words, *ONE_PROCESS, "-m", both(marked, "spark"), SPARK_TESTS),
+            pytest(*words, *ONE_PROCESS, "-m", both(with_spark, "spark"), SPARK_TESTS),
             stdout=output,
             stderr=subprocess.STDOUT,
             env=os.environ | {"COVERAGE_FILE": APART},
         )
-        first = start(pytest(*ALL_CORES, *words, "-m", both(marked, "not spark")))
-        codes = [first.wait(), spark.wait()]
+        first = start(pytest(*ALL_CORES, *words, "-m", both(without_spark, "not spark"))) if without_spark else None
+        codes = [first.wait() if first else 0, spark.wait()]
         output.seek(0)
         print(output.read().decode(errors="replace"), flush=True)
     if measured:
@@ -109,8 +117,8 @@ def main() -> int:
     if paths or asked.marked or any(word.startswith(SELECTING) for word in words):
         named = any("::" in path for path in paths)  # a test that is named is run, be it long or not
         apart = "" if paths or "spark" in asked.marked else "not spark"
-        return run_selection(words, both(asked.marked, SETS["all" if named else asked.set], apart))
-    return run_halves(words, SETS[asked.set], measured=asked.set == "coverage")
+        return run_selection(words, both(asked.marked, ALL if named else SETS[asked.set][0] or QUICK, apart))
+    return run_halves(words, *SETS[asked.set], measured=asked.set == "coverage")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""All five pipelines on a Spark Connect server, and by `spark-submit`."""
+"""All five pipelines on a Spark of their own process, on a Spark Connect server, and by `spark-submit`."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from delayq.spark.java_home import use_java, use_this_python
 from tests.spark.conftest import COVERAGE, JAVA_OPTIONS
 from tests.support.processes import run
 
-pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 THINGS = "id,time,zone\nvisit-1,2030-01-31 09:00,Europe/Berlin\nvisit-2,2030-03-28 14:30,America/New_York\n"
 RULES = '[rules.day-before]\noffset = "-1d"\nat = "18:00"\n'
@@ -61,13 +61,25 @@ def check(printed: str, folder: Path, session: str) -> None:
     assert "Audit" not in (folder / "report" / "report.html").read_text(encoding="utf-8")
 
 
-def test_pipelines_on_spark_connect(connect_url, redis_url, visits, folder):
-    command = [sys.executable, "-W", "ignore", str(folder / "pipelines.py"), str(folder), redis_url, connect_url]
+def run_pipelines(folder: Path, url: str, master: str) -> str:
+    """Run the pipelines in a process of their own; returns what they print."""
+    command = [sys.executable, "-W", "ignore", str(folder / "pipelines.py"), str(folder), url, master]
     done = run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    check(done.stdout, folder, "pyspark.sql.connect.session")
+    return done.stdout
 
 
+@pytest.mark.smoke
+def test_pipelines_on_a_spark_of_their_own(redis_url, visits, folder):
+    check(run_pipelines(folder, redis_url, "local[2]"), folder, "pyspark.sql.session")
+
+
+@pytest.mark.long
+def test_pipelines_on_spark_connect(connect_url, redis_url, visits, folder):
+    check(run_pipelines(folder, redis_url, connect_url), folder, "pyspark.sql.connect.session")
+
+
+@pytest.mark.long
 def test_pipelines_by_spark_submit(redis_url, visits, folder):
     import pyspark
 
