@@ -8,12 +8,6 @@ local function note_of(delays, entry, deliveries)
   return at and at <= 7258118399999 and at or nil, math.min(free, deliveries)
 end
 
--- Stores what `note_of` returns.
-local function note(delays, entry, at, free)
-  local text = (at and string.format('%.0f', at) or '') .. (free > 0 and string.format(' %.0f', free) or '')
-  if text == '' then redis.call('HDEL', delays, entry) else redis.call('HSET', delays, entry, text) end
-end
-
 -- Returns how many deliveries of an entry count as attempts.
 local function charged(delays, entry, deliveries)
   local _, free = note_of(delays, entry, deliveries)
