@@ -2,8 +2,8 @@
 
 A whole set runs in two halves at the same time: what needs no JVM on every core, and what shares one Spark session in a
 process of its own, whose output follows when both have ended. `quick` has one test of Spark, which runs each pipeline.
-`spark` has all but the long ones, and `long` has all that `quick` leaves out. `coverage` runs the quick tests and Spark's,
-measures both halves and lists the lines and branches that they miss; it takes half as long again.
+`spark` has all but the long ones, `long` has all that `quick` leaves out. `coverage` runs the quick tests and those of
+Spark, measures both and lists the lines and branches that they miss; it takes half as long again.
 
 A selection (a path, -k, -m, -x, …) runs in one process, so that a file takes as long as its tests.
 """

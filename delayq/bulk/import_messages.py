@@ -2,29 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NoReturn
 
-from delayq.broker.batches import BATCH
+import msgspec
+
+from delayq.broker.batches import BATCH, batched, byte_slices
 from delayq.broker.context import QueueContext
-from delayq.broker.requests import ImportedDeath, OutgoingTable
+from delayq.broker.requests import ImportedDeath, Outgoing, OutgoingTable
+from delayq.broker.scripts import COLLECT_LIMIT
 from delayq.bulk.connection import context_of, target_of
-from delayq.bulk.dead_messages import ImportSender, dead_messages_of
 from delayq.bulk.load_run import begin_load, digest_of, file_uri, window_of
 from delayq.bulk.loaded import Loaded
 from delayq.bulk.local_files import check_suffix, is_file
 from delayq.bulk.message_files import FORMATS, FileBatch, MessageFile
-from delayq.bulk.message_lines import ENDED, outgoing_of
+from delayq.bulk.message_lines import ENDED, MessageLine, outgoing_of
 from delayq.bulk.send_options import send_options
-from delayq.bulk.table_sender import Refusal
-from delayq.checks import check_bool
-from delayq.errors import ConfigurationError, DelayqError, short_repr
+from delayq.bulk.table_sender import CALLS_PER_ROUND_TRIP, Refusal, TableSender
+from delayq.checks import check_bool, check_int
+from delayq.errors import ConfigurationError, DelayqError, ServerError, short_repr
 from delayq.queue.bulk_runs import check_run
+from delayq.queue.producer import BATCH_BYTES
 from delayq.states import State
-from delayq.times import Duration
+from delayq.times import Duration, timestamp
+from delayq.worker.error_texts import truncate
+
+SPENT = "retries spent"
+"""The reason of a message that was about to die when it was exported."""
+MAX_ATTEMPTS = 1 << 31
+NEEDS_ADMIN = "dead messages need the role admin: leave them out with dead='skip' (--dead skip)"
+
+
+def dead_messages_of(lines: Sequence[MessageLine], context: QueueContext, max_payload: int) -> list[ImportedDeath]:
+    """Return the dead messages of lines; raise `ConfigurationError` for values that they cannot have.
+
+    Nothing begins anew: they keep their expiry, their snoozes and all else, which a redrive leaves out later.
+    """
+    anew = [msgspec.structs.replace(line, state=State.PENDING) for line in lines]
+    messages = outgoing_of(anew, context, max_payload)
+    return [
+        ImportedDeath(
+            id=message.id,
+            died="" if line.died is None else timestamp(line.died, "died"),
+            due="" if line.due is None else timestamp(line.due, "due"),
+            retries=message.retries,
+            attempts=check_int(line.attempts, "attempts", 0, MAX_ATTEMPTS),
+            reason=truncate(line.reason or (SPENT if line.state == State.GARBAGE else ""), "reason"),
+            error=truncate(line.error),
+            headers=message.headers,
+            attributes=message.attributes,
+            payload=message.payload,
+        )
+        for line, message in zip(lines, map(Outgoing._make, zip(*messages, strict=True)), strict=True)
+    ]
+
+
+class ImportSender(TableSender):
+    """Sends the messages of an import, and puts the dead ones into the dead letter."""
+
+    dead = 0
+    """Messages that were put into the dead letter."""
+
+    def bury(self, messages: Sequence[ImportedDeath]) -> None:
+        """Put messages into the dead letter, many in one round trip; then trim it to the limits of the queue."""
+        sizes = [len(one.payload) + len(one.headers) + len(one.reason) + len(one.error) for one in messages]
+        slices = byte_slices(sizes, BATCH_BYTES, self._batch_size)
+        for parts in batched((messages[part] for part in slices), 1 if self._limiter else CALLS_PER_ROUND_TRIP):
+            if self._limiter:
+                self._limiter.wait(len(parts[0]))
+            for reply in self._executor.run(self._context.calls.dead_import(part, run=self._run) for part in parts):
+                if isinstance(reply, ServerError) and "permission" in str(reply):
+                    raise ServerError(f"{reply}; {NEEDS_ADMIN}")
+                if isinstance(reply, DelayqError):
+                    raise reply
+                self.dead += reply.count("1")
+                self.rows += len(reply)
+        trimmed = COLLECT_LIMIT if messages else 0
+        while trimmed == COLLECT_LIMIT:  # one call trims so many
+            trimmed = self._executor.call(self._context.calls.collect(self._context.settings)).trimmed
+
 
 Dead = Literal["keep", "send", "skip"]
 """What becomes of messages that are dead, or about to be: they stay dead, are sent again, or are left out."""

@@ -20,14 +20,28 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
     from rich.console import Console
 
+INDEX = "README.md"
+"""Lists the pages of the handbook in sections."""
+_ENTRY = re.compile(r"- \[(.+)\]\(.+\): (.+)")
 MAX_WIDTH = 100
 """Characters of a line of a rendered page: longer ones are hard to read."""
 
 
 def _pages() -> dict[str, Traversable]:
-    pages = files("delayq").joinpath("docs").iterdir()
-    found = {page.name.removesuffix(".md"): page for page in pages if page.name.endswith(".md")}
-    return dict(sorted(found.items()))
+    """Return the pages by their topics, in the order of the index."""
+    folder = files("delayq").joinpath("docs")
+    return {topic: folder.joinpath(f"{topic}.md") for section in _sections().values() for topic in section}
+
+
+def _sections() -> dict[str, dict[str, str]]:
+    """Return the index: by section, the topics with what each page is about."""
+    sections: dict[str, dict[str, str]] = {}
+    for line in files("delayq").joinpath("docs", INDEX).read_text("utf-8").splitlines():
+        if line.startswith("## "):
+            sections[line[3:]] = {}
+        elif entry := _ENTRY.fullmatch(line):
+            sections[[*sections][-1]][entry[1]] = entry[2]
+    return sections
 
 
 def _files_of(topic: str) -> Traversable | None:
@@ -84,6 +98,19 @@ def _title(text: str) -> str:
     return first.removeprefix("# ").strip()
 
 
+def _print_index(*, as_json: bool) -> None:
+    sections = _sections()
+    if as_json:
+        found = [(section, topic, title) for section, topics in sections.items() for topic, title in topics.items()]
+        print_json({"topics": [dict(zip(("section", "topic", "title"), one, strict=True)) for one in found]})
+        return
+    width = max(len(topic) for topics in sections.values() for topic in topics)
+    for section, topics in sections.items():
+        click.echo(section)
+        print_details({f"  {topic:{width}}": title for topic, title in topics.items()})
+    print_note("read a page with: delayq docs TOPIC")
+
+
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
     from click.shell_completion import CompletionItem
 
@@ -118,18 +145,14 @@ def docs(topic: str | None, *, target: Path | None, as_json: bool) -> None:
 
     On a terminal, renders the page and shows it with $PAGER, by default less; elsewhere prints plain Markdown.
 
-    JSON: {"topics": [{"topic", "title"}, …]}; with TOPIC {"topic", "title", "text"}; with --files {"topic", "files"}.
+    JSON: {"topics": [{"section", "topic", "title"}, …]}; with TOPIC {"topic", "title", "text"}; with --files {"topic",
+    "files"}.
     """
     pages = _pages()
     if topic is None:
         if target is not None:
             raise CommandError("--files needs a TOPIC, such as deployment", Exit.USAGE)
-        titles = {name: _title(page.read_text("utf-8")) for name, page in pages.items()}
-        if as_json:
-            print_json({"topics": [{"topic": name, "title": title} for name, title in titles.items()]})
-        else:
-            print_details(titles)
-            print_note("read a page with: delayq docs TOPIC")
+        _print_index(as_json=as_json)
         return
     page = pages.get(topic.lower().removesuffix(".md"))
     if page is None and (about := _page_about(topic.lower(), pages)):

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
+import msgspec
 
 from delayq.broker.engine import Feature
 from delayq.cli import remind_text
-from delayq.cli.exit_codes import CommandError, Exit
+from delayq.cli.exit_codes import CommandError, Exit, NotFoundError
 from delayq.cli.options import (
     DURATION,
     LOCAL_TIME,
@@ -29,11 +30,56 @@ from delayq.cli.options import (
 )
 from delayq.cli.output import print_json, print_note, print_result
 from delayq.cli.progress import Advance, progress_bars
+from delayq.cli.remind_text import reminder_json
 from delayq.cli.session import Session
-from delayq.cli.stored_calendars import all_calendars, existing_calendars, shown_reminders
 from delayq.cli.suggestions import SuggestingGroup
-from delayq.reminders import Calendar, Changes, Reading, account_of, read_calendar
+from delayq.privacy.redaction import HIDDEN, Redacted, RedactedPayload
+from delayq.reminders import Calendar, CalendarInfo, Changes, Reading, Reminder, account_of, read_calendar
+from delayq.reminders.calendar import stored_calendars
+from delayq.reminders.plan_store import encrypted_plan
 from delayq.text import pluralize
+
+
+def all_calendars(session: Session, queue: str) -> dict[str, CalendarInfo | None]:
+    """Return the calendars of a queue by name, None for one whose plan is encrypted."""
+    return stored_calendars(session.existing_queue(queue))
+
+
+def existing_calendars(session: Session, queue: str, names: Sequence[str]) -> list[CalendarInfo]:
+    """Return the named calendars, or all of a queue.
+
+    Raises `NotFoundError` if one does not exist, and `ConfigurationError` if the plan of one of them is encrypted.
+    """
+    stored = all_calendars(session, queue)
+    infos = []
+    for name in names or stored:
+        if name not in stored:
+            raise NotFoundError("calendar", name, [*stored])
+        info = stored[name]
+        if info is None:
+            raise encrypted_plan(name)
+        infos.append(info)
+    return infos
+
+
+def shown_reminders(reminders: Sequence[Reminder], hidden: Sequence[str]) -> list[dict[str, Any]]:
+    """Return reminders for JSON; what these paths of their payloads lead to is hidden."""
+    if not hidden:
+        return list(map(reminder_json, reminders))
+    redacted = Redacted(hidden)
+    return [_shown(reminder, redacted) for reminder in reminders]
+
+
+def _shown(reminder: Reminder, redacted: Redacted) -> dict[str, Any]:
+    row = reminder_json(reminder)
+    payload = redacted.decode(msgspec.json.encode(reminder.payload))
+    if not isinstance(payload, RedactedPayload):
+        return row
+    shown = msgspec.json.decode(payload)
+    if not isinstance(shown, dict):  # it is hidden as a whole
+        shown = dict.fromkeys(reminder.payload, HIDDEN)
+    return {name: shown.get(name, value) for name, value in row.items()}
+
 
 MAX_SHOWN = 50
 """Changes that `plan` shows, unless --all is given."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,20 +15,67 @@ from delayq.bulk.send_options import CommandLineOptions, SendOptions
 from delayq.cli.audit import audit, demo
 from delayq.cli.exit_codes import CommandError, Exit
 from delayq.cli.load import load_options, progress_of
-from delayq.cli.options import SERVER_WHEN, json_option, queue_with
+from delayq.cli.options import DURATION, SERVER_WHEN, WHEN, json_option, queue_with
 from delayq.cli.output import print_json, print_note, print_rich
 from delayq.cli.progress import spinner
 from delayq.cli.session import Session
 from delayq.cli.signals import catch_stop_signals
-from delayq.cli.spark_lapse import lapse
 from delayq.cli.spark_session import SparkGroup, open_spark, read_input, where
+from delayq.cli.zones import zoned_iso
 from delayq.errors import DelayqError
 from delayq.queue.counts import Stats
 from delayq.queue.delay_queue import DelayQueue
+from delayq.text import format_duration, pluralize
 from delayq.times import from_millis, timestamp
 
 if TYPE_CHECKING:
     from delayq.spark.pipelines.archive_run import ArchiveResult
+
+
+_MARGIN = 30.0
+"""Seconds in which Spark starts and a load begins."""
+
+
+@click.command(short_help="Compress a plan in time, to try it.")
+@click.argument("plan", metavar="PLAN")
+@click.argument("out", metavar="LAPSE", type=click.Path(path_type=str))
+@click.option("--duration", type=DURATION, default="1m", help="Let the due times, from first to last, take this long.")
+@click.option("--from", "start", type=WHEN, help="Set the first due time.  [default: when LAPSE can be loaded]")
+@json_option
+def lapse(*, plan: str, out: str, duration: timedelta, start: datetime | None, as_json: bool) -> None:
+    """Write the reminders of PLAN to LAPSE in time lapse: a plan of a year is due within a minute.
+
+    Load LAPSE into a queue of its own and let your workers deliver it; then archive, report and audit as usual. Ids and
+    payloads are those of PLAN. Cancels are left out.
+
+    JSON: {"plan", "reminders", "first", "last", "factor"}.
+    """
+    if Path(plan).absolute() == Path(out).absolute():
+        raise click.UsageError(f"{out} is also the plan: write the lapse to another path")
+    spark = open_spark()
+    from delayq.spark.pipelines.input_tables import read_table
+    from delayq.spark.pipelines.time_lapse import extent_of
+    from delayq.spark.pipelines.time_lapse import lapse as make_lapse
+
+    with spinner(f"compressing {plan}"):
+        table = read_table(spark, plan)
+        extent = extent_of(table)
+        first = start or extent.start(datetime.now(UTC), margin=_MARGIN)
+        make_lapse(table, duration, start=first, extent=extent).write.mode("overwrite").parquet(out)
+    last, factor = first + duration, extent.factor(duration)
+    if as_json:
+        print_json(
+            {"plan": out, "reminders": extent.reminders, "first": first.isoformat(), "last": last.isoformat()}
+            | {"factor": factor}
+        )
+        return
+    span = format_duration((extent.last - extent.first).total_seconds())
+    print_note(
+        f"{out}: {pluralize(extent.reminders, 'reminder')} of {span} within"
+        f" {format_duration(duration.total_seconds())}, {factor:,.0f} times as fast, from {zoned_iso(first)};"
+        " load it into a queue of its own"
+    )
+
 
 _CONF_HELP = "Set a setting of Spark, such as spark.driver.memory=4g; repeatable."
 

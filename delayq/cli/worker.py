@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import math
 import os
+import signal
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,6 @@ import click
 from delayq.broker.engine import Feature
 from delayq.cli.deliver import SINK_GROUPS, check_options, deliver_options, make_adapter, open_queue
 from delayq.cli.exit_codes import Exit, to_command_error
-from delayq.cli.first_process import leave_first_process
 from delayq.cli.logs import configure_logging, log_options
 from delayq.cli.option_groups import GroupedCommand
 from delayq.cli.options import DURATION, PATTERN, SIZE, engine_option, group_option
@@ -33,6 +33,57 @@ if TYPE_CHECKING:
     from delayq.cli.service_manager import LoopWatch, ServiceManager
     from delayq.cli.supervisor import Channel
     from delayq.cli.worker_pool import PooledQueues
+
+
+FIRST = 1
+_NOT_PASSED_ON = {signal.SIGCHLD, signal.SIGKILL, signal.SIGSTOP, signal.SIGTTIN, signal.SIGTTOU}
+_OF_FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP}
+
+
+def leave_first_process() -> None:
+    """In the first process, go on in a child: this one passes signals on, reaps, and ends with the child's exit code.
+
+    Call it before the first thread starts: a fork has the calling thread alone.
+    """
+    if os.getpid() == FIRST:
+        go_on_in_child()
+
+
+def go_on_in_child() -> None:
+    """Fork, and return in the child alone."""
+    passed_on = {*map(int, signal.valid_signals() - _NOT_PASSED_ON - _OF_FAULTS)}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, passed_on | {signal.SIGCHLD})
+    child = os.fork()
+    with suppress(OSError):  # both do it, so that it is done before either goes on
+        # Ctrl-C reaches the first process, which passes it on: from the terminal as well, it would count twice.
+        os.setpgid(child, child)
+    if child:
+        os._exit(_watch_over(child, passed_on))
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _watch_over(child: int, passed_on: set[int]) -> int:
+    """Pass signals on and reap until the child has ended; return the exit code for it, as shells have it."""
+    while True:
+        number = signal.sigwait(passed_on | {signal.SIGCHLD})
+        if number == signal.SIGCHLD:
+            if (status := _reap(child)) is not None:
+                code = os.waitstatus_to_exitcode(status)
+                return code if code >= 0 else 128 - code
+        else:
+            with suppress(ProcessLookupError):
+                os.kill(child, number)
+
+
+def _reap(child: int) -> int | None:
+    """Wait for all that has ended; return the status of the child if that is among it."""
+    found = None
+    with suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            if ended[0] == child:
+                found = ended[1]
+    return found
+
 
 log = SafeLog("delayq.worker")
 

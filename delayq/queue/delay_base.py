@@ -4,26 +4,57 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Unpack
 
 from delayq.broker.calls import Calls
 from delayq.broker.context import QueueContext
-from delayq.broker.keys import Keys
+from delayq.broker.keys import Keys, registry
+from delayq.broker.replies import RemoveReply
+from delayq.broker.requests import RedisCommand
 from delayq.broker.results import ResultCodec
 from delayq.broker.transport.operation import Operation
 from delayq.codec import codec_of_results, find_codec
-from delayq.errors import ConfigurationError, DelayqError, PayloadError
+from delayq.errors import ConfigurationError, DelayqError, PayloadError, QueueInUseError, ServerError
 from delayq.privacy.redaction import Redacted
 from delayq.queue.base import M, QueueBase, R, T
 from delayq.queue.handlers import MISSING
-from delayq.queue.registered import tell_unregistered
-from delayq.queue.removing import remove
+from delayq.queue.registered import is_in_use, register, tell_unregistered
 from delayq.queue.server_check import Opening, opening
+from delayq.text import pluralize
 from delayq.times import Duration
 
 if TYPE_CHECKING:
     from delayq.queue.task_options import TaskOptions
     from delayq.schedules.definition import ScheduleOptions
+
+
+def remove(context: QueueContext, prefix: str) -> Operation[bool]:
+    """Remove a queue that has nothing any more; returns whether it was in use. Raises `QueueInUseError`.
+
+    Whoever may remove this queue alone may not write the registry: its name stays there, and stands for no queue.
+    """
+    was_used, found = yield [is_in_use(prefix, context.queue), context.calls.remove()]
+    if any(found):
+        raise QueueInUseError(f"{context.queue} is not removed, it has {_told(found)}")
+    with suppress(ServerError):
+        yield [RedisCommand(("SREM", registry(prefix), context.queue), bool)]
+        # A process that has opened the queue anew since then has listed it before its name was taken off.
+        (is_back,) = yield [is_in_use(prefix, context.queue)]
+        if is_back:
+            yield [register(prefix, context.queue)]
+    return bool(was_used)
+
+
+def _told(found: RemoveReply) -> str:
+    """Return what a queue has, with what to do about it."""
+    things = {
+        "message": (found.messages, "purge it"),
+        "dead message": (found.dead, "purge its dead letter"),
+        "schedule": (found.schedules, "remove them"),
+        "live consumer": (found.consumers, "stop them"),
+    }
+    return ", ".join(f"{pluralize(count, what)} ({todo})" for what, (count, todo) in things.items() if count)
 
 
 class DelayBase(QueueBase[T, M]):

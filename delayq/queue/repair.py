@@ -7,17 +7,27 @@ size. Each call checks and repairs its messages atomically, so consumers and pro
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from itertools import chain
+from typing import NamedTuple
+
+from delayq.broker.attributes import Attributes
 from delayq.broker.batches import batched
 from delayq.broker.context import QueueContext
 from delayq.broker.foreign import are_headers, shown_id
 from delayq.broker.keys import META_SETTINGS
+from delayq.broker.log_entries import offset_of
+from delayq.broker.replies import pairs
 from delayq.broker.requests import RedisCommand, ScriptCall
+from delayq.broker.results import KeptRecord
 from delayq.broker.scripts import MAX_IDS, MAX_MOVED
 from delayq.broker.transport.operation import Operation
 from delayq.checks import check_bool
+from delayq.errors import ServerError
 from delayq.queue.counts import stats_of, waiting_text
+from delayq.queue.event_log import MAX_OFFSET
 from delayq.queue.lateness_report import read_slo_report, slo_text
-from delayq.queue.log_check import LOST, examine_log
 from delayq.queue.repair_report import (
     DEAD_DEFECTS,
     LISTS,
@@ -28,8 +38,90 @@ from delayq.queue.repair_report import (
     FindingCollector,
     FindingKind,
 )
-from delayq.queue.result_check import unlisted_results
 from delayq.queue.server_check import newer, survey
+
+LOST = b"events_lost"
+"""The field of `meta` that counts the entries which could not be written."""
+_SETTING = re.compile(rb"(?:0-)?\* ([0-9]{1,15})")
+
+
+class _Defect(NamedTuple):
+    """Why a log cannot be written, and what a repair does."""
+
+    text: str
+    deletes: bool = False
+    """Whether the repair deletes the key, because no entry can follow what it contains."""
+
+
+def examine_log(context: QueueContext, meta: Mapping[bytes, bytes], *, fix: bool) -> Operation[str]:
+    """Return what is wrong with the event log, '' if nothing is; make it writable again with `fix`."""
+    setting, lost = meta.get(b"events"), meta.get(LOST)
+    defect = (yield from _find_defect(context, setting)) if setting else None
+    if not lost and not defect:
+        return ""
+    if fix:
+        yield from _repair(context, setting, defect)
+    missing = lost.decode() if lost and lost.isdigit() else "some"
+    problem = f"{missing} missing" if lost else "cannot be written"
+    if defect:
+        return f"{problem}; {defect.text}"
+    now = "it can be written now, unless a Redis user lacks +xadd (see delayq acl)" if setting else "it is off now"
+    return f"{problem}; {now}: --repair resets the count"
+
+
+def _find_defect(context: QueueContext, setting: bytes) -> Operation[_Defect | None]:
+    if not _SETTING.fullmatch(setting):
+        return _Defect("its setting is not one of delayq's: --repair switches it off")
+    key = context.calls.keys.events
+    try:
+        (info,) = yield [RedisCommand(("XINFO", "STREAM", key), pairs)]
+    except ServerError as error:
+        if "WRONGTYPE" not in str(error):  # there is no log yet
+            return None
+        return _Defect(f"{key} is not a stream: --repair deletes it", deletes=True)
+    last: bytes = info[b"last-generated-id"]
+    found = f"another program added entry {last.decode()}"
+    if offset_of(last) >= MAX_OFFSET:
+        return _Defect(f"{found}, which leaves no higher id: --repair deletes the log", deletes=True)
+    is_foreign = setting.startswith(b"0-") and not last.startswith(b"0-")
+    return _Defect(f"{found}: --repair continues after it") if is_foreign else None
+
+
+def _repair(context: QueueContext, setting: bytes | None, defect: _Defect | None) -> Operation[None]:
+    calls = context.calls
+    if setting and defect:
+        match = _SETTING.fullmatch(setting)
+        yield [calls.configure(events=int(match[1]) if match else 0, dedupe_window=None, dedupe_max=None)]
+        if defect.deletes:  # now that the next entries get ids above those of the deleted ones
+            yield [RedisCommand(("UNLINK", calls.keys.events), int)]
+    yield [RedisCommand(("HDEL", calls.keys.meta, LOST), int)]
+
+
+"""Results that one call reads: each may have a mebibyte."""
+
+
+def unlisted_results(context: QueueContext, *, fix: bool) -> Operation[list[bytes]]:
+    """Return the ids of these results; with `fix`, list each until its retention is over."""
+    keys, cursor, found = context.calls.keys, "", dict[bytes, None]()
+    while cursor != "0":
+        ((cursor, ids),) = yield [context.calls.walk("results", cursor=cursor or "0", limit=MAX_IDS)]
+        found.update(dict.fromkeys(ids))
+        for part in batched(ids, AT_ONCE) if fix else ():
+            (stored,) = yield [RedisCommand(("HMGET", keys.results, *part), list)]
+            # NX: an id may have been completed again since it was found, or its result may be gone.
+            ends = [(_end_of(text), id) for text, id in zip(stored, part, strict=True) if text is not None]
+            if ends:
+                yield [RedisCommand(("ZADD", keys.completed, "NX", *chain(*ends)), int)]
+    return list(found)
+
+
+def _end_of(stored: bytes) -> int:
+    """Return until when a result is kept (ms); 0 for one that another program has written."""
+    record = KeptRecord.read(stored)
+    if record is None:
+        return 0
+    return record.completed + Attributes.of(record.attributes).retention
+
 
 LIGHT = ("deliveries", "ready", "ranked", "retry", "unack", "garbage")
 """What a light examination reads. The lists come after the records that name them."""

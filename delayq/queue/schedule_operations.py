@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -16,8 +17,8 @@ from delayq.checks import check_int
 from delayq.errors import ConfigurationError, UnknownScheduleError, short_repr
 from delayq.queue.handlers import HandlerRegistry
 from delayq.queue.inspector import MAX_ROWS
-from delayq.queue.producer import Producer
-from delayq.queue.scheduled_messages import message_options
+from delayq.queue.message_attributes import attributes_of
+from delayq.queue.producer import NewMessage, Producer
 from delayq.queue.sent import Sent
 from delayq.safe_log import SafeLog
 from delayq.schedules.definition import Schedule, check_schedule, pack, unpack
@@ -31,6 +32,29 @@ from delayq.schedules.store import Change, ScheduleOutcome, put, read_one, remov
 from delayq.schedules.timetable import MAX_FIRED
 from delayq.schedules.zone_data import zone_release
 from delayq.times import from_millis
+
+_TIMED = ("delay", "at", "id", "unique", "unique_for", "unique_after", "jitter", "after_outage")
+"""What the schedule decides for each of its messages."""
+
+
+def message_options(context: QueueContext, payload: Any) -> tuple[dict[str, Any], bytes | None]:
+    """Return what a payload says of a schedule's options, and of the attributes of its messages, None for nothing.
+
+    Raises `ConfigurationError` for a `NewMessage` with options that a message of a schedule cannot have.
+    """
+    if not isinstance(payload, NewMessage):
+        return {"payload": payload}, None
+    plain = {field.name: field.default for field in dataclasses.fields(NewMessage)}
+    refused = [name for name in _TIMED if getattr(payload, name) != plain[name]]
+    if refused:
+        raise ConfigurationError(f"the message of a schedule has no {refused[0]}: its schedule decides that")
+    if isinstance(payload.expires, datetime):
+        raise ConfigurationError("the message of a schedule expires so long after its due time: give a duration")
+    named: Any = {one: getattr(payload, one) for one in ("name", "expires", "missed", "priority")}
+    attributes = attributes_of(context, 0, **named, retention=payload.retention, timeout=payload.timeout)
+    own = {name: value for name in ("retries", "headers") if (value := getattr(payload, name)) is not None}
+    return {"payload": payload.payload, **own}, attributes
+
 
 log = SafeLog("delayq.schedules")
 

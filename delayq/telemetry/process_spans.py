@@ -5,6 +5,7 @@ A message may be due hours after it was sent. As a child, its span would join a 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction
@@ -14,15 +15,35 @@ from typing import Any
 from opentelemetry import context as contexts
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import SpanKind
+from opentelemetry.trace import Link, Span, SpanContext, SpanKind, TraceFlags
 
 from delayq.outcomes import Discard, Outcome, Reject, Retry, Snooze, StopWorker
-from delayq.telemetry.attempt_span import links_to, text_of
 from delayq.telemetry.creation_context import context_of
 from delayq.telemetry.recorder import MAX_LINKS, Attributes, QueueRecorder
 from delayq.worker.parts.meter import LATE
 from delayq.worker.parts.tally import BY_HAND
 from delayq.worker.work_buffer import Callback
+
+_TEXT = re.compile(r"([0-9a-f]{32})([0-9a-f]{16})")
+
+
+def text_of(span: Span) -> str:
+    """Return what is stored of a span: the trace's id and its own, in hexadecimal; '' if it is not sampled."""
+    context = span.get_span_context()
+    if not (context.is_valid and context.trace_flags.sampled):
+        return ""
+    return f"{context.trace_id:032x}{context.span_id:016x}"
+
+
+def links_to(text: str) -> list[Link]:
+    """Return the link to the span that is stored as a text; none if it is none."""
+    found = _TEXT.fullmatch(text)
+    if found is None:
+        return []
+    trace_id, span_id = (int(part, 16) for part in found.groups())
+    context = SpanContext(trace_id, span_id, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+    return [Link(context)] if context.is_valid else []
+
 
 _OUTCOMES: tuple[tuple[type[Outcome], str], ...] = (
     (Retry, "retried"),

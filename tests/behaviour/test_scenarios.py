@@ -7,6 +7,8 @@ import time
 from collections import Counter
 from datetime import UTC, datetime
 
+import pytest
+
 from delayq import NewMessage
 from tests.support.waiting import wait_until
 
@@ -80,6 +82,7 @@ def test_messages_of_a_steady_producer_are_never_early(open_queue):
     assert early == []
 
 
+@pytest.mark.long
 def test_20000_leases_that_expire_together_are_all_retried(open_queue, gate):
     full = open_queue(callback=lambda message: gate.wait(60), concurrency=1, prefetch=0)
     full.send_delay_msg("plug")

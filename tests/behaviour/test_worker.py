@@ -305,6 +305,7 @@ def called(client, *names):
     return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in names)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [20, 1000])
 def test_an_idle_worker_of_many_queues_asks_little_and_needs_few_threads(redis_url, redis_client, count):
     with redis.Redis.from_url(redis_url) as client:
@@ -323,6 +324,7 @@ def test_an_idle_worker_of_many_queues_asks_little_and_needs_few_threads(redis_u
     assert threads <= 2 + count // 100
 
 
+@pytest.mark.long
 def test_queues_whose_messages_are_due_much_later_are_looked_at_some_at_a_time(redis_url, redis_client):
     with redis.Redis.from_url(redis_url) as client:
         queues = [DelayQueue(f"queue{number}", redis=client, callback=print) for number in range(200)]
@@ -339,6 +341,7 @@ def test_queues_whose_messages_are_due_much_later_are_looked_at_some_at_a_time(r
     assert commands <= 3 * 45
 
 
+@pytest.mark.long
 def test_messages_of_a_thousand_queues_are_delivered_when_they_are_due(redis_url):
     late = []
 

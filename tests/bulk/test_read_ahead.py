@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from delayq.bulk.read_ahead import read_ahead
+from delayq.bulk.export import read_ahead
 
 
 def test_the_next_part_is_read_while_this_one_is_worked_on():

@@ -126,7 +126,7 @@ def completion(env):
         (["--timeout", "0", "queues"], "--timeout must be between 100ms and 100 years"),
         (["--prefix", "a b", "queues"], "prefix must be 1 to 128"),
         (["--url", "http://localhost", "queues"], "url must begin with redis://"),
-        (["--url", "redis://localhost:port", "queues"], "url is malformed"),
+        (["--url", "redis://localhost:port", "queues"], "password (from the option url)"),
         (["--config", "nowhere.toml", "queues"], "there is no file 'nowhere.toml'"),
         (["li\x1b[31mst"], "no command 'li"),
     ],

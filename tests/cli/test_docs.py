@@ -14,16 +14,21 @@ from tests.cli.conftest import terminal
 from tests.support.processes import Process
 
 PAGES = (page.name for page in files("delayq").joinpath("docs").iterdir())
-TOPICS = sorted(name.removesuffix(".md") for name in PAGES if name.endswith(".md"))
+TOPICS = sorted(name.removesuffix(".md") for name in PAGES if name.endswith(".md") and name != "README.md")
 
 
 def test_lists_the_topics(cli):
     ended = cli("docs")
-    assert [line.split()[0] for line in ended.out.splitlines()] == TOPICS
+    lines = ended.out.splitlines()
+    assert sorted(line.split()[0] for line in lines if line.startswith("  ")) == TOPICS
+    assert [line for line in lines if not line.startswith(" ")] == ["Start", "Use", "Recur", "Run", "Trust", "Move"]
     assert ended.err == "read a page with: delayq docs TOPIC\n"
     found = cli("docs", "--json").json["topics"]
-    assert [page["topic"] for page in found] == TOPICS
-    assert all(page["title"] for page in found)
+    assert sorted(page["topic"] for page in found) == TOPICS
+    folder = files("delayq").joinpath("docs")
+    for page in found:
+        text = folder.joinpath(f"{page['topic']}.md").read_text("utf-8")
+        assert page["title"] == text.split("\n\n")[1].replace("\n", " ")
 
 
 @pytest.mark.parametrize("topic", TOPICS)
@@ -75,7 +80,7 @@ def test_long_page_is_shown_in_the_pager_of_the_user_on_a_terminal_only(tmp_path
 def test_unknown_topic_is_not_found(cli):
     ended = cli("docs", "garantees")
     assert (ended.code, ended.out, ended.line) == (3, "", "no topic named 'garantees', did you mean 'guarantees'?")
-    assert ", ".join(TOPICS) in cli("docs", "zzz").line
+    assert set(TOPICS) <= set(cli("docs", "zzz").line.replace(",", "").split())
 
 
 def test_writes_the_files_of_a_page_into_a_folder(cli):

@@ -73,6 +73,7 @@ def test_queues_to_come_are_served(start: Start, app, fill, processes):
     assert program.ends() == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("target", "processes"), [("app:tenants", "1"), ("app:tasks", "2")])
 def test_a_worker_waits_while_no_queue_matches(start: Start, app, fill, target, processes):
     """By default it reads the names every 10 s, and looks meanwhile, every half second, whether a callback hangs."""

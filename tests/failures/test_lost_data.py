@@ -94,6 +94,7 @@ def is_open(server):
     return bool(meta.keys() >= {b"schema", b"events", b"dedupe"} and listed)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("script", [CONSUMER, ASYNC_CONSUMER], ids=["blocking", "asyncio"])
 def test_consumer_opens_its_queue_again_and_its_schedules_go_on(lose, script):
     server, lose_everything = lose
@@ -111,6 +112,7 @@ def test_consumer_opens_its_queue_again_and_its_schedules_go_on(lose, script):
     assert tokens == sorted(set(tokens))  # each is higher than all before, also those before the loss
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("script", [PRODUCER, ASYNC_PRODUCER], ids=["blocking", "asyncio"])
 def test_producer_opens_its_queue_again(lose, script):
     server, lose_everything = lose
@@ -124,6 +126,7 @@ def test_producer_opens_its_queue_again(lose, script):
         reading.join()
 
 
+@pytest.mark.long
 def test_what_others_have_declared_is_left_alone(redis_url):
     # A process that opens the queue first does not keep the others from declaring what is theirs.
     with redis.Redis.from_url(redis_url) as client, program(CONSUMER, redis_url) as consumer:

@@ -28,6 +28,7 @@ queue.run()
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("overlap", ["skip", "after"])
 def test_slow_callbacks_of_two_workers_never_overlap(redis_url, redis_client, overlap):
     def now() -> datetime:

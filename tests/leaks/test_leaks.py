@@ -132,6 +132,7 @@ def check(samples: list[Sample], most_blocks: float, most_resident: float, most_
         assert last <= first + slack, f"{name}: {first} at first, {last} in the end"
 
 
+@pytest.mark.long
 @pytest.mark.faults
 @pytest.mark.parametrize(
     ("total", "most"),
@@ -145,6 +146,7 @@ def test_worker_memory_does_not_grow(face, start_redis, total, most):
     check(run(face, start_redis().url, total), *most)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_planted_leak_is_detected(start_redis):
     kept = []
@@ -205,6 +207,7 @@ def test_opening_and_closing_queues_leaks_nothing(face, start_redis):
         assert len(client.keys("*:replies")) == 3
 
 
+@pytest.mark.long
 def test_starting_and_stopping_consumers_leaks_nothing(face, start_redis):
     url = start_redis().url
     with redis.Redis.from_url(url) as client:

@@ -48,6 +48,7 @@ def test_nothing_is_found_in_an_empty_queue(executor):
     assert executor.call(calls.schedules_find(label="x", limit=9)) == ("", [])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cursor", ["", "@n5"])
 def test_many_schedules_are_found_by_a_scan(executor, cursor):
     names = {f"{'mn'[n % 2]}{n}" for n in range(30_000)}

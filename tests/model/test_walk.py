@@ -75,6 +75,7 @@ def walk(executor, rules: Rules, least: int) -> Account:
         return Walk(executor, rules).run(least=least)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", RULES)
 def test_every_reachable_world_is_valid(executor, name):
     account = walk(executor, RULES[name], least=3_000)

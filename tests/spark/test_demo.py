@@ -11,8 +11,7 @@ from pyspark.sql import functions as F
 from delayq.broker.keys import Keys
 from delayq.bulk.reminder_rules import Rule
 from delayq.demo.demo_server import DemoServer
-from delayq.demo.flights.flight_data import flights
-from delayq.demo.flights.flight_demo import open_flight_demo
+from delayq.demo.flights.flight_demo import flights, open_flight_demo
 from delayq.errors import DelayqError
 from delayq.spark import archive, load, report
 from delayq.spark.pipelines.plan import plan

@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from delayq import AsyncDelayQueue, DelayQueue, Retry, Snooze, StoppedByCallbackError, StopWorker
 from delayq.broker.attributes import Attributes
 from delayq.telemetry import instrument
-from delayq.telemetry.attempt_span import links_to
+from delayq.telemetry.process_spans import links_to
 from tests.telemetry.recorded import Recorded, linked
 
 HEX = "0123456789abcdef"

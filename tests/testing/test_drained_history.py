@@ -48,6 +48,7 @@ def add_up(history, events):
     return kinds
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("delayq_clock")
 @pytest.mark.parametrize("retention", [0, "1h"])
 def test_every_hour_of_the_history_adds_up_to_the_event_log(delayq_queues, retention):

@@ -105,6 +105,7 @@ def test_server_faults_are_refused_on_the_users_redis(user_redis):
     assert "server-kill" in result.stderr
 
 
+@pytest.mark.long
 @LONG
 def test_lost_message_is_found_and_its_history_kept(folder, user_redis):
     with start(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -50,6 +51,7 @@ def expected(rule, start, end, changes):
     return dues
 
 
+@pytest.mark.long
 @settings(max_examples=300, deadline=None)
 @given(changed_rules())
 def test_changed_rule_has_the_occurrences_of_a_plain_list(drawn):

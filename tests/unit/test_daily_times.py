@@ -9,8 +9,7 @@ from cronsim import CronSim
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayq.schedules.cron import Cron, _following, _parse
-from delayq.schedules.daily import daily_times
+from delayq.schedules.cron import Cron, _following, _parse, daily_times
 
 EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - of the wall clock
 MINUTES = ["*", "0", "59", "5,7,30", "*/15", "10-12", "3-40/7"]

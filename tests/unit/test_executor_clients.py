@@ -7,7 +7,7 @@ import pytest
 import redis
 import redis.asyncio
 
-from delayq import AsyncDelayQueue, ConfigurationError, DelayQueue, UnavailableError
+from delayq import AsyncDelayQueue, ConfigurationError, DelayqError, DelayQueue, UnavailableError
 from delayq.broker.requests import Outgoing, RedisCommand
 from delayq.broker.transport import clients
 from delayq.broker.transport.executor import AsyncExecutor, Executor
@@ -449,3 +449,11 @@ def test_options_of_a_url_are_checked_once_and_wrong_ones_each_time(monkeypatch)
     for _ in range(2):
         with pytest.raises(ConfigurationError, match="url is malformed"):
             DelayQueue("q", url="redis://127.0.0.1:1/0?no_such_option=7")
+
+
+def test_a_cluster_url_of_a_single_server_says_so(start_redis):
+    server = start_redis(tcp=True)
+    queue = DelayQueue("q", url=f"redis+cluster://127.0.0.1:{server.port}", deadline="1s")
+    with pytest.raises(DelayqError, match="is not a cluster: its url begins with redis:// or rediss://"):
+        queue.stats()
+    queue.close()

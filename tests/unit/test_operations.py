@@ -17,9 +17,9 @@ from delayq.codec import BytesCodec, JsonCodec
 from delayq.errors import OutcomeUnknown, QueueFullError, ServerError
 from delayq.options import read_settings
 from delayq.queue.cancellation import cancel, reschedule
+from delayq.queue.delay_base import remove
 from delayq.queue.producer import BATCH_BYTES, Producer, due_text
 from delayq.queue.registered import queue_names
-from delayq.queue.removing import remove
 from delayq.queue.sent import SentMany
 from tests.support.loop_harness import Asking
 

@@ -75,6 +75,7 @@ terms = st.one_of(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=20, deadline=None)
 @given(st.lists(terms | st.integers(1, 31).map(str), min_size=1, max_size=3))
 def test_days_of_the_month_are_those_of_a_calendar(chosen):
@@ -82,6 +83,7 @@ def test_days_of_the_month_are_those_of_a_calendar(chosen):
     assert found == expected(lambda day: any(matches(term, day) for term in chosen))
 
 
+@pytest.mark.long
 @settings(max_examples=12, deadline=None)
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=3, unique=True), st.booleans())
 def test_last_weekdays_are_those_of_a_calendar(numbers, named):
@@ -89,6 +91,7 @@ def test_last_weekdays_are_those_of_a_calendar(numbers, named):
     assert occurrences(f"0 9 ? * {field}") == expected(lambda day: any(last_of_month(n, day) for n in numbers))
 
 
+@pytest.mark.long
 @settings(max_examples=15, deadline=None)
 @given(terms, st.integers(0, 6), st.sets(st.integers(1, 12), min_size=2, max_size=4))
 def test_either_of_two_day_fields_may_match(term, weekday, months):

@@ -10,7 +10,7 @@ import redis
 from delayq.workqueue import AsyncWorkQueue, Item, WorkQueue
 from delayq.workqueue.calls import ItemClaimReply, WorkQueueCalls
 from delayq.workqueue.keys import KeyPrefix, WorkQueueKeys
-from delayq.workqueue.leasing import LookAhead, lease
+from delayq.workqueue.queue import LookAhead, lease
 
 
 @pytest.mark.parametrize("timeout", [1e-9, 0.0004, 0.001, 0.0014])

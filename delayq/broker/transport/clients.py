@@ -88,7 +88,10 @@ def find_client(options: QueueOptions, settings: Settings, *, awaits: bool) -> t
     if url.startswith(EMBEDDED):
         # Nothing to close: there is no socket, and fakeredis cannot end a blocking wait of another thread.
         return _embedded(kind, _embedded_name(url)), False
-    return _connected(kind, url, settings), True
+    try:
+        return _connected(kind, url, settings), True
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{error} ({url_source(options)})") from None
 
 
 def describe_server(client: Any, options: QueueOptions) -> str:

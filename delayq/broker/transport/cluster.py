@@ -165,6 +165,8 @@ def _refresh(slot_map: SlotMap) -> Generator[Exchange, Replies, Exception | None
             if slot_map.learn(reply, node):
                 return None
             reply = ClusterDownError("CLUSTERDOWN no node serves any slot")
+        if isinstance(reply, ResponseError) and "cluster support disabled" in str(reply):
+            return ResponseError(f"{node[0]}:{node[1]} is not a cluster: its url begins with redis:// or rediss://")
         if isinstance(reply, ResponseError | CannotConnectError):  # says more than that another node is gone
             error = reply
         else:

@@ -4,7 +4,7 @@
 -- Returns: now (ms), then the state and the row of the entry; only now if there is no such entry, or if it was
 --   acknowledged without being deleted
 -- Re-run: reads only.
--- Uses: entries, clock, numbers, pel, charges, row
+-- Uses: entries, clock, pel, charges, row
 local stream, dead, errors, delays = unpack(KEYS)
 local group, entry, where = unpack(ARGV, 1, 3)
 local now = math.floor(clock('') / 1000)

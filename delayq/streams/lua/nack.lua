@@ -5,7 +5,7 @@
 -- Returns: a status for each of the first failures (at most 250): 1 will be retried, 2 dead, 0 not leased under this
 --   delivery
 -- Re-run: returns the same reply.
--- Uses: entries, clock, numbers, once, pel, charges, give, bury
+-- Uses: entries, clock, once, pel, charges, give, bury
 local stream, ids, dead, errors, delays, replies = unpack(KEYS)
 local slot, sequence, group, consumer, lease, retries, dead_max = unpack(ARGV, 1, 7)
 local past = answered(replies, slot, sequence)

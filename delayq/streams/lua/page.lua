@@ -4,7 +4,7 @@
 --   preview (bytes of each payload to return, -1 for all)
 -- Returns: now (ms), the entry after which the next page begins ('' on the last page), rows, entries read
 -- Re-run: reads only.
--- Uses: entries, clock, numbers, pel, charges, row
+-- Uses: entries, clock, pel, charges, row
 local stream, dead, errors, delays = unpack(KEYS)
 local group, state, limit, after, preview = unpack(ARGV, 1, 5)
 local now, info = math.floor(clock('') / 1000), find_group(stream, group)

@@ -3,7 +3,7 @@
 -- ARGV: slot, sequence, group, consumer, dead_max (entries), then per rejection: entry, delivery, reason, error
 -- Returns: a status for each of the first rejections (at most 250): 1 dead, 0 not leased under this delivery
 -- Re-run: returns the same reply.
--- Uses: entries, clock, numbers, once, pel, charges, bury
+-- Uses: entries, clock, once, pel, charges, bury
 local stream, ids, dead, errors, delays, replies = unpack(KEYS)
 local slot, sequence, group, consumer, dead_max = unpack(ARGV, 1, 5)
 local past = answered(replies, slot, sequence)

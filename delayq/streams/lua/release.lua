@@ -3,7 +3,7 @@
 -- ARGV: slot, sequence, group, consumer, lease (ms), then per release: entry, delivery, delay (ms)
 -- Returns: a status per release: 1 requeued, 0 not leased under this delivery
 -- Re-run: returns the same reply.
--- Uses: clock, numbers, once, pel, charges, give
+-- Uses: clock, once, pel, charges, give
 local stream, delays, replies = unpack(KEYS)
 local slot, sequence, group, consumer, lease = unpack(ARGV, 1, 5)
 local past = answered(replies, slot, sequence)

@@ -4,14 +4,8 @@
 -- retry: those of what was released, or had not started. Another program's time may be none, or never come.
 local function note_of(delays, entry, deliveries)
   local at, free = string.match(redis.call('HGET', delays, entry) or '', '^(%d*) ?(%d*)$')
-  at, free = whole(at), whole(free) or 0
+  at, free = tonumber(at), tonumber(free) or 0
   return at and at <= 7258118399999 and at or nil, math.min(free, deliveries)
-end
-
--- Stores what `note_of` returns.
-local function note(delays, entry, at, free)
-  local text = (at and string.format('%.0f', at) or '') .. (free > 0 and string.format(' %.0f', free) or '')
-  if text == '' then redis.call('HDEL', delays, entry) else redis.call('HSET', delays, entry, text) end
 end
 
 -- Returns how many deliveries of an entry count as attempts.

@@ -3,6 +3,12 @@ local function give(stream, group, consumer, entry, idle, deliveries)
   redis.call('XCLAIM', stream, group, consumer, 0, entry, 'IDLE', idle, 'RETRYCOUNT', deliveries, 'JUSTID')
 end
 
+-- Stores what `note_of` returns.
+local function note(delays, entry, at, free)
+  local text = (at and string.format('%.0f', at) or '') .. (free > 0 and string.format(' %.0f', free) or '')
+  if text == '' then redis.call('HDEL', delays, entry) else redis.call('HSET', delays, entry, text) end
+end
+
 -- Makes an entry claimable after a delay (ms). Redis has no negative idle time: a delay longer than the lease is stored,
 -- and checked when the lease expires.
 local function give_later(stream, group, delays, entry, now, delay, lease, deliveries, free)
