@@ -148,6 +148,11 @@ def profile_of(payload: bytes, profiles: Mapping[str, MessageProfile] = PROFILES
     return profiles[profile_name(payload)]
 
 
+def priority_of(name: str) -> int:
+    """Return the priority of the messages of a name."""
+    return PROFILES[name].priority if name in PROFILES else 0
+
+
 def prefix_of(id: str) -> str:
     """Return the prefix of an id whose message has `after_outage="latest"`; '' for all others."""
     return id[: id.rfind(":") + 1]
