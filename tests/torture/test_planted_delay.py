@@ -59,6 +59,12 @@ DEFECTS = {
         "redis.call('LTRIM', source.key, source.scanned, -1)",
         "redis.call('LLEN', source.key)",
     ),
+    "a nack that compares no token": (
+        "fencing",
+        "broker/lua/nack.lua",
+        "state == 'leased' and token == ARGV[at + 1] and not seen[id]",
+        "state == 'leased' and not seen[id]",
+    ),
 }
 FAULTS = ("--seed", "3", "--messages", "12000", "--faults", "kill=4,stop=6,replies=40")
 
