@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from delayq.testing.torture.history import FaultRecord
 from delayq.testing.torture.lease_rules import Findings, disturbance, leases, possibly_between
-from delayq.testing.torture.timelines import History, Step, Timeline
+from delayq.testing.torture.timelines import OPEN_END, History, Step, Timeline
 
 CANCELS_SUCCESSOR = ("1", "4", "5")
 """The statuses of a cancellation after which no successor waits: cancelled, successor, asked to stop."""
@@ -227,6 +227,7 @@ def repeated_starts(history: History, timeline: Timeline) -> Iterator[tuple[Step
     """Yield the repeated starts without a failure: the one before, the repeated one, and the fault that explains it."""
     starts = sorted(timeline.of("start"), key=lambda step: (step.token, step.began))
     claimed = {claim.token: claim.began for claim in timeline.of("claim")}
+    ended = {step.token for step in timeline.of("end")}
     failed = {step.token for step in timeline.of("end") if step.callback_outcome in ("failed", "rejected")}
     failed |= {step.token for step in timeline.of("nack", "release", "reject") if step.possible}
     for before, after in pairwise(starts):
@@ -236,7 +237,9 @@ def repeated_starts(history: History, timeline: Timeline) -> Iterator[tuple[Step
         if before.token in failed or timeline.new_life_between(before, after):
             continue
         since = claimed.get(before.token, before.began)
-        yield before, after, disturbance(history, before.process, since, after.began)
+        # A lease that nobody renews may end before a callback; the fault that kept it from ending may come later.
+        outlived = not history.guarantees.renews_leases and before.token not in ended
+        yield before, after, disturbance(history, before.process, since, OPEN_END if outlived else after.began)
 
 
 _SAFETY = (conservation, provenance, never_early, bounded_deliveries, leases, fencing, dead_letter, doubt)
