@@ -259,7 +259,7 @@ class Calls(
         """
         paths = None if redact is None else write_paths(redact)
         wanted = (events, dedupe_window, dedupe_max, DEDUPE_MAX, *dead, priority_step, lateness_slo, paths)
-        return self._call("configure", ["" if one is None else one for one in wanted], bool)
+        return self._call("configure", [self._now, *("" if one is None else one for one in wanted)], bool)
 
     def default_dedupe_window(self, window: int, max_ids: int) -> RedisCommand[bool]:
         """Switch the dedupe window on (ms, ids) where it is off; a queue that has one keeps its own."""

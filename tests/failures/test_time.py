@@ -173,3 +173,22 @@ def test_server_clock_steps_lose_nothing_and_duplicate_only_messages_in_flight(o
     assert deliveries.total() - 600 <= (len(steps) + 1) * (2 + 5)
     assert queue.stats().totals["acked"] == 600
     assert {finding.kind for finding in queue.examine(deep=True).findings} <= {"server"}
+
+
+def test_results_and_settled_ids_go_without_a_consumer_but_not_before_their_time(open_queue, shifted, shim):
+    queue = open_queue(url=shifted.url, dedupe_window="1h")
+    queue.send_delay_msg("done", id="one", retention="2h", unique_for="30m")
+    with queue.lease() as message:
+        message.ack({"rows": 7})
+    kept = [getattr(queue._context.calls.keys, part) for part in ("done", "completed", "results")]
+    with shifted.client() as client:
+        open_queue(url=shifted.url, dedupe_window="1d").open()  # a wider window, for what is settled as well
+        shim.shift(119 * HOUR // 60)
+        assert queue.result("one") == {"rows": 7}
+        shim.shift(23 * HOUR)
+        assert queue.send_delay_msg("again", id="one").status == "settled"
+        assert client.exists(kept[0])
+        wait_until(lambda: not client.exists(*kept[1:]))
+        shim.shift(27 * HOUR)
+        wait_until(lambda: not client.exists(*kept))
+        assert queue.send_delay_msg("again", id="one").new

@@ -58,8 +58,8 @@ BOUND_AS = {
 }
 """Arguments with another name in the body, where a key or a derived value has the name of the header."""
 
-MAY_FAIL = {"ends", "configure", "log", "numbers"}
-"""Files with commands that may fail: whether entries are numbered is tried out; no log, no counter stops a call."""
+MAY_FAIL = {"ends", "configure", "lasting", "log", "numbers"}
+"""Files with commands that may fail: whether entries are numbered is tried out; no log, counter or TTL stops a call."""
 REPEATABLE = {
     "wake": "pushes nothing while a wake-up waits.",
     "configure": "does the same again.",

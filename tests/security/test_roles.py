@@ -137,8 +137,9 @@ REGISTRY = {
 """What each role may do with the registry of queues, which all queues of a prefix share."""
 LISTING = (
     *("SADD {0} mine", "SSCAN {0} 0", "SREM {0} other", "SMEMBERS {0}", "SPOP {0}", "DEL {0}", "UNLINK {0}"),
-    *("UNLINK {1} {0}", "SMOVE {0} {1} other", "RENAME {0} {1}", "EXPIRE {0} 1", "SET {0} x", "HSET {0} a b"),
-    *("ZADD {0} 1 a", "RPUSH {0} a", "XADD {0} * a b", "LTRIM {0} 1 0", "SINTERSTORE {0} {1}", "COPY {1} {0}"),
+    *("UNLINK {1} {0}", "SMOVE {0} {1} other", "RENAME {0} {1}", "EXPIRE {0} 1", "PEXPIRE {0} 1", "SET {0} x"),
+    *("HSET {0} a b", "ZADD {0} 1 a", "RPUSH {0} a", "XADD {0} * a b", "LTRIM {0} 1 0"),
+    *("SINTERSTORE {0} {1}", "COPY {1} {0}"),
 )
 """What somebody may try on the registry."""
 
@@ -182,6 +183,7 @@ def test_no_user_of_a_queue_takes_another_off_the_registry_without_selectors(rol
         assert admin.sismember("delayq:queues", "other")
         if role in (Role.PRODUCER, Role.CONSUMER):
             assert client.srem("delayq:{mine}:garbage", "id") == 1
+            assert client.pexpire("delayq:{mine}:done", 1000) == 0  # it may, but there is none
 
 
 def test_admin_of_one_queue_removes_it_though_its_name_stays_in_the_registry(guarded, admin, cli):

@@ -80,6 +80,7 @@ class History:
             tokens=[token],
             dues=[SERVER + due],
             attempts=[self.attempts[id]],
+            retries_left=[more.pop("left")] if "left" in more else [],
             payloads=[more.pop("payload", PAYLOAD)],
             names=[more["name"]] if "name" in more else [],
         )
@@ -91,6 +92,10 @@ class History:
         self.calls += 1
         self._write(by, CallRecord(at=self._now, call=self.calls, op="claim", lease=LEASE))
         return self.after(1)
+
+    def report_start(self, id: str, token: int, status: str = "1", **more: Any):
+        """Report that the callback of a message has started."""
+        return self.settle("start_report", id, token, status, **more)
 
     def settle(self, op: str, id: str, token: int, status: str = "1", *, by: str = "worker", **more: Any):
         return self._call(by, op, status, ids=[id], tokens=[token], **more)

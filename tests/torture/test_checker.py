@@ -22,6 +22,14 @@ def asked_to_stop() -> History:
     return History().send("a").claim("a", 1).start("a", 1).cancel("a", "5")
 
 
+def killed(*, reported: bool, retries: int = 3) -> History:
+    """A message whose consumer died, and whose lease has expired; perhaps its start was reported before."""
+    history = History().send("a", retries=retries).claim("a", 1, left=retries).start("a", 1)
+    if reported:
+        history.report_start("a", 1)
+    return history.fault("kill", process="worker").after(LEASE)
+
+
 VALID = {
     "delivered once": delivered(),
     "failed, then done": History()
@@ -193,6 +201,45 @@ VALID = {
     .claim("a", 2, due=3)
     .settle("ack", "a", 2)
     .finish(counters={"sent": 1, "nacked": 1, "acked": 1}),
+    "an expired lease that is charged, as its start was reported": killed(reported=True)
+    .claim("a", 2, by="other", left=2)
+    .settle("ack", "a", 2, by="other")
+    .finish(counters={"sent": 1, "acked": 1}),
+    "expired leases that are not charged, as no start was reported": killed(reported=False)
+    .claim("a", 2, by="other", attempt=1, left=3)
+    .report_start("a", 2, "0", by="other")
+    .after(LEASE)
+    .fault("kill", process="other")
+    .claim("a", 3, attempt=1, left=3)
+    .settle("ack", "a", 3)
+    .finish(counters={"sent": 1, "acked": 1}),
+    "an expired lease that may be charged, as nobody knows whether its start was reported": killed(reported=False)
+    .report_start("a", 1, outcome="unanswered")
+    .claim("a", 2, by="other", attempt=1, left=3)
+    .settle("ack", "a", 2, by="other")
+    .finish(counters={"sent": 1, "acked": 1}),
+    "started, and returned uncharged by a stop": History()
+    .send("a")
+    .claim("a", 1, left=3)
+    .start("a", 1)
+    .report_start("a", 1)
+    .settle("release", "a", 1)
+    .claim("a", 2, attempt=1, left=3)
+    .settle("ack", "a", 2)
+    .finish(counters={"sent": 1, "acked": 1}),
+    "dead by leases that expired": killed(reported=True, retries=1)
+    .claim("a", 2, by="other", left=0)
+    .start("a", 2, by="other")
+    .report_start("a", 2, by="other")
+    .finish(late=LEASE, counters={"sent": 1}, dead=[("a", 2, 2, 1, "retries spent")]),
+    "sent again with other retries": History()
+    .send("a", retries=3)
+    .claim("a", 1, left=3)
+    .settle("nack", "a", 1)
+    .send("a", retries=5, replace=True, statuses="2")
+    .claim("a", 2, left=5)
+    .settle("ack", "a", 2)
+    .finish(counters={"sent": 1, "nacked": 1, "acked": 1}),
     "a lease renewed by heartbeat": History()
     .send("a")
     .claim("a", 1)
@@ -331,6 +378,23 @@ INVALID = {
     .after(LEASE)
     .claim("a", 2)
     .finish(late=LEASE, dead=[("a", 2, 2, 1, "retries spent")]),
+    ("bounded deliveries", "an expired lease that costs no retry"): killed(reported=True)
+    .claim("a", 2, by="other", left=3)
+    .settle("ack", "a", 2, by="other"),
+    ("bounded deliveries", "an expired lease that costs two retries"): killed(reported=True)
+    .claim("a", 2, by="other", left=1)
+    .settle("ack", "a", 2, by="other"),
+    ("bounded deliveries", "a retry too many though no lease expired"): History().send("a").claim("a", 1, left=4),
+    ("bounded deliveries", "an expired lease that is not counted, though its start was reported"): killed(reported=True)
+    .claim("a", 2, by="other", attempt=1, left=3)
+    .settle("ack", "a", 2, by="other"),
+    ("bounded deliveries", "the same beside a claim without a reply"): killed(reported=True)
+    .lost_claim()
+    .claim("a", 3, by="other", attempt=1, left=3)
+    .settle("ack", "a", 3, by="other"),
+    ("fencing", "a start reported under an old token"): killed(reported=False)
+    .claim("a", 2, by="other")
+    .report_start("a", 1),
     ("bounded deliveries", "delivered after its ack"): History()
     .send("a")
     .claim("a", 1)

@@ -48,6 +48,16 @@ VALID = {
     .complete("a")
     .complete("a", "0", by="other")
     .finish(),
+    "an item whose first worker was killed after the end of its lease": ItemHistory()
+    .add("a")
+    .lease("a", 1)
+    .start("a", 1)
+    .after(1000)
+    .lease("a", 2, by="other")
+    .start("a", 2, by="other")
+    .fault("kill", process="worker")
+    .complete("a", by="other")
+    .finish(),
     "an item, added again while it was there": ItemHistory()
     .add("a")
     .add("a", statuses="0")

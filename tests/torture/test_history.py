@@ -12,6 +12,7 @@ from delayq.testing.torture.checker import check, report_lines
 from delayq.testing.torture.history import CallRecord, HeaderRecord, HistoryError, Recorder, ReplyRecord, read
 from delayq.testing.torture.recorded_calls import RecordedCalls
 from tests.support.processes import run
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -42,6 +43,17 @@ def test_every_call_is_recorded_before_and_after(queue, tmp_path):
     recorded = [(line.op, line.ids) if isinstance(line, CallRecord) else line.statuses for line in lines(tmp_path)[1:]]
     assert recorded[:2] == [("send", ["a"]), "1"]
     assert recorded[-4:] == [("extend", ["a"]), "1", ("ack", ["a"]), "1"]
+
+
+def test_report_of_a_start_is_recorded_as_such(queue, tmp_path):
+    def calls():
+        return [(line.op, line.ids) for line in lines(tmp_path) if isinstance(line, CallRecord)]
+
+    queue.callback(lambda _: wait_until(lambda: ("start_report", ["a"]) in calls()))
+    queue.send_schedule_msg("hello", soon(), id="a", retries=3)
+    queue.run(burst=True)
+    assert [op for op, ids in calls() if ids == ["a"]] == ["send", "start_report", "ack"]
+    assert [line.retries_left for line in lines(tmp_path) if isinstance(line, ReplyRecord) and line.ids] == [[3]]
 
 
 def test_recorded_history_passes_the_check(queue, tmp_path):

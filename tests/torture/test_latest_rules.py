@@ -54,6 +54,11 @@ ALLOWED = {
     .claim("r:1", 1)
     .fault("clock", lasting=1, shift=-100)
     .start("r:1", 1),
+    "the earlier one, until the clock is as late as before it was set back": started("r:2", 1, due=5)
+    .fault("clock", lasting=1, shift=-100)
+    .after(50)
+    .claim("r:1", 2)
+    .start("r:1", 2),
     "a redriven one": both(
         started("r:2", 1, due=5).claim("r:1", 2).miss("r:1", 2).redrive("r:1", 2),
     ),
@@ -75,6 +80,10 @@ def test_latest_message_is_accepted(history):
 
 
 FORBIDDEN = {
+    "one long after the clock was set back": (
+        both(started("r:2", 1, due=5).fault("clock", lasting=1, shift=-100).after(100)),
+        "started after r:2",
+    ),
     "an earlier one after the latest": (both(started("r:2", 1, due=5)), "started after r:2, which was due 5 ms later"),
     "an earlier one after the latest has ended": (
         both(started("r:2", 1, due=5).settle("ack", "r:2", 1)),

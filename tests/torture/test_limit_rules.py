@@ -118,6 +118,13 @@ ALLOWED = {
     .claim("d", 4, due=-5)
     .after(LEASE // 2)
     .claim("c", 5, name="slow"),
+    "one that waited as what is more urgent started": running("a", "b")
+    .settle("ack", "a", 1)
+    .send("z", due=100)
+    .after(LEASE // 2)
+    .claim("z", 4, due=100, name="urgent")
+    .after(LEASE // 2)
+    .claim("c", 5, name="slow"),
     "the burst again after the clock was set": go_on(started(1, 1).fault("clock", lasting=1, shift=9), 1, 1),
 }
 

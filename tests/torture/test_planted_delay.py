@@ -59,6 +59,24 @@ DEFECTS = {
         "redis.call('LTRIM', source.key, source.scanned, -1)",
         "redis.call('LLEN', source.key)",
     ),
+    "a nack that compares no token": (
+        "fencing",
+        "broker/lua/nack.lua",
+        "state == 'leased' and token == ARGV[at + 1] and not seen[id]",
+        "state == 'leased' and not seen[id]",
+    ),
+    "an expired lease that costs no retry": (
+        "bounded deliveries",
+        "broker/lua/unack_to_retry.lua",
+        "retry_counts[#retry_counts + 1], retry_counts[#retry_counts + 2] = id, math.max(left - 1, 0)",
+        "retry_counts[#retry_counts + 1], retry_counts[#retry_counts + 2] = id, left",
+    ),
+    "an expired lease that counts no attempt": (
+        "bounded deliveries",
+        "broker/lua/unack_to_retry.lua",
+        "elseif state == 'leased' and (mark_of(consumer) or '+') ~= '+' then",
+        "elseif state == 'leased' then",
+    ),
 }
 FAULTS = ("--seed", "3", "--messages", "12000", "--faults", "kill=4,stop=6,replies=40")
 

@@ -49,12 +49,21 @@ def test_payload_names_its_profile_and_depends_only_on_id_and_life():
         ("hand", 1, "acked", "ack"),
         ("nacks", 1, "failed", "nack"),
         ("nacks", 2, "acked", ""),
+        ("insists", 1, "failed", "nack"),
+        ("insists", 2, "acked", ""),
+        ("echoes", 1, "acked", "ack"),
         ("renews", 1, "acked", "extend"),
     ],
 )
 def test_profile_decides_the_outcome_of_an_attempt(profile, attempt, outcome, method):
     behavior = behavior_of(payload(profile), attempt, number=1, lease=2.0)
     assert (behavior.outcome, behavior.method) == (outcome, method)
+
+
+def test_callbacks_that_are_late_settle_a_second_time():
+    late = [name for name in PROFILES if behavior_of(payload(name), 1, 1, 2.0).repeats]
+    assert late == ["echoes", "insists"]
+    assert not behavior_of(payload("insists"), 2, 1, 2.0).repeats
 
 
 def test_callbacks_of_the_name_with_a_breaker_fail_together_during_outages():

@@ -8,7 +8,7 @@
 -- Returns: a status for each of the first receipts, as many as the byte budget allows for their successors: 1 settled by
 --   it, 0 settled before, dead, or from an earlier life
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, numbers, once, record, receipt, leave, signal, places, successor, log, done
+-- Uses: bytes, clock, numbers, once, lasting, record, receipt, leave, signal, places, successor, log, done
 local pending, ranked, throttled, unack, running, gates, garbage, retries, messages, deliveries, headers, attributes,
   errors, successors, events, done, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, outcome = unpack(ARGV, 1, 4)

@@ -7,7 +7,7 @@
 -- Returns: a status per id: 1 cancelled, 2 running, 3 dead, 4 running or dead, but the successor that waited is
 --   cancelled, 5 running and asked to stop, 0 gone
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, numbers, once, record, started, leave, erase, ends, log, done
+-- Uses: bytes, clock, numbers, once, lasting, record, started, leave, erase, ends, log, done
 local pending, ranked, throttled, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors,
   dead_ids, waited, ends, events, done, meta, replies = unpack(KEYS)
 local slot, sequence, override, stop = unpack(ARGV, 1, 4)

@@ -8,7 +8,7 @@
 --   none of its own), slot_ttl (ms), then ids (to collect; none for any)
 -- Returns: "collected trimmed left": ids; entries; ids still in garbage, and results whose time is over
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, numbers, once, record, started, erase, dead, signal, successor, ends, expired, latest,
+-- Uses: bytes, clock, numbers, once, lasting, record, started, erase, dead, signal, successor, ends, expired, latest,
 --   superseding, outdated, log, done
 local pending, garbage, retries, messages, deliveries, headers, attributes, errors, successors, dead, dead_messages,
   dead_ids, completed, results, waited, ends, events, done, latest, meta, replies, wake = unpack(KEYS)
@@ -78,7 +78,7 @@ if #trimmed > 0 then
   end
 end
 
-if window then forget(done, window, now, tonumber(limit)) end
+if window then tidy(done, window, now, tonumber(limit)) end
 local scanned = redis.call('HSCAN', replies, whole(kept[1]) and kept[1] or '0', 'COUNT', 100)
 for i = 1, #scanned[2], 2 do
   local used = string.match(scanned[2][i + 1], '^%d+ (%d+)')

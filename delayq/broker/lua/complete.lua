@@ -7,7 +7,7 @@
 --   or discarded), attributes, note (why there is no result; missed if it has expired), result
 -- Returns: as `ack`
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, numbers, once, record, receipt, erase, leave, signal, places, successor, ends, log, done
+-- Uses: bytes, clock, numbers, once, lasting, record, receipt, erase, leave, signal, places, successor, ends, log, done
 local pending, ranked, throttled, unack, running, gates, garbage, retries, messages, deliveries, headers, attributes,
   errors, successors, completed, results, waited, ends, events, done, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
@@ -21,7 +21,7 @@ local waiting = waiting_in(successors, schema, pending, wake)
 local tells = is_waited_for(waited, ends, schema)
 for _, hash in ipairs({messages, retries, headers, attributes, errors, results}) do redis.call('HLEN', hash) end
 for _, zset in ipairs({pending, completed}) do redis.call('ZCARD', zset) end
-local statuses, ended, untils, kept, seen = {}, {}, {}, {}, {}
+local statuses, ended, untils, last_until, kept, seen = {}, {}, {}, now, {}, {}
 local of_kind = {acked = {ids = {}, tokens = {}}, discarded = {ids = {}, tokens = {}}, missed = {ids = {}, tokens = {}}}
 
 local function count(kind, id, token)
@@ -40,6 +40,7 @@ for i = 4, #ARGV, 7 do
     count(of_kind[outcome == 'discarded' and outcome or 'acked'], id, token)
     if outcome == 'discarded' and note == 'missed' then count(of_kind.missed, id, token) end
     untils[2 * n - 1], untils[2 * n] = string.format('%.0f', now + retention), id
+    last_until = math.max(last_until, now + retention)
     kept[2 * n - 1], kept[2 * n] = id, string.format('%s %s %s %.0f %s %d %d\n', outcome, attempts, due, now, token,
       #attribute_text, #note) .. attribute_text .. note .. result
     if waiting then inherit(id, read_payload(successors, id)) end
@@ -57,6 +58,7 @@ if #ended > 0 then
   depart(pending, ranked, throttled, unack, garbage, meta)
   redis.call('ZADD', completed, unpack(untils))
   redis.call('HSET', results, unpack(kept))
+  let_last(last_until, now, 0, completed, results)
   for counter, kind in pairs(of_kind) do
     if #kind.ids > 0 then increase(meta, counter, #kind.ids) end
   end

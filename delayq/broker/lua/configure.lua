@@ -1,15 +1,17 @@
 -- Sets the options that all processes of a queue share: its event log, its dedupe window, the limits of its dead letter,
 -- the head start of a priority, the objective for lateness, and what inspectors do not see.
 -- KEYS: events stream, done zset, meta hash
--- ARGV: max_len (entries the log keeps; 0 for off, '' to leave it), window (ms to remember settled ids; 0 for off, ''
---   to leave it), max_ids (to remember; '' to leave it), default_max_ids (if there is none to leave), dead_max (entries
---   of the dead letter; '' to leave it), dead_ttl (ms to keep one; '' to leave it), priority_step (ms; '' to leave it),
---   lateness_slo ("99% within 1s"; 'off' for none, '' to leave it), redact (JSON list of paths; '[]' for none, '' to leave
---   it)
+-- ARGV: now (ms or ''), max_len (entries the log keeps; 0 for off, '' to leave it), window (ms to remember settled ids;
+--   0 for off, '' to leave it), max_ids (to remember; '' to leave it), default_max_ids (if there is none to leave),
+--   dead_max (entries of the dead letter; '' to leave it), dead_ttl (ms to keep one; '' to leave it), priority_step
+--   (ms; '' to leave it), lateness_slo ("99% within 1s"; 'off' for none, '' to leave it), redact (JSON list of paths;
+--   '[]' for none, '' to leave it)
 -- Returns: 1
 -- Re-run: does the same again.
+-- Uses: clock, lasting
 local events, done, meta = unpack(KEYS)
-local max_len, window, max_ids, default_max_ids, dead_max, dead_ttl, priority_step, lateness_slo, redact = unpack(ARGV)
+local override, max_len, window, max_ids, default_max_ids, dead_max, dead_ttl, priority_step, lateness_slo, redact =
+  unpack(ARGV)
 
 -- Ids without gaps need Redis 7 and a log that began with them. A log that began with time ids keeps those.
 local function dense()
@@ -41,6 +43,7 @@ elseif window ~= '' then
     max_ids = string.match(redis.call('HGET', meta, 'dedupe') or '', '%d+$') or default_max_ids
   end
   redis.call('HSET', meta, 'dedupe', window .. ' ' .. max_ids)
+  let_all_last(math.floor(clock(override) / 1000), tonumber(window), done, nil) -- the window may be longer than before
 end
 if dead_max ~= '' then redis.call('HSET', meta, 'dead_max', dead_max) end
 if dead_ttl ~= '' then redis.call('HSET', meta, 'dead_ttl', dead_ttl) end

@@ -6,7 +6,7 @@
 --   die), due (ms, '' for when it died), retries (that it was sent with), attempts, reason, error, headers, attributes, payload
 -- Returns: a status for each message: 1 new, 0 exists, 5 settled since
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, numbers, once, attributed, dead, known_deaths, done, log, run
+-- Uses: bytes, clock, numbers, once, lasting, attributed, dead, known_deaths, done, log, run
 local messages, dead, dead_messages, dead_ids, completed, done, events, runs, meta, replies = unpack(KEYS)
 local slot, sequence, override, run = unpack(ARGV, 1, 4)
 local past = answered(replies, slot, sequence)
@@ -16,7 +16,7 @@ local now = math.floor(clock(override) / 1000)
 for _, hash in ipairs({dead_messages, runs}) do redis.call('HLEN', hash) end
 local logged, window = switched(meta, done)
 local span = tonumber(string.match(window or '0', '^%d+'))
-local statuses, deaths, holds, attributed, unique = {}, {}, {}, false, false
+local statuses, deaths, holds, last_held, attributed, unique = {}, {}, {}, now, false, false
 
 -- Returns whether an id was settled after a death that holds it until `ends`: not by a death that was imported.
 local function is_settled_since(id, died, ends, text, found)
@@ -51,7 +51,7 @@ for i = 5, #ARGV, 10 do
       attempts = ARGV[i + 4], left = ARGV[i + 3] - ARGV[i + 4] + 1, reason = ARGV[i + 5], error = ARGV[i + 6],
       headers = ARGV[i + 7], attributes = text, payload = ARGV[i + 9]}
     if ends > math.max(now, died, entries.held) then
-      entries.held, entries.by_death = ends, true
+      entries.held, entries.by_death, last_held = ends, true, math.max(last_held, ends)
       holds[#holds + 1], holds[#holds + 2] = string.format(ends > died + span and '%.0f.5' or '%.0f',
         ends > died + span and ends or died), id
     end
@@ -78,7 +78,10 @@ if #ids > 0 then
   increase(meta, 'dead_imported', #ids)
   if attributed then note_attributes(meta) end
   if unique then redis.call('HSET', meta, 'unique', '1') end
-  if #holds > 0 then redis.call('ZADD', done, unpack(holds)) end
+  if #holds > 0 then
+    redis.call('ZADD', done, unpack(holds))
+    let_last(last_held, now, span, done, nil)
+  end
   if window then forget(done, window, now, 2 * #ids) end
 end
 local reply = table.concat(statuses)

@@ -9,8 +9,8 @@
 -- Returns: "status due": as `send`, 1 new, 2 replaced, 4 in garbage and to be collected, 5 settled, 6 successor; then
 --   the due time (ms) of 1, 2 and 6, with "unstarted" for a successor of what has not started, or who holds the id
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, numbers, once, record, attributed, started, leave, signal, successor, follower, log, done,
---   holder, full
+-- Uses: bytes, clock, numbers, once, lasting, record, attributed, started, leave, signal, successor, follower, log,
+--   done, holder, full
 local pending, ranked, throttled, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors, events,
   done, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, max_length, quiet, at_most, id, retry_count, payload, header_text, attribute_text =

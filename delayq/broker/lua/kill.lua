@@ -6,7 +6,7 @@
 -- ARGV: slot, sequence, now (ms or ''), then ids
 -- Returns: a status for each of the first ids: 1 killed, 2 running, 3 dead or about to be, 0 gone or stopping
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, numbers, once, record, started, leave, erase, dead, signal, successor, ends, log, done
+-- Uses: bytes, clock, numbers, once, lasting, record, started, leave, erase, dead, signal, successor, ends, log, done
 local pending, ranked, throttled, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors,
   dead, dead_messages, dead_ids, waited, ends, events, done, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)

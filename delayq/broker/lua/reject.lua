@@ -6,7 +6,7 @@
 -- ARGV: slot, sequence, now (ms or ''), then per rejection: id, token, reason, error ('' for the last one)
 -- Returns: a status for each of the first rejections: 1 dead or cancelled, 0 not leased under this token
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, numbers, once, record, started, erase, dead, signal, places, successor, ends, log, done
+-- Uses: bytes, clock, numbers, once, lasting, record, started, erase, dead, signal, places, successor, ends, log, done
 local pending, unack, running, gates, retries, messages, deliveries, headers, attributes, errors, successors, dead,
   dead_messages, dead_ids, waited, ends, events, done, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)

@@ -10,8 +10,8 @@
 --   6 successor; then the time from which delays count (microseconds since 1970), and for each
 --   status 0, 3 and 5 who holds the id: a state and a time (ms)
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, numbers, once, record, attributed, kept, leave, signal, successor, log, done, holder, unique, latest,
---   full, run
+-- Uses: bytes, clock, numbers, once, lasting, record, attributed, kept, leave, signal, successor, log, done, holder,
+--   unique, latest, full, run
 local pending, ranked, throttled, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors, events,
   done, latest, runs, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, replace, max_length, run, stride = unpack(ARGV, 1, 7)
@@ -87,7 +87,7 @@ if #dues > 0 then
   redis.call('HSET', messages, unpack(payloads))
   increase(meta, 'sent', new_count)
   if #attribute_texts > 0 then redis.call('HSET', attributes, unpack(attribute_texts)) end
-  hold(done, meta)
+  hold(done, meta, window, at_once)
   index_dues(latest)
 end
 if #after > 0 then redis.call('HSET', successors, unpack(after)) end

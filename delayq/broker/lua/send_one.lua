@@ -7,7 +7,7 @@
 --   attributes ('' for none)
 -- Returns: as `send`: 1 new, 0 exists, 4 in garbage and to be collected, 5 settled; then the time, and who holds the id
 -- Re-run: returns the same reply.
--- Uses: clock, numbers, once, attributed, signal, log, done, holder, unique, latest
+-- Uses: clock, numbers, once, lasting, attributed, signal, log, done, holder, unique, latest
 local pending, retries, messages, deliveries, headers, attributes, events, done, latest, runs, meta, replies, wake =
   unpack(KEYS)
 local slot, sequence, override, id, due, retry_count, payload, header_text, attribute_text = unpack(ARGV, 1, 9)
@@ -37,7 +37,7 @@ if status == '1' then
       redis.call('HSET', attributes, id, attribute_text)
       note_priority(attribute_text)
       note_attributes(meta)
-      hold(done, meta)
+      hold(done, meta, window, at_once)
       index_dues(latest)
     end
     increase(meta, 'sent', '1')

@@ -12,6 +12,8 @@ from delayq.streams.keys import StreamKeys, check_stream
 from delayq.workqueue.keys import KeyPrefix
 
 _GLOB = re.compile(r"[\\*?\[\]]")
+_NARROWED = {"+srem": ("garbage",), "+pexpire": ("done", "completed", "results")}
+"""Commands that would take names off the registry, and the only keys that scripts use them on."""
 
 
 def rules(
@@ -50,7 +52,11 @@ def rules(
         keys.append(f"~{registry(prefix)}")
         commands += listing
         if queue is not None:
-            commands = [f"+srem|{key('garbage')}" if command == "+srem" else command for command in commands]
+            commands = [
+                f"{command}|{key(part)}" if part else command
+                for command in commands
+                for part in _NARROWED.get(command, ("",))
+            ]
     shared = f"(~{registry(prefix)} {' '.join(dict.fromkeys(listing))})" if listing and selectors else ""
     return [
         *(("clearselectors",) if selectors else ()),

@@ -18,6 +18,7 @@ from dataclasses import asdict
 from typing import Any
 
 from delayq.backoff import Backoff
+from delayq.broker.requests import Failure
 from delayq.broker.transport.executor import open_async_executor
 from delayq.options import QueueOptions, read_settings
 from delayq.queue.counts import Counts
@@ -40,7 +41,7 @@ CONCURRENCY = 12
 HOARD = 20
 """Messages that a worker of one thread holds beside the one that runs."""
 ECHO = 0.5
-"""Seconds after which a message that was acked is acked again."""
+"""Seconds after which a message that was settled is settled again."""
 RETRY_PAUSE = 0.05
 """Seconds before a start that was refused is repeated."""
 REDRIVE_SHARE = 0.01
@@ -84,13 +85,12 @@ class CallbackEngine(Engine):
             behavior = _start(recorder, message, task, clock(), threading.get_ident())
             time.sleep(behavior.takes)
             recorder.write(EndRecord(at=now(), id=message.id, token=message.token, outcome=behavior.outcome))
-            if behavior.method == "echo":
-                message.ack()
+            if behavior.method:
+                getattr(message, behavior.method)()
+            if behavior.repeats:
                 time.sleep(ECHO)
                 with _tolerated():
-                    queue._executor.call(_second_ack(queue, message))  # noqa: SLF001 - a queue does not do that
-            elif behavior.method:
-                getattr(message, behavior.method)()
+                    queue._executor.call(_repeated(queue, message, behavior))  # noqa: SLF001 - a queue does not do that
             return behavior.finish()
 
         queue.callback(callback)
@@ -124,13 +124,12 @@ class CallbackEngine(Engine):
             behavior = _start(recorder, message, task, server if isinstance(server, int) else 0, runner)
             await asyncio.sleep(behavior.takes)
             recorder.write(EndRecord(at=now(), id=message.id, token=message.token, outcome=behavior.outcome))
-            if behavior.method == "echo":
-                await message.ack()
+            if behavior.method:
+                await getattr(message, behavior.method)()
+            if behavior.repeats:
                 await asyncio.sleep(ECHO)
                 with _tolerated():
-                    await queue._executor.call(_second_ack(queue, message))  # noqa: SLF001 - as above
-            elif behavior.method:
-                await getattr(message, behavior.method)()
+                    await queue._executor.call(_repeated(queue, message, behavior))  # noqa: SLF001 - as above
             return behavior.finish()
 
         self.record(queue, recorder)
@@ -176,9 +175,12 @@ def _start(recorder: Recorder, message: Any, task: ProcessTask, server: int, run
     return behavior._replace(takes=behavior.takes + 1.3 * task.lease / HOARD) if _hoards(task) else behavior
 
 
-def _second_ack(queue: Any, message: Any) -> Any:
-    """Return the call that acks a message by hand once more, as a program that is late may do."""
-    return queue._context.calls.ack([message._delivery.receipt])  # noqa: SLF001 - a message is settled once
+def _repeated(queue: Any, message: Any, behavior: CallbackBehavior) -> Any:
+    """Return the call that settles a message by hand once more, as a program that is late may do."""
+    calls, receipt = queue._context.calls, message._delivery.receipt  # noqa: SLF001 - a message is settled once
+    if behavior.method == "nack":
+        return calls.nack([Failure(receipt.id, receipt.token, round(BACKOFF * 1000), "late")])
+    return calls.ack([receipt])
 
 
 @contextmanager

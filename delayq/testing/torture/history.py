@@ -23,7 +23,7 @@ from delayq.errors import DelayqError
 SYNC_EVERY = 0.5
 """Seconds between two fsyncs: only a crash of the machine itself can take what was written since the last one."""
 
-Settlement = Literal["ack", "nack", "extend", "release", "reject"]
+Settlement = Literal["ack", "nack", "extend", "start_report", "release", "reject"]
 Change = Literal["send", "cancel", "reschedule", "redrive", "dead_purge", "purge", "hold", "break"]
 CallName = Literal[Change, "claim", Settlement]
 Outcome = Literal["ok", "fail", "unknown"]
@@ -112,6 +112,7 @@ class ReplyRecord(Record, tag="reply", frozen=True):
     tokens: list[int] = []
     dues: list[int] = []
     attempts: list[int] = []
+    retries_left: list[int] = []
     payloads: list[str] = []
     names: list[str] = []
     alone: bool = False

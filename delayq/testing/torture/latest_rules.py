@@ -71,8 +71,11 @@ def _start_superseded(
     history: History, one: _Delivery, started: list[_Delivery], waiting: list[_Wait]
 ) -> Iterator[Finding]:
     claim, start = one
-    if any(fault.shift and fault.at < start.began and claim.began < fault.until for fault in history.faults):
-        return  # what was due may not have been due when the consumer asked
+    for fault in history.faults:
+        # When the consumer asked, what was due may not have been due, or what has started may have been due later.
+        over = fault.until + max(-fault.shift, 0) * 1000
+        if fault.shift and fault.at < start.began and claim.began < over:
+            return
     for other in started:
         is_later = claim.due < other.claim.due <= claim.server and other.start.began < claim.began
         if is_later and not _may_be_forgotten(history, other):

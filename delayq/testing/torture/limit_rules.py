@@ -17,6 +17,7 @@ from delayq.testing.torture.history import FaultRecord, LimitRecord
 from delayq.testing.torture.history_rules import Finding
 from delayq.testing.torture.lease_rules import certain_deadline
 from delayq.testing.torture.timelines import OPEN_END, History, Step, Timeline
+from delayq.testing.torture.workload import priority_of
 
 CLOCK_STEP = 1
 """The server's times are whole milliseconds: two that seem so far apart may be one more."""
@@ -212,6 +213,10 @@ def _free_times(places: int, held: Spans, blocked: Spans, since: int, until: int
 
 
 def _goes_on(history: History, waiting: Step, since: int, until: int) -> bool:
-    """Return whether consumers had time for a message: they claimed later ones meanwhile, or none at all."""
+    """Return whether consumers had time for a message: they claimed what comes after it meanwhile, or none at all.
+
+    What is due later comes after it, unless its priority is higher.
+    """
     others = [claim for claim in history.claims() if since <= claim.began < until]
-    return not others or any(claim.due > waiting.due for claim in others)
+    priority = priority_of(waiting.name)
+    return not others or any(claim.due > waiting.due and priority_of(claim.name) <= priority for claim in others)

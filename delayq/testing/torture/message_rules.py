@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from delayq.testing.torture.history import FaultRecord
 from delayq.testing.torture.lease_rules import Findings, disturbance, leases, possibly_between
-from delayq.testing.torture.timelines import History, Step, Timeline
+from delayq.testing.torture.timelines import OPEN_END, History, Step, Timeline
 
 CANCELS_SUCCESSOR = ("1", "4", "5")
 """The statuses of a cancellation after which no successor waits: cancelled, successor, asked to stop."""
@@ -94,17 +94,18 @@ def _possible_requests(timeline: Timeline, claim: Step) -> list[Step]:
 
 
 def bounded_deliveries(history: History, timeline: Timeline) -> Findings:
-    """Each attempt is charged once and only if it started, at most retries + 1, and none after a life has ended.
+    """Each attempt is charged once, if it started and only then: at most retries + 1, and none after a life has ended.
 
     None comes after it was asked to stop either.
     """
     claims = timeline.claims()
     yield from _bounded_by_retries(timeline, claims)
     yield from _charged_if_started(history, timeline, claims)
+    yield from _charged_in_retries(timeline, claims)
     for before, after in pairwise(claims):
         if before.attempt and not history.rolled_back and not _charged_once(history, timeline, before, after):
             text = f"attempt {after.attempt} came after attempt {before.attempt}"
-            yield text, (before, *timeline.settlements(before), after)
+            yield text, (before, *_start_reports(timeline, before), *timeline.settlements(before), after)
     yield from _successor_of_cancelled(timeline)
     for end in timeline.of("ack", "cancel"):
         over = end.certain or end.asks_to_stop
@@ -149,6 +150,21 @@ def _charged_if_started(history: History, timeline: Timeline, claims: list[Step]
             yield text, (*sends, *claims)
 
 
+def _charged_in_retries(timeline: Timeline, claims: list[Step]) -> Findings:
+    """At each delivery, the attempts charged before it and the retries left are together the retries of a send."""
+    sends = [step for step in timeline.of("send") if step.possible]
+    for claim in claims:
+        sent = {step.retries for step in sends if step.began < claim.ended}
+        if claim.retries_left >= 0 and sent and claim.attempt - 1 + claim.retries_left not in sent:
+            text = f"attempt {claim.attempt} with {claim.retries_left} retries left, of {max(sent)}"
+            yield text, (*sends, *(step for step in claims if step.token <= claim.token))
+
+
+def _start_reports(timeline: Timeline, claim: Step) -> list[Step]:
+    """Return the reports that the callback of a delivery has started."""
+    return [step for step in timeline.of("start_report") if step.token == claim.token]
+
+
 def _charged_once(history: History, timeline: Timeline, before: Step, after: Step) -> bool:
     if timeline.new_life_between(before, after):
         return True
@@ -156,9 +172,10 @@ def _charged_once(history: History, timeline: Timeline, before: Step, after: Ste
     settled = timeline.settlements(before)
     releases = [step for step in settled if step.op == "release" and step.possible]
     uncharged = any(step.certain for step in releases)
-    # A lease that expires is not charged before the start of the callback was reported.
-    reported = any(step.op == "nack" and step.certain for step in settled)
-    lowest = before.attempt + (1 if reported and not releases and not unseen else 0)
+    # A lease that expires is charged if the start of the callback was reported, and may be if it was not.
+    ended = [*_start_reports(timeline, before), *(step for step in settled if step.op == "nack")]
+    charged = any(step.certain for step in ended) and not releases
+    lowest = before.attempt + (1 if charged else 0)  # an unseen claim takes back no more than it has added
     return lowest <= after.attempt <= before.attempt + (0 if uncharged else 1) + unseen
 
 
@@ -166,7 +183,7 @@ def fencing(history: History, timeline: Timeline) -> Findings:
     """No settlement under an old token and no ack from an earlier life takes effect; a life is acked once."""
     claims = timeline.claims()
     by_token = {claim.token: claim for claim in claims}
-    for step in timeline.of("nack", "extend", "release", "reject"):
+    for step in timeline.of("nack", "extend", "start_report", "release", "reject"):
         newer = [claim for claim in claims if claim.token > step.token and claim.ended < step.began]
         if step.certain and newer and not history.rolled_back:
             yield f"{step.op} took effect under an old token", (newer[0], step)
@@ -227,6 +244,7 @@ def repeated_starts(history: History, timeline: Timeline) -> Iterator[tuple[Step
     """Yield the repeated starts without a failure: the one before, the repeated one, and the fault that explains it."""
     starts = sorted(timeline.of("start"), key=lambda step: (step.token, step.began))
     claimed = {claim.token: claim.began for claim in timeline.of("claim")}
+    ended = {step.token for step in timeline.of("end")}
     failed = {step.token for step in timeline.of("end") if step.callback_outcome in ("failed", "rejected")}
     failed |= {step.token for step in timeline.of("nack", "release", "reject") if step.possible}
     for before, after in pairwise(starts):
@@ -236,7 +254,9 @@ def repeated_starts(history: History, timeline: Timeline) -> Iterator[tuple[Step
         if before.token in failed or timeline.new_life_between(before, after):
             continue
         since = claimed.get(before.token, before.began)
-        yield before, after, disturbance(history, before.process, since, after.began)
+        # A lease that nobody renews may end before a callback; the fault that kept it from ending may come later.
+        outlived = not history.guarantees.renews_leases and before.token not in ended
+        yield before, after, disturbance(history, before.process, since, OPEN_END if outlived else after.began)
 
 
 _SAFETY = (conservation, provenance, never_early, bounded_deliveries, leases, fencing, dead_letter, doubt)

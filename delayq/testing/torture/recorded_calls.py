@@ -92,19 +92,30 @@ class RecordedSettlements(CallRecorder):
         return self._settlement("release", releases)
 
     def extend(self, receipts: Iterable[Receipt], *, lease: int, **options: Any) -> ScriptCall[str]:
+        if options.get("started"):  # it is recorded as `start_report`
+            return self._unrecorded("extend", receipts, lease=lease, **options)
         return self._settlement("extend", receipts, lease=lease, **options)
+
+    def start(self, receipts: Iterable[Receipt]) -> ScriptCall[str]:
+        receipts = list(receipts)
+        columns = _receipt_columns(receipts)
+        return self.with_statuses(self._unrecorded("start", receipts), "start_report", **columns)
 
     def reject(self, rejections: Iterable[Rejection]) -> ScriptCall[str]:
         return self._settlement("reject", rejections)
 
     def _settlement(self, op: str, deliveries: Iterable[Any], **options: Any) -> ScriptCall[str]:
         deliveries = list(deliveries)
-        call = getattr(super(), op)(deliveries, **options)
-        columns: dict[str, Any] = {"ids": [one.id for one in deliveries], "tokens": [one.token for one in deliveries]}
+        call = self._unrecorded(op, deliveries, **options)
+        columns = _receipt_columns(deliveries)
         if op == "reject":
             columns["reasons"] = [one.reason for one in deliveries]
         missed = options.get("outcome") == "missed"
         return self.with_statuses(call, op, lease=options.get("lease", 0), missed=missed, **columns)
+
+    def _unrecorded(self, op: str, deliveries: Iterable[Any], **options: Any) -> ScriptCall[str]:
+        call: ScriptCall[str] = getattr(super(), op)(deliveries, **options)
+        return call
 
 
 class RecordedCalls(RecordedSettlements, Calls):
@@ -138,8 +149,7 @@ class RecordedCalls(RecordedSettlements, Calls):
 
     def complete(self, deliveries: Iterable[Completed]) -> ScriptCall[str]:
         deliveries = list(deliveries)
-        columns = {"ids": [one.id for one in deliveries], "tokens": [one.token for one in deliveries]}
-        return self.with_statuses(super().complete(deliveries), "ack", **columns)
+        return self.with_statuses(super().complete(deliveries), "ack", **_receipt_columns(deliveries))
 
     def cancel(self, ids: Iterable[str], *, stop: bool = False) -> ScriptCall[str]:
         ids = list(ids)
@@ -184,10 +194,16 @@ def claim_columns(reply: ClaimReply) -> dict[str, Any]:
         "tokens": [one.token for one in messages],
         "dues": [one.due for one in messages],
         "attempts": [one.attempt for one in messages],
+        "retries_left": [one.retries_left for one in messages],
         "payloads": [digest(one.payload, name) for one, name in zip(messages, names, strict=True)],
         "names": names if any(names) else [],
         "alone": reply.alone,
     }
+
+
+def _receipt_columns(deliveries: Iterable[Any]) -> dict[str, Any]:
+    """Return the ids and tokens of deliveries."""
+    return {"ids": [one.id for one in deliveries], "tokens": [one.token for one in deliveries]}
 
 
 def _digest(payload: bytes, attributes: bytes) -> str:

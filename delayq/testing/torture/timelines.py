@@ -57,6 +57,8 @@ class Step:
     """The server's time (ms); 0 if unknown."""
     deadline: int = 0
     attempt: int = 0
+    retries_left: int = -1
+    """Of a claim: as its consumer was told; -1 if the engine has no retries."""
     alone: bool = False
     lost: bool = False
     """Of a start: whether the callback was told that its lease is lost."""
@@ -93,7 +95,7 @@ class Step:
 
     def __str__(self) -> str:
         after = "no reply" if self.ended >= OPEN_END else f"+{(self.ended - self.began) / 1000:.1f} ms"
-        names = ("name", "token", "due", "retries", "attempt", "server", "deadline", "payload")
+        names = ("name", "token", "due", "retries", "attempt", "retries_left", "server", "deadline", "payload")
         facts = {name: getattr(self, name) for name in names}
         shown = "".join(f" {name}={value}" for name, value in facts.items() if value and value != -1)
         result = f" → {self.callback_outcome or self.status or self.outcome}"
@@ -120,7 +122,7 @@ class Timeline:
         return sorted(self.of("claim"), key=lambda step: step.token)
 
     def settlements(self, claim: Step) -> list[Step]:
-        """Return the settlements and extensions of a delivery."""
+        """Return the settlements and extensions of a delivery, without the report of its start."""
         return [step for step in self.of("ack", "nack", "extend", "release", "reject") if step.token == claim.token]
 
     def asked_to_stop_before(self, step: Step) -> bool:
@@ -286,7 +288,8 @@ def _add_call(history: History, process: str, call: CallRecord, reply: ReplyReco
         facts |= {"server": reply.now, "deadline": reply.deadline, "status": "1", "lease": call.lease}
         facts["alone"] = reply.alone
         columns = {"id": reply.ids, "token": reply.tokens, "due": reply.dues, "attempt": reply.attempts}
-        _add_rows(history, facts, columns | {"payload": reply.payloads, "name": reply.names})
+        columns |= {"retries_left": reply.retries_left, "payload": reply.payloads, "name": reply.names}
+        _add_rows(history, facts, columns)
 
 
 def _add_rows(history: History, facts: dict[str, Any], columns: dict[str, Any]) -> None:

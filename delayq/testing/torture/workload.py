@@ -47,7 +47,8 @@ class MessageProfile(NamedTuple):
     failure: str = "raise"
     """How an attempt fails: `raise`, `false`, `retry`, `delay`, `snooze`, `refuse`, the methods `nack` and `release`.
 
-    `drop`: it is not settled. `outage`: it raises during an outage alone.
+    `drop`: it is not settled. `outage`: it raises during an outage alone. `echo`: a `nack`, and again a while later,
+    perhaps during the next delivery.
     """
     success: str = "return"
     """How an attempt succeeds: `return`, `reject`, `discard`, the method `ack`; `extend` renews its lease first.
@@ -73,13 +74,13 @@ class MessageProfile(NamedTuple):
 
 
 PROFILES: dict[str, MessageProfile] = {
-    "good": MessageProfile(7148),
+    "good": MessageProfile(7128),
     "urgent": MessageProfile(200, priority=100),
     "idle": MessageProfile(200, priority=-1, fails=1),
     "kept": MessageProfile(160, priority=1, retention=5),
     "again": MessageProfile(20, fails=1, retention=600),
     "skipped": MessageProfile(20, success="discard", retention=600),
-    "slow": MessageProfile(794, takes=(0.005, 0.03)),
+    "slow": MessageProfile(694, takes=(0.005, 0.03)),
     "flaky": MessageProfile(300, fails=1),
     "worse": MessageProfile(100, fails=2),
     "later": MessageProfile(90, fails=1, failure="retry"),
@@ -94,6 +95,8 @@ PROFILES: dict[str, MessageProfile] = {
     "gives": MessageProfile(6, fails=1000, failure="release"),
     "renews": MessageProfile(12, success="extend"),
     "echoes": MessageProfile(40, success="echo", takes=(0.2, 0.5)),
+    "lengthy": MessageProfile(100, fails=1, takes=(0.2, 0.6)),
+    "insists": MessageProfile(20, fails=1, failure="echo", takes=(0.6, 1.0)),
     "stumbles": MessageProfile(100, fails=1, failure="delay", takes=(0.005, 0.03)),
     "hasty": MessageProfile(10, expires=0.02),
     "long": MessageProfile(8, leases=1.3),
@@ -148,6 +151,11 @@ def profile_of(payload: bytes, profiles: Mapping[str, MessageProfile] = PROFILES
     return profiles[profile_name(payload)]
 
 
+def priority_of(name: str) -> int:
+    """Return the priority of the messages of a name."""
+    return PROFILES[name].priority if name in PROFILES else 0
+
+
 def prefix_of(id: str) -> str:
     """Return the prefix of an id whose message has `after_outage="latest"`; '' for all others."""
     return id[: id.rfind(":") + 1]
@@ -171,8 +179,10 @@ class CallbackBehavior(NamedTuple):
     outcome: CallbackOutcome
     """How the history records its end."""
     method: str = ""
-    """The method of the message that it calls: `ack`, `nack`, `release` or `extend`; `echo` for `ack`, twice."""
+    """The method of the message that it calls: `ack`, `nack`, `release` or `extend`."""
     ending: str = "return"
+    repeats: bool = False
+    """Whether it settles the message a second time, a while later."""
 
     def finish(self) -> bool:
         """End as a callback does: return or raise."""
@@ -205,9 +215,13 @@ def behavior_of(payload: bytes, attempt: int, number: int, lease: float) -> Call
         fails = number % OUTAGE_EVERY < OUTAGE
     if fails and profile.failure in ("nack", "release"):
         return CallbackBehavior(takes, "failed", profile.failure)
+    if fails and profile.failure == "echo":
+        return CallbackBehavior(takes, "failed", "nack", repeats=True)
     if fails:
         return CallbackBehavior(takes, "failed", ending=profile.failure)
-    if profile.success in ("ack", "extend", "echo"):
+    if profile.success == "echo":
+        return CallbackBehavior(takes, "acked", "ack", repeats=True)
+    if profile.success in ("ack", "extend"):
         return CallbackBehavior(takes, "acked", profile.success)
     outcomes: dict[str, CallbackOutcome] = {"reject": "rejected", "discard": "discarded"}
     return CallbackBehavior(takes, outcomes.get(profile.success, "acked"), ending=profile.success)

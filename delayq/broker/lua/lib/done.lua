@@ -44,21 +44,31 @@ local function forget(done, setting, now, limit)
   if excess > 0 then redis.call('ZREMRANGEBYRANK', done, 0, excess - 1) end
 end
 
+-- Deletes old ids as `forget` does, and lets the others last.
+local function tidy(done, setting, now, limit)
+  forget(done, setting, now, limit)
+  let_all_last(now, tonumber(string.match(setting, '^%d+')), done, nil)
+end
+
 -- Adds ids, and deletes up to twice as many old ones: the set shrinks as it is used. The attributes, by id, may say how
 -- long an id is held from now.
 local function settle(done, setting, now, ids, texts)
   if not setting then return end
-  local cells, window = {}, tonumber(string.match(setting, '^%d+'))
+  local cells, window, last = {}, tonumber(string.match(setting, '^%d+')), now
   local scores = has_ends(setting) and redis.call('ZMSCORE', done, unpack(ids)) or {}
   for n, id in ipairs(ids) do
     local ends = (whole(string.match(texts[id] or '', 'unique_after=(%d+)')) or 0) + now
     if scores[n] then ends = math.max(ends, held_until(scores[n], window)) end
+    last = math.max(last, ends)
     if ends > now + window then
       cells[#cells + 1], cells[#cells + 2] = string.format('%.0f.5', ends), id
     elseif window > 0 then
       cells[#cells + 1], cells[#cells + 2] = string.format('%.0f', now), id
     end
   end
-  if #cells > 0 then redis.call('ZADD', done, unpack(cells)) end
+  if #cells > 0 then
+    redis.call('ZADD', done, unpack(cells))
+    let_last(math.max(last, now + window), now, window, done, nil)
+  end
   forget(done, setting, now, 2 * #ids)
 end
