@@ -12,8 +12,8 @@ import pytest
 
 from delayq import ConfigurationError, NewMessage, RateLimited
 from delayq.errors import ServerError
-from delayq.states import State
 from delayq.streams import StreamQueue
+from delayq.values.states import State
 from tests.behaviour.places import everywhere
 from tests.behaviour.test_faults import SOURCE
 from tests.support.processes import Process

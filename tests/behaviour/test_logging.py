@@ -10,7 +10,7 @@ import time
 import pytest
 
 from delayq import Backoff, Discard, NewMessage, Reject, Retry, Snooze
-from delayq.text import format_duration
+from delayq.values.text import format_duration
 from tests.support.processes import run
 from tests.support.waiting import wait_until
 

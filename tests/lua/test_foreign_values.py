@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 
 import pytest
 
-from delayq.queue.repair import FIELDS
+from delayq.queue.repairing.repair import FIELDS
 from tests.lua.tables import TABLES
 from tests.lua.test_contract import TYPES
 from tests.support.scripts import KEYS, Case, plant

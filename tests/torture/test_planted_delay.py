@@ -25,13 +25,13 @@ DEFECTS = {
     ),
     "a start after the end of the lease": (
         "leases",
-        "worker/work_buffer.py",
+        "worker/drivers/work_buffer.py",
         "if delivery.lost or started > delivery.deadline:",
         "if False:",
     ),
     "a heartbeat that skips what has not started": (
         "leases",
-        "worker/in_flight.py",
+        "worker/parts/in_flight.py",
         "if not delivery.settled and delivery.deadline <= until",
         "if delivery.batch is not None and not delivery.settled and delivery.deadline <= until",
     ),
@@ -43,7 +43,7 @@ DEFECTS = {
     ),
     "senders that are told of each other's messages": (
         "answers",
-        "queue/group_commit.py",
+        "queue/sending/group_commit.py",
         "for one, sent in zip(group, self._store(",
         "for one, sent in zip(group[::-1], self._store(",
     ),
