@@ -15,6 +15,7 @@ import redis
 
 from delayq.testing.redis_server import find_program
 from tests.support import processes, tables
+from tests.support.imports import without  # noqa: F401 - a fixture
 from tests.support.redis_server import RedisServer, empty
 
 # Read before `no_settings_from_outside` hides it.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -137,11 +136,8 @@ def test_bad_input_is_one_line(cli, tmp_path, arguments, code, line):
     assert line in ended.line
 
 
-def test_says_what_to_install(cli, sent, monkeypatch):
-    users = [name for name, one in sys.modules.items() if name.startswith("delayq.bulk.") and hasattr(one, "pa")]
-    for name in [*users, *(name for name in sys.modules if name.startswith("pyarrow"))]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
+def test_says_what_to_install(cli, sent, without):
+    without("pyarrow", "delayq.bulk")
     for words in (("export", "reminders", "q.parquet"), ("import", "other", "q.parquet")):
         ended = cli(*words)
         assert (ended.code, ended.line) == (1, "pyarrow is not installed: pip install 'delayq[bulk]'")

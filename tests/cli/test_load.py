@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 
 import pyarrow as pa
 import pytest
@@ -73,10 +72,8 @@ def test_collected_rows_are_counted(cli, files):
     )
 
 
-def test_says_what_to_install(cli, monkeypatch):
-    for name in [name for name in sys.modules if name.startswith(("pyarrow", "delayq.bulk."))]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
+def test_says_what_to_install(cli, without):
+    without("pyarrow", "delayq.bulk")
     ended = cli("load", "messages.csv", "reminders")
     assert (ended.code, ended.line) == (1, "pyarrow is not installed: pip install 'delayq[bulk]'")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import socket
-import sys
 import urllib.error
 import urllib.request
 
@@ -62,11 +61,9 @@ def test_bad_input_is_one_line(cli, queue):
     assert (away.code, away.out, "cannot be reached" in away.line, "secret" in away.err) == (69, "", True, False)
 
 
-def test_without_the_extra_it_names_it(cli, importing, monkeypatch):
+def test_without_the_extra_it_names_it(cli, importing, without):
     (importing / "app.py").write_text(APP)
-    for name in [name for name in sys.modules if name.startswith("delayq.metrics.")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    without("prometheus_client", "delayq.metrics")
     for words in (("metrics", "--once"), ("worker", "app", "--burst", "--http-port", "0")):
         refused = cli(*words)
         assert (refused.code, refused.line) == (2, "metrics need the extra: pip install 'delayq[prometheus]'")

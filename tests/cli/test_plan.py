@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 from delayq.bulk.files.table_files import read_table
@@ -49,9 +47,7 @@ def test_bad_input_is_one_line(cli, arguments, code, line):
     assert line in ended.err.splitlines()[-1]
 
 
-def test_says_what_to_install(cli, monkeypatch):
-    for name in [name for name in sys.modules if name.startswith(("pyarrow", "delayq.bulk."))]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
+def test_says_what_to_install(cli, without):
+    without("pyarrow", "delayq.bulk")
     ended = cli("plan", "things.csv", "p", "--rules", "rules.toml")
     assert (ended.code, ended.line) == (1, "pyarrow is not installed: pip install 'delayq[bulk]'")

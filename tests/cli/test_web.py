@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import socket
-import sys
 import urllib.request
 
 import pytest
@@ -48,10 +47,8 @@ def test_port_that_is_taken_is_one_line(cli):
     assert cli("web", "--token", TOKEN, "--host", "no such host").code == 1
 
 
-def test_without_the_extra_it_names_it(cli, monkeypatch):
-    for name in [name for name in sys.modules if name.startswith("delayq.web.")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "starlette.applications", None)
+def test_without_the_extra_it_names_it(cli, without):
+    without("starlette.applications", "delayq.web")
     refused = cli("web")
     assert (refused.code, refused.line) == (2, "the dashboard needs the extra: pip install 'delayq[web]'")
 

@@ -44,10 +44,8 @@ def test_every_public_name_can_be_imported():
         assert callable(getattr(delayq.spark, name))
 
 
-def test_error_without_pyspark_says_how_to_install_it(monkeypatch):
-    for name in [name for name in sys.modules if name.partition(".")[0] == "pyspark"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "pyspark", None)
+def test_error_without_pyspark_says_how_to_install_it(without):
+    without("pyspark")
     with pytest.raises(ConfigurationError, match=r"pip install 'delayq\[spark\]'"):
         session()
 

@@ -181,7 +181,7 @@ def test_payloads_headers_and_errors_of_users_are_not_recorded(open_queue, recor
     assert word not in recorded.everything()
 
 
-def test_the_command_names_the_extra(redis_url, monkeypatch, tmp_path, caplog):
+def test_the_command_names_the_extra(redis_url, monkeypatch, without, tmp_path, caplog):
     from click.testing import CliRunner
 
     from delayq.cli import main
@@ -195,8 +195,6 @@ def test_the_command_names_the_extra(redis_url, monkeypatch, tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "delayq.worker"):
         assert CliRunner().invoke(main, words).exit_code == 0
     assert "OpenTelemetry has no SDK here" in caplog.text
-    for name in [name for name in sys.modules if name.startswith("delayq.telemetry")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    without("opentelemetry", "delayq.telemetry")
     refused = CliRunner().invoke(main, words)
     assert (refused.exit_code, refused.stderr) == (2, "delayq: telemetry needs the extra: pip install 'delayq[otel]'\n")
