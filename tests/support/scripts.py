@@ -257,10 +257,12 @@ def _entries(world: World) -> list[tuple[str, str, list[str | bytes]]]:
 def observe(executor: Executor, *, without: Iterable[str] = ()) -> World:
     """Return what the queue holds; parts named by `without` are not looked at. A key that is none of it is an error."""
     client = executor.client
-    strangers = set(client.keys()) - {getattr(KEYS, part).encode() for part in PARTS}
+    keys = set(client.keys())
+    strangers = keys - {getattr(KEYS, part).encode() for part in PARTS}
     assert not strangers, f"keys of no queue: {strangers}"
-    seen: dict[str, Any] = {}
-    parts = [part.name for part in fields(World) if part.name not in without]
+    parts = [
+        part.name for part in fields(World) if part.name not in without and getattr(KEYS, part.name).encode() in keys
+    ]
     with client.pipeline(transaction=False) as pipe:
         for part in parts:
             key = getattr(KEYS, part)
@@ -274,8 +276,8 @@ def observe(executor: Executor, *, without: Iterable[str] = ()) -> World:
                 pipe.xrange(key)
             else:
                 pipe.hgetall(key)
-        for part, held in zip(parts, pipe.execute(), strict=True):
-            seen[part] = _READ[part](held)
+        held = zip(parts, pipe.execute() if parts else (), strict=True)
+        seen: dict[str, Any] = {part: _READ[part](contents) for part, contents in held}
     return World(**seen)
 
 
