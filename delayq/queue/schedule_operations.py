@@ -33,7 +33,7 @@ from delayq.schedules.timetable import MAX_FIRED
 from delayq.schedules.zone_data import zone_release
 from delayq.times import from_millis
 
-_TIMED = ("delay", "at", "id", "unique", "unique_for", "unique_after", "jitter", "after_outage")
+_TIMED = ("delay", "at", "id", "unique", "unique_for", "unique_after", "jitter")
 """What the schedule decides for each of its messages."""
 
 
