@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
-from delayq.backoff import MIN_DELAY, Backoff, FailurePolicy, IsFailure
-from delayq.breaker import Breaker, check_breaker
-from delayq.checks import (
+from delayq.errors import ConfigurationError
+from delayq.privacy.redaction import check_redact
+from delayq.values.backoff import MIN_DELAY, Backoff, FailurePolicy, IsFailure
+from delayq.values.breaker import Breaker, check_breaker
+from delayq.values.checks import (
     check_bool,
     check_choice,
     check_concurrency,
@@ -18,12 +20,10 @@ from delayq.checks import (
     check_owner,
     check_retries,
 )
-from delayq.codec import Codec
-from delayq.errors import ConfigurationError
-from delayq.lateness import check_slo
-from delayq.privacy.redaction import check_redact
-from delayq.rates import Pace, check_limits
-from delayq.times import HORIZON, Duration, to_millis
+from delayq.values.codec import Codec
+from delayq.values.lateness import check_slo
+from delayq.values.rates import Pace, check_limits
+from delayq.values.times import HORIZON, Duration, to_millis
 
 DEFAULT_BACKOFF = Backoff.exponential(5, factor=5, max=600, jitter=0.2)
 """Three retries last about two minutes: longer than the restart of a service or a failover."""

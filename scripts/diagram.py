@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
-from delayq.states import TRANSITIONS, State
+from delayq.values.states import TRANSITIONS, State
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "delayq"

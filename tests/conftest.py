@@ -64,6 +64,10 @@ def log_of_pytest() -> Iterator[None]:
     root.setLevel(level)
 
 
+LONG_LIMIT = 400
+"""Seconds for a long test: it takes many on its own, and beside others several times as long."""
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest's own hook, which reads the markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave three quarters of asyncio on the embedded server to the long tests, and begin with what may take longest.
@@ -75,6 +79,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         on_both = {"asyncio", "memory"} <= {*item.name.rstrip("]").replace("[", "-").split("-")}
         if on_both and zlib.crc32(item.nodeid.encode()) % 4:
             item.add_marker("long")
+        if item.get_closest_marker("long") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(LONG_LIMIT))
 
     def limit(item: pytest.Item) -> float:
         marker = item.get_closest_marker("timeout")

@@ -8,16 +8,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, TypeVar
 
-from delayq.broker import log_entries, replies
-from delayq.broker.count_calls import CountCalls
-from delayq.broker.dead_calls import DeadCalls
+from delayq.broker.capabilities.count_calls import CountCalls
+from delayq.broker.capabilities.dead_calls import DeadCalls
+from delayq.broker.capabilities.forecast_calls import ForecastCalls
+from delayq.broker.capabilities.lease_calls import LeaseCalls
+from delayq.broker.capabilities.limit_calls import LimitCalls
+from delayq.broker.capabilities.payload_calls import PayloadCalls
+from delayq.broker.capabilities.result_calls import ResultCalls
+from delayq.broker.capabilities.schedule_calls import ScheduleCalls
+from delayq.broker.capabilities.shared_calls import confirm
+from delayq.broker.capabilities.worker_calls import WorkerCalls
 from delayq.broker.engine import DELAY, EngineCapabilities
-from delayq.broker.forecast_calls import ForecastCalls
-from delayq.broker.foreign import stored_id
-from delayq.broker.lease_calls import LeaseCalls
-from delayq.broker.limit_calls import LimitCalls
-from delayq.broker.payload_calls import PayloadCalls
-from delayq.broker.replies import integers, statuses
+from delayq.broker.message.same_id import Debounce
+from delayq.broker.replies import log_entries, replies
+from delayq.broker.replies.foreign import stored_id
+from delayq.broker.replies.replies import integers, statuses
+from delayq.broker.replies.run_records import RunRecord, read_run, read_runs
+from delayq.broker.replies.send_replies import Debounced, SendStatuses
 from delayq.broker.requests import (
     ALWAYS,
     Argument,
@@ -34,14 +41,7 @@ from delayq.broker.requests import (
     ScriptCall,
     flat,
 )
-from delayq.broker.result_calls import ResultCalls
-from delayq.broker.run_records import RunRecord, read_run, read_runs
-from delayq.broker.same_id import Debounce
-from delayq.broker.schedule_calls import ScheduleCalls
 from delayq.broker.scripts import MAX_IDS
-from delayq.broker.send_replies import Debounced, SendStatuses
-from delayq.broker.shared_calls import confirm
-from delayq.broker.worker_calls import WorkerCalls
 from delayq.options import DEDUPE_MAX
 from delayq.privacy.redaction import write_paths
 
@@ -213,7 +213,7 @@ class Calls(
         return self._call("walk", [part, cursor, limit], lambda reply: (reply[0].decode(), reply[1]))
 
     def repair(self, ids: Iterable[bytes], *, fix: bool, search: bool, retries: int) -> ScriptCall[str]:
-        """Examine messages, and `fix` defects; a status each, see `delayq.queue.repair`. `search` includes lists."""
+        """Examine messages, and `fix` defects; a status each, see `queue.repairing.repair`. `search` includes lists."""
         return self._call("repair", [self._now, int(fix), int(search), retries, *ids], statuses)
 
     def repair_dead(self, entries: Iterable[bytes], *, fix: bool) -> ScriptCall[str]:

@@ -7,9 +7,9 @@ from typing import Any, Self
 
 from delayq.broker.calls import Calls
 from delayq.broker.engine import EngineCalls
-from delayq.broker.results import ResultCodec
-from delayq.codec import JsonCodec
+from delayq.broker.replies.results import ResultCodec
 from delayq.options import Settings
+from delayq.values.codec import JsonCodec
 
 
 class EngineContext:

@@ -12,13 +12,13 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from delayq.errors import ConfigurationError, short_repr
-from delayq.states import State
+from delayq.values.states import State
 
 if TYPE_CHECKING:
-    from delayq.broker.replies import ClaimReply, CollectReply, ExpireReply, PromoteReply
+    from delayq.broker.replies.replies import ClaimReply, CollectReply, ExpireReply, PromoteReply
+    from delayq.broker.replies.results import Completed
+    from delayq.broker.replies.send_replies import SendStatuses
     from delayq.broker.requests import Failure, Messages, Receipt, RedisCommand, Rejection, Release, ScriptCall
-    from delayq.broker.results import Completed
-    from delayq.broker.send_replies import SendStatuses
     from delayq.options import Settings
 
 

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Self
 
-from delayq.broker.foreign import is_foreign_id
+from delayq.broker.replies.foreign import is_foreign_id
 from delayq.errors import ConfigurationError, short_repr
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
-from delayq.broker.same_id import Debounce
+from delayq.broker.message.same_id import Debounce
 from delayq.broker.scripts import Script
 
 T = TypeVar("T")

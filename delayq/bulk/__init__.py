@@ -11,15 +11,15 @@ from delayq._lazy import attach
 
 if TYPE_CHECKING:
     from delayq.bulk.export import export_messages as export_messages
+    from delayq.bulk.files.table_files import read_table as read_table
+    from delayq.bulk.files.table_files import write_table as write_table
     from delayq.bulk.import_messages import Imported as Imported
     from delayq.bulk.import_messages import import_messages as import_messages
     from delayq.bulk.load import load as load
-    from delayq.bulk.loaded import Loaded as Loaded
-    from delayq.bulk.message_ids import id_of as id_of
+    from delayq.bulk.loading.loaded import Loaded as Loaded
     from delayq.bulk.plan import plan as plan
-    from delayq.bulk.reminder_rules import Rule as Rule
-    from delayq.bulk.reminder_rules import read_rules as read_rules
-    from delayq.bulk.table_files import read_table as read_table
-    from delayq.bulk.table_files import write_table as write_table
+    from delayq.bulk.planning.message_ids import id_of as id_of
+    from delayq.bulk.planning.reminder_rules import Rule as Rule
+    from delayq.bulk.planning.reminder_rules import read_rules as read_rules
 
 __all__, __getattr__, __dir__ = attach(__name__)

@@ -17,8 +17,8 @@ from delayq.broker.keys import Keys, check_name
 from delayq.broker.transport.server_url import find_url
 from delayq.errors import ConfigurationError, did_you_mean
 from delayq.options import QueueOptions, read_settings
-from delayq.queue.registered import is_in_use, queue_names
-from delayq.times import HORIZON, Duration, to_millis
+from delayq.queue.control.registered import is_in_use, queue_names
+from delayq.values.times import HORIZON, Duration, to_millis
 
 if TYPE_CHECKING:
     from delayq.broker.transport.executor import Executor

@@ -12,13 +12,13 @@ import msgspec
 
 from delayq.bulk.connection import TargetQueue, check_queue, connect, context_of, target_of
 from delayq.bulk.export_file import ExportProgress, open_export
-from delayq.bulk.message_lines import lines_of
+from delayq.bulk.files.message_lines import lines_of
 from delayq.errors import ConfigurationError, short_repr
 from delayq.privacy.redaction import Redacted
-from delayq.queue.stored_messages import StoredPosition, StoredTable, read_stored
-from delayq.states import MESSAGE_STATES, State
-from delayq.times import Duration
-from delayq.worker.own_threads import OwnThreads
+from delayq.queue.sweeps.stored_messages import StoredPosition, StoredTable, read_stored
+from delayq.values.states import MESSAGE_STATES, State
+from delayq.values.times import Duration
+from delayq.worker.drivers.own_threads import OwnThreads
 
 T = TypeVar("T")
 _NEXT: Final = True

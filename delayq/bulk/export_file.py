@@ -11,13 +11,13 @@ from typing import BinaryIO
 
 import msgspec
 
-from delayq.bulk.local_files import check_suffix, is_file, is_folder
-from delayq.bulk.message_files import FORMATS, MessageFile
-from delayq.bulk.message_lines import is_parquet
+from delayq.bulk.files.local_files import check_suffix, is_file, is_folder
+from delayq.bulk.files.message_files import FORMATS, MessageFile
+from delayq.bulk.files.message_lines import is_parquet
 from delayq.errors import ConfigurationError, DelayqError
-from delayq.queue.stored_messages import StoredPosition
-from delayq.text import truncate
-from delayq.times import monotonic
+from delayq.queue.sweeps.stored_messages import StoredPosition
+from delayq.values.text import truncate
+from delayq.values.times import monotonic
 
 SAVE_EVERY = 0.3
 """Seconds after which the progress is saved again: a killed export repeats what it did since."""
@@ -85,7 +85,7 @@ class ExportFile:
         os.fsync(self._file.fileno())
         part = Path(self._file.name)
         if is_parquet(self._path):
-            from delayq.bulk.parquet_lines import write_parquet  # loads pyarrow
+            from delayq.bulk.files.parquet_lines import write_parquet  # loads pyarrow
 
             write_parquet((batch.decode() for batch in MessageFile(part).batches()), self._path)
             part.unlink()

@@ -15,20 +15,20 @@ from delayq.broker.context import QueueContext
 from delayq.broker.requests import ImportedDeath, Outgoing, OutgoingTable
 from delayq.broker.scripts import COLLECT_LIMIT
 from delayq.bulk.connection import context_of, target_of
-from delayq.bulk.load_run import begin_load, digest_of, file_uri, window_of
-from delayq.bulk.loaded import Loaded
-from delayq.bulk.local_files import check_suffix, is_file
-from delayq.bulk.message_files import FORMATS, FileBatch, MessageFile
-from delayq.bulk.message_lines import ENDED, MessageLine, outgoing_of
+from delayq.bulk.files.local_files import check_suffix, is_file
+from delayq.bulk.files.message_files import FORMATS, FileBatch, MessageFile
+from delayq.bulk.files.message_lines import ENDED, MessageLine, outgoing_of
+from delayq.bulk.loading.load_run import begin_load, digest_of, file_uri, window_of
+from delayq.bulk.loading.loaded import Loaded
+from delayq.bulk.loading.table_sender import CALLS_PER_ROUND_TRIP, Refusal, TableSender
 from delayq.bulk.send_options import send_options
-from delayq.bulk.table_sender import CALLS_PER_ROUND_TRIP, Refusal, TableSender
-from delayq.checks import check_bool, check_int
 from delayq.errors import ConfigurationError, DelayqError, ServerError, short_repr
-from delayq.queue.bulk_runs import check_run
-from delayq.queue.producer import BATCH_BYTES
-from delayq.states import State
-from delayq.times import Duration, timestamp
-from delayq.worker.error_texts import truncate
+from delayq.queue.sending.producer import BATCH_BYTES
+from delayq.queue.sweeps.bulk_runs import check_run
+from delayq.values.checks import check_bool, check_int
+from delayq.values.states import State
+from delayq.values.times import Duration, timestamp
+from delayq.worker.delivery.error_texts import truncate
 
 SPENT = "retries spent"
 """The reason of a message that was about to die when it was exported."""

@@ -11,17 +11,17 @@ import pyarrow as pa
 import pyarrow.compute
 
 from delayq.broker.batches import byte_slices
-from delayq.bulk.arrow_types import text_lengths
 from delayq.bulk.connection import target_of
-from delayq.bulk.load_run import LoadRun, When, begin_load, cancel_ids, digest_of, window_of
-from delayq.bulk.loaded import Loaded
-from delayq.bulk.message_batches import COLUMNS
-from delayq.bulk.message_sender import MessageSender
-from delayq.bulk.message_table import message_table
+from delayq.bulk.files.arrow_types import text_lengths
+from delayq.bulk.files.table_files import files_of, read_table
+from delayq.bulk.loading.load_run import LoadRun, When, begin_load, cancel_ids, digest_of, window_of
+from delayq.bulk.loading.loaded import Loaded
+from delayq.bulk.loading.message_batches import COLUMNS
+from delayq.bulk.loading.message_sender import MessageSender
+from delayq.bulk.loading.message_table import message_table
 from delayq.bulk.send_options import SendOptions, send_options
-from delayq.bulk.table_files import files_of, read_table
-from delayq.queue.bulk_runs import check_run
-from delayq.times import Duration
+from delayq.queue.sweeps.bulk_runs import check_run
+from delayq.values.times import Duration
 
 pc: Any = pyarrow.compute
 """Untyped: its stubs lack plain values as arguments."""

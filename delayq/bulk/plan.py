@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute
 
-from delayq.bulk.json_texts import instant_text, json_column, json_text
-from delayq.bulk.message_ids import id_of
-from delayq.bulk.plan_columns import payload_columns
-from delayq.bulk.plan_rows import check_table, times_of
-from delayq.bulk.reminder_rules import Rule, check_rules
-from delayq.bulk.reminder_times import RuleTimes
+from delayq.bulk.planning.json_texts import instant_text, json_column, json_text
+from delayq.bulk.planning.message_ids import id_of
+from delayq.bulk.planning.plan_columns import payload_columns
+from delayq.bulk.planning.plan_rows import check_table, times_of
+from delayq.bulk.planning.reminder_rules import Rule, check_rules
+from delayq.bulk.planning.reminder_times import RuleTimes
 from delayq.errors import ConfigurationError
-from delayq.times import timestamp
+from delayq.values.times import timestamp
 
 pc: Any = pyarrow.compute
 """Untyped: its stubs lack plain values as arguments."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from delayq.broker.scripts import MAX_IDS
-from delayq.checks import check_int, check_retries
 from delayq.errors import ConfigurationError, short_repr
+from delayq.values.checks import check_int, check_retries
 
 Conflict = Literal["skip", "replace", "fail"]
 OnError = Literal["fail", "collect"]

@@ -15,72 +15,72 @@ import click
 
 import delayq
 from delayq.broker.transport.server_url import DEFAULT_URL
-from delayq.cli.defaults import config_option
-from delayq.cli.exit_codes import CommandError, Exit, redact, to_command_error
-from delayq.cli.options import TIMEOUT, ZONE
-from delayq.cli.session import Session
-from delayq.cli.standard_streams import forget, outlasting, prepare_streams
-from delayq.cli.suggestions import SuggestingGroup
+from delayq.cli.support.defaults import config_option
+from delayq.cli.support.exit_codes import CommandError, Exit, redact, to_command_error
+from delayq.cli.support.options import TIMEOUT, ZONE
+from delayq.cli.support.session import Session
+from delayq.cli.support.standard_streams import forget, outlasting, prepare_streams
+from delayq.cli.support.suggestions import SuggestingGroup
 from delayq.errors import did_you_mean
-from delayq.text import clean
+from delayq.values.text import clean
 
 COMMANDS = {
     "Send and process": {
-        "send": ("delayq.cli.send:send", "Send one message, or many from a file."),
-        "worker": ("delayq.cli.worker:worker", "Process the messages of queues."),
-        "relay": ("delayq.cli.relay:relay", "Move due messages into a Redis stream."),
-        "remind": ("delayq.cli.remind:remind", "Send reminders of the events in iCalendar files."),
+        "send": ("delayq.cli.messages.send:send", "Send one message, or many from a file."),
+        "worker": ("delayq.cli.worker.worker:worker", "Process the messages of queues."),
+        "relay": ("delayq.cli.worker.relay:relay", "Move due messages into a Redis stream."),
+        "remind": ("delayq.cli.scheduling.remind:remind", "Send reminders of the events in iCalendar files."),
     },
     "Inspect": {
-        "queues": ("delayq.cli.queues:queues", "List the queues in use."),
-        "stats": ("delayq.cli.stats:stats", "Count the messages of a queue."),
-        "top": ("delayq.cli.top:top", "Watch queues and what runs in them, and act with keys."),
-        "workers": ("delayq.cli.workers:workers", "List who consumes a queue, and what they hold."),
-        "history": ("delayq.cli.history:history", "Show what was delivered in each hour or day, and how late."),
-        "metrics": ("delayq.cli.metrics:metrics", "Serve the metrics of queues to Prometheus."),
-        "notify": ("delayq.cli.notify:notify", "Tell people what goes wrong in a queue."),
-        "web": ("delayq.cli.web:web", "Serve a dashboard for browsers."),
-        "health": ("delayq.cli.health:health", "Tell in one line whether a queue is well."),
-        "forecast": ("delayq.cli.forecast:forecast", "Count what fires when, as bars."),
-        "list": ("delayq.cli.list:list_", "List the messages in a state."),
-        "search": ("delayq.cli.search:search", "Find messages that contain a text."),
-        "show": ("delayq.cli.show:show_", "Show one message."),
-        "result": ("delayq.cli.result:result", "Print the result of a message, or wait for it."),
-        "events": ("delayq.cli.events:events", "Print or follow the event log of a queue."),
-        "runs": ("delayq.cli.runs:runs", "List the bulk sends of a queue."),
+        "queues": ("delayq.cli.queues.queues:queues", "List the queues in use."),
+        "stats": ("delayq.cli.queues.stats:stats", "Count the messages of a queue."),
+        "top": ("delayq.cli.queues.top:top", "Watch queues and what runs in them, and act with keys."),
+        "workers": ("delayq.cli.queues.workers:workers", "List who consumes a queue, and what they hold."),
+        "history": ("delayq.cli.queues.history:history", "Show what was delivered in each hour or day, and how late."),
+        "metrics": ("delayq.cli.worker.metrics:metrics", "Serve the metrics of queues to Prometheus."),
+        "notify": ("delayq.cli.serving.notify:notify", "Tell people what goes wrong in a queue."),
+        "web": ("delayq.cli.serving.web:web", "Serve a dashboard for browsers."),
+        "health": ("delayq.cli.serving.health:health", "Tell in one line whether a queue is well."),
+        "forecast": ("delayq.cli.queues.forecast:forecast", "Count what fires when, as bars."),
+        "list": ("delayq.cli.messages.list:list_", "List the messages in a state."),
+        "search": ("delayq.cli.messages.search:search", "Find messages that contain a text."),
+        "show": ("delayq.cli.messages.show:show_", "Show one message."),
+        "result": ("delayq.cli.messages.result:result", "Print the result of a message, or wait for it."),
+        "events": ("delayq.cli.admin.events:events", "Print or follow the event log of a queue."),
+        "runs": ("delayq.cli.bulk.runs:runs", "List the bulk sends of a queue."),
     },
     "Manage": {
-        "cancel": ("delayq.cli.cancel:cancel", "Cancel messages."),
-        "kill": ("delayq.cli.kill:kill", "Move messages to the dead letter."),
-        "reschedule": ("delayq.cli.reschedule:reschedule", "Change the due time of messages."),
-        "run-now": ("delayq.cli.reschedule:run_now", "Make messages due now."),
-        "dead": ("delayq.cli.dead:dead", "List, redrive or purge the dead letter."),
-        "schedules": ("delayq.cli.schedules:schedules", "List, add, pause or run schedules."),
-        "pause": ("delayq.cli.pause:pause", "Hold back all messages of a queue or a name."),
-        "resume": ("delayq.cli.pause:resume", "End the pause of a queue or a name."),
-        "limits": ("delayq.cli.limits:limits", "Limit what starts in a time, or runs at a time."),
-        "purge": ("delayq.cli.purge:purge", "Delete every message of a queue."),
-        "remove": ("delayq.cli.remove:remove", "Remove an empty queue."),
+        "cancel": ("delayq.cli.messages.cancel:cancel", "Cancel messages."),
+        "kill": ("delayq.cli.messages.kill:kill", "Move messages to the dead letter."),
+        "reschedule": ("delayq.cli.messages.reschedule:reschedule", "Change the due time of messages."),
+        "run-now": ("delayq.cli.messages.reschedule:run_now", "Make messages due now."),
+        "dead": ("delayq.cli.messages.dead:dead", "List, redrive or purge the dead letter."),
+        "schedules": ("delayq.cli.scheduling.schedules:schedules", "List, add, pause or run schedules."),
+        "pause": ("delayq.cli.queues.pause:pause", "Hold back all messages of a queue or a name."),
+        "resume": ("delayq.cli.queues.pause:resume", "End the pause of a queue or a name."),
+        "limits": ("delayq.cli.queues.limits:limits", "Limit what starts in a time, or runs at a time."),
+        "purge": ("delayq.cli.queues.purge:purge", "Delete every message of a queue."),
+        "remove": ("delayq.cli.queues.remove:remove", "Remove an empty queue."),
     },
     "Administer": {
         "acl": ("delayq.cli.acl.command:acl", "Print the Redis permissions that a role needs."),
         "preload": ("delayq.cli.acl.command:preload", "Load the scripts into Redis, for users who may not."),
-        "doctor": ("delayq.cli.doctor:doctor", "Check queues and Redis, and repair problems."),
-        "rekey": ("delayq.cli.rekey:rekey", "Encrypt what waits with another key."),
-        "check": ("delayq.cli.check:check", "Check that a program could process what waits."),
+        "doctor": ("delayq.cli.admin.doctor:doctor", "Check queues and Redis, and repair problems."),
+        "rekey": ("delayq.cli.admin.rekey:rekey", "Encrypt what waits with another key."),
+        "check": ("delayq.cli.worker.check:check", "Check that a program could process what waits."),
     },
     "Bulk data": {
-        "plan": ("delayq.cli.plan:plan", "Plan reminders for the rows of a file."),
-        "load": ("delayq.cli.load:load", "Load a file of messages, or a plan, into a queue."),
-        "export": ("delayq.cli.export:export", "Write the messages of a queue to a file."),
-        "import": ("delayq.cli.import_file:import_", "Send the messages of an exported file."),
-        "migrate": ("delayq.cli.migrate:migrate", "Move a queue of the Go library to delayq."),
-        "spark": ("delayq.cli.spark:spark", "Plan, load, archive, report and audit on Spark."),
+        "plan": ("delayq.cli.bulk.plan:plan", "Plan reminders for the rows of a file."),
+        "load": ("delayq.cli.bulk.load:load", "Load a file of messages, or a plan, into a queue."),
+        "export": ("delayq.cli.bulk.export:export", "Write the messages of a queue to a file."),
+        "import": ("delayq.cli.bulk.import_file:import_", "Send the messages of an exported file."),
+        "migrate": ("delayq.cli.admin.migrate:migrate", "Move a queue of the Go library to delayq."),
+        "spark": ("delayq.cli.bulk.spark:spark", "Plan, load, archive, report and audit on Spark."),
     },
-    "Verify": {"torture": ("delayq.cli.torture:torture", "Run a workload under faults and check its history.")},
+    "Verify": {"torture": ("delayq.cli.admin.torture:torture", "Run a workload under faults and check its history.")},
     "Help": {
-        "docs": ("delayq.cli.docs:docs", "Read the handbook."),
-        "demo": ("delayq.cli.demo:demo", "Watch the queue deliver real reminders."),
+        "docs": ("delayq.cli.admin.docs:docs", "Read the handbook."),
+        "demo": ("delayq.cli.admin.demo:demo", "Watch the queue deliver real reminders."),
     },
 }
 """Commands by section of the help: the name, where to load it from when it is called, and its line in the help."""

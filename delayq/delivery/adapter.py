@@ -13,14 +13,14 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from delayq.backoff import Backoff
 from delayq.delivery.closures import Closures
 from delayq.options import DEFAULT_BACKOFF
-from delayq.outcomes import RateLimited, Retry, Snooze, StopWorker
 from delayq.safe_log import SafeLog
-from delayq.text import format_duration
-from delayq.times import monotonic
-from delayq.worker.message import Message
+from delayq.values.backoff import Backoff
+from delayq.values.outcomes import RateLimited, Retry, Snooze, StopWorker
+from delayq.values.text import format_duration
+from delayq.values.times import monotonic
+from delayq.worker.delivery.message import Message
 
 log = SafeLog("delayq.deliver")
 

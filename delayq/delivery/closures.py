@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
-from delayq.times import monotonic
+from delayq.values.times import monotonic
 
 TELL_EVERY = 60.0
 """Seconds between two log lines about the same receiver at least: it may open and close again many times."""

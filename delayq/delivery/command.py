@@ -21,10 +21,10 @@ from delayq.delivery.envelope import as_json, due_text
 from delayq.delivery.program_pipes import ProgramPipes
 from delayq.delivery.trouble import is_shortage
 from delayq.errors import ConfigurationError, short_repr
-from delayq.outcomes import Reject, Retry, StopWorker
 from delayq.safe_log import SafeLog
-from delayq.times import Duration, monotonic, to_millis
-from delayq.worker.message import Message
+from delayq.values.outcomes import Reject, Retry, StopWorker
+from delayq.values.times import Duration, monotonic, to_millis
+from delayq.worker.delivery.message import Message
 
 EX_TEMPFAIL = 75
 EX_PERMANENT = 100

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from delayq.outcomes import Reject
-from delayq.worker.message import Message
+from delayq.values.outcomes import Reject
+from delayq.worker.delivery.message import Message
 
 _encode = msgspec.json.Encoder().encode
 

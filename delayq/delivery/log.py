@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 
-from delayq.codec import inert
 from delayq.delivery.adapter import Adapter, TroubleHereError
 from delayq.delivery.envelope import envelope
 from delayq.delivery.trouble import is_shortage
-from delayq.outcomes import StopWorker
-from delayq.worker.message import Message
+from delayq.values.codec import inert
+from delayq.values.outcomes import StopWorker
+from delayq.worker.delivery.message import Message
 
 
 class Log(Adapter):

@@ -9,7 +9,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import IO, Self
 
-from delayq.times import monotonic
+from delayq.values.times import monotonic
 
 MAX_OUTPUT_BYTES = 1 << 16
 """Bytes of each stream to copy to the worker's output; the rest is read and dropped, so that the program goes on."""

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from delayq.errors import ConfigurationError, short_repr
-from delayq.outcomes import Reject
+from delayq.values.outcomes import Reject
 
 _FIELD = re.compile(r"[\w-]+(?:\.[\w-]+)*")
 

@@ -16,7 +16,7 @@ from delayq.options import read_settings
 from delayq.queue.delay_queue import DelayQueue
 from delayq.queue.server_check import removal
 from delayq.testing.redis_server import RedisServer, find_program
-from delayq.times import Duration
+from delayq.values.times import Duration
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from typing import Any
 
 from delayq.errors import DelayqError
 from delayq.metrics.families import choose_encoder
-from delayq.queue.loaded import load_all
+from delayq.queue.consuming.loaded import load_all
 from delayq.safe_log import SafeLog
-from delayq.worker.own_threads import start_needed
+from delayq.worker.drivers.own_threads import start_needed
 
 log = SafeLog("delayq.metrics")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from delayq.metrics.families import Collector, Families, Metric, read_families
-from delayq.worker.own_threads import OwnThreads
+from delayq.worker.drivers.own_threads import OwnThreads
 
 ANSWERS_WITHIN = 2.0
 """Seconds that a process has to answer."""

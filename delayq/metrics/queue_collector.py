@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Unpack
 
-from delayq.broker.history_records import HourCounts
 from delayq.broker.keys import check_name, check_pattern
+from delayq.broker.replies.history_records import HourCounts
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.executor import open_executor
 from delayq.errors import DelayqError, ServerError
-from delayq.lateness import LATENESS_BOUNDS, read_slo
 from delayq.metrics.families import Collector, Families, Metric
 from delayq.metrics.queue_figures import QueueFigures, existing_queues, read_figures, read_server
 from delayq.options import QueueOptions, read_settings
-from delayq.queue.counts import Stats
-from delayq.queue.lateness_report import SloReport
+from delayq.queue.inspecting.counts import Stats
+from delayq.queue.inspecting.lateness_report import SloReport
 from delayq.queue.server_check import Memory, find_troubles
-from delayq.states import State
+from delayq.values.lateness import LATENESS_BOUNDS, read_slo
+from delayq.values.states import State
 
 TOTALS = {
     "sent": "Messages that were sent",

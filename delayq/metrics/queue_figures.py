@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from delayq.broker.batches import batched
 from delayq.broker.calls import Calls
-from delayq.broker.history_records import HourCounts
 from delayq.broker.keys import Keys
-from delayq.broker.replies import CountsReply
+from delayq.broker.replies.history_records import HourCounts
+from delayq.broker.replies.replies import CountsReply
 from delayq.errors import DelayqError, ServerError
-from delayq.queue.counts import Stats, stats_of
-from delayq.queue.lateness_report import SLO_HOURS, lateness_of, slo_report
-from delayq.queue.registered import is_in_use, queue_names
+from delayq.queue.control.registered import is_in_use, queue_names
+from delayq.queue.inspecting.counts import Stats, stats_of
+from delayq.queue.inspecting.lateness_report import SLO_HOURS, lateness_of, slo_report
 from delayq.queue.server_check import server_info
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from delayq.broker.requests import Argument, RedisCommand
 from delayq.broker.transport.executor import Executor
 from delayq.broker.transport.operation import together
-from delayq.checks import MAX_RETRIES
+from delayq.values.checks import MAX_RETRIES
 
 T = TypeVar("T")
 

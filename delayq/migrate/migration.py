@@ -24,9 +24,9 @@ from delayq.migrate.go_queue import KEEP, PAGE, PREFIX, STRUCTURES, Entry, GoQue
 from delayq.migrate.result import Migration, Why
 from delayq.options import QueueOptions
 from delayq.queue.delay_queue import DelayQueue
-from delayq.queue.producer import NewMessage
-from delayq.queue.sent import Sent
-from delayq.times import LATEST, from_millis
+from delayq.queue.sending.producer import NewMessage
+from delayq.queue.sending.sent import Sent
+from delayq.values.times import LATEST, from_millis
 
 BATCH_BYTES = 4 << 20
 """Payload bytes in memory at a time; a single payload may be larger."""

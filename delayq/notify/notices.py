@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from delayq.errors import DelayqError
-from delayq.text import iso, pluralize
-from delayq.times import from_millis
+from delayq.values.text import iso, pluralize
+from delayq.values.times import from_millis
 
 MAX_TOPICS = 200
 """Topics that are told apart; what is beyond goes into one more for each kind."""

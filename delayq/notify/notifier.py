@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from delayq.backoff import Backoff
 from delayq.broker.calls import Calls
+from delayq.broker.capabilities.notifier_calls import keep_notifier, read_notifier
 from delayq.broker.keys import check_name
-from delayq.broker.notifier_calls import keep_notifier, read_notifier
 from delayq.broker.transport.operation import Operation
 from delayq.errors import DelayqError, UnavailableError
 from delayq.notify.notices import Notice, NotifierState, Pending, read_state
 from delayq.notify.watch import Watched, begin, look
-from delayq.outcomes import Outcome, Reject, StopWorker
-from delayq.queue.loaded import load_all
-from delayq.queue.registered import is_in_use
+from delayq.queue.consuming.loaded import load_all
+from delayq.queue.control.registered import is_in_use
 from delayq.safe_log import SafeLog
-from delayq.text import pluralize
-from delayq.times import monotonic, to_millis
+from delayq.values.backoff import Backoff
+from delayq.values.outcomes import Outcome, Reject, StopWorker
+from delayq.values.text import pluralize
+from delayq.values.times import monotonic, to_millis
 
 if TYPE_CHECKING:
     from delayq.broker.transport.executor import Executor

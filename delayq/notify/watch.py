@@ -7,14 +7,14 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from delayq.broker.calls import Calls
-from delayq.broker.log_entries import MIN_TIME_OFFSET, EventEntry
-from delayq.broker.replies import CountsReply
+from delayq.broker.replies.log_entries import MIN_TIME_OFFSET, EventEntry
+from delayq.broker.replies.replies import CountsReply
 from delayq.broker.transport.operation import Operation
 from delayq.notify.notices import NoticeKind, NotifierState
-from delayq.queue.counts import Stats, stats_of, waiting_text
 from delayq.queue.dead_groups import group_name, shape_of
-from delayq.queue.event_log import EventColumns, EventKind
-from delayq.text import clean, format_duration
+from delayq.queue.inspecting.counts import Stats, stats_of, waiting_text
+from delayq.queue.inspecting.event_log import EventColumns, EventKind
+from delayq.values.text import clean, format_duration
 
 PAGE = 100
 """Entries of the event log read at a time; each may contain a thousand messages."""

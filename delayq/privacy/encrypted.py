@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from os import urandom
 from typing import Any
 
-from delayq.checks import check_bool
-from delayq.codec import Codec, canonical_encode, find_codec
 from delayq.errors import ConfigurationError, PayloadError, UndecodableError, short_repr
 from delayq.privacy.ciphertext import KEY_ID, MARK, NONCE, TAG, head_of, read_key_id
+from delayq.values.checks import check_bool
+from delayq.values.codec import Codec, canonical_encode, find_codec
 
 _LENGTHS = (16, 24, 32)
 """Bytes of a key of AES-128, AES-192 and AES-256."""

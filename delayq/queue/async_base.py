@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from delayq._parity import mirrors
-from delayq.broker.shared_calls import preload
+from delayq.broker.capabilities.shared_calls import preload
 from delayq.broker.transport.operation import together
 from delayq.options import QueueOptions
 from delayq.queue.base import QueueBase, SyncBase, T
-from delayq.queue.consumer import (
+from delayq.queue.consuming.consumer import (
     AsyncConsuming,
     ConsumeOptions,
     check_burst,
@@ -18,10 +18,10 @@ from delayq.queue.consumer import (
     driver_options,
     run_to_end_async,
 )
-from delayq.queue.lease import AsyncLease
-from delayq.times import Duration, to_millis
-from delayq.worker.async_driver import AsyncDriver
-from delayq.worker.message import AsyncMessage
+from delayq.queue.consuming.lease import AsyncLease
+from delayq.values.times import Duration, to_millis
+from delayq.worker.delivery.message import AsyncMessage
+from delayq.worker.drivers.async_driver import AsyncDriver
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm

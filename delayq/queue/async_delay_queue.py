@@ -14,22 +14,22 @@ from delayq.queue.base import ANY_PAYLOAD, R, T
 from delayq.queue.dead_letter import AsyncDeadLetter
 from delayq.queue.delay_base import DelayBase
 from delayq.queue.delay_queue import DelayQueue, P
-from delayq.queue.event_log import EventReader, MessageEvent
-from delayq.queue.group_commit import AsyncGroupCommit
-from delayq.queue.handlers import MISSING
-from delayq.queue.inspector import Inspector
-from delayq.states import State
-from delayq.worker.message import AsyncMessage
+from delayq.queue.inspecting.event_log import EventReader, MessageEvent
+from delayq.queue.inspecting.inspector import Inspector
+from delayq.queue.sending.group_commit import AsyncGroupCommit
+from delayq.queue.tasks.handlers import MISSING
+from delayq.values.states import State
+from delayq.worker.delivery.message import AsyncMessage
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
 
-    from delayq.queue.limits import AsyncLimits
-    from delayq.queue.result_waits import AsyncResultWaits
-    from delayq.queue.schedules import AsyncSchedules
-    from delayq.queue.selection import AsyncSelection
-    from delayq.queue.task_options import TaskOptions
-    from delayq.queue.tasks import AsyncTask
+    from delayq.queue.control.limits import AsyncLimits
+    from delayq.queue.results.result_waits import AsyncResultWaits
+    from delayq.queue.scheduling.schedules import AsyncSchedules
+    from delayq.queue.sweeps.selection import AsyncSelection
+    from delayq.queue.tasks.task_options import TaskOptions
+    from delayq.queue.tasks.tasks import AsyncTask
 
 
 class AsyncDelayQueue(DelayBase[T, AsyncMessage[T]], AsyncBase[T]):
@@ -63,7 +63,7 @@ class AsyncDelayQueue(DelayBase[T, AsyncMessage[T]], AsyncBase[T]):
     def task(self, /, **options: Unpack[TaskOptions]) -> Callable[[Callable[P, R]], AsyncTask[P, R]]: ...
     @mirrors(DelayQueue.task)
     def task(self, function: Any = MISSING, /, **options: Unpack[TaskOptions]) -> Any:
-        from delayq.queue.tasks import AsyncTask
+        from delayq.queue.tasks.tasks import AsyncTask
 
         return self._register_task(AsyncTask, function, options)
 
@@ -87,7 +87,7 @@ class AsyncDelayQueue(DelayBase[T, AsyncMessage[T]], AsyncBase[T]):
         due_from: datetime | None = None,
         due_to: datetime | None = None,
     ) -> AsyncSelection:
-        from delayq.queue.selection import AsyncSelection, check_filter
+        from delayq.queue.sweeps.selection import AsyncSelection, check_filter
 
         return AsyncSelection(self._context, self._executor, check_filter(state, name, id_prefix, due_from, due_to))
 
@@ -97,7 +97,7 @@ class AsyncDelayQueue(DelayBase[T, AsyncMessage[T]], AsyncBase[T]):
 
     @cached_property
     def _results(self) -> AsyncResultWaits:
-        from delayq.queue.result_waits import AsyncResultWaits
+        from delayq.queue.results.result_waits import AsyncResultWaits
 
         return AsyncResultWaits(self._context, self._executor)
 
@@ -121,14 +121,14 @@ class AsyncDelayQueue(DelayBase[T, AsyncMessage[T]], AsyncBase[T]):
     @cached_property
     def schedules(self) -> AsyncSchedules:
         """The schedules of this queue."""
-        from delayq.queue.schedules import AsyncSchedules
+        from delayq.queue.scheduling.schedules import AsyncSchedules
 
         return AsyncSchedules(self._context, self._producer, self._handlers, self._executor)
 
     @cached_property
     def limits(self) -> AsyncLimits:
         """The limits of this queue and of its names."""
-        from delayq.queue.limits import AsyncLimits
+        from delayq.queue.control.limits import AsyncLimits
 
         return AsyncLimits(self._context, self._executor)
 

@@ -7,14 +7,13 @@ from collections.abc import Callable
 from copy import copy
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
 
+from delayq.broker.capabilities.shared_calls import preload
 from delayq.broker.context import EngineContext
-from delayq.broker.shared_calls import preload
 from delayq.broker.transport.operation import Operation, together
 from delayq.broker.transport.server_url import find_url
-from delayq.codec import Codec, codec_of_queue, find_codec, stable_encode
 from delayq.errors import CannotConnectError, DelayqError, UnavailableError
 from delayq.options import QueueOptions, read_settings
-from delayq.queue.consumer import (
+from delayq.queue.consuming.consumer import (
     ConsumeOptions,
     Consuming,
     check_burst,
@@ -23,14 +22,15 @@ from delayq.queue.consumer import (
     driver_options,
     run_to_end,
 )
-from delayq.queue.handlers import MISSING, HandlerRegistry
-from delayq.queue.lease import Lease
-from delayq.queue.producer import Producer
+from delayq.queue.consuming.lease import Lease
+from delayq.queue.sending.producer import Producer
 from delayq.queue.server_check import CHECK_EVERY, Opening, check
+from delayq.queue.tasks.handlers import MISSING, HandlerRegistry
 from delayq.safe_log import SafeLog
-from delayq.times import Duration, monotonic, to_millis
-from delayq.worker.drivers import ThreadDriver
-from delayq.worker.message import Message
+from delayq.values.codec import Codec, codec_of_queue, find_codec, stable_encode
+from delayq.values.times import Duration, monotonic, to_millis
+from delayq.worker.delivery.message import Message
+from delayq.worker.drivers.drivers import ThreadDriver
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm  # in `typing` from Python 3.15 on

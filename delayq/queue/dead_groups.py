@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from delayq.errors import ConfigurationError, short_repr
-from delayq.queue.message_info import MessageInfo
+from delayq.queue.inspecting.message_info import MessageInfo
 
 MAX_SHAPE = 200
 """Characters of a shape."""

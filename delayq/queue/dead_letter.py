@@ -13,16 +13,16 @@ from delayq.broker.batches import batched
 from delayq.broker.context import QueueContext
 from delayq.broker.requests import ScriptCall
 from delayq.broker.transport.operation import Operation
-from delayq.checks import check_bool, check_retries
 from delayq.errors import ConfigurationError, short_repr
 from delayq.queue.dead_groups import DeadGroup, check_group, group_of, grouped
-from delayq.queue.deaths import BATCH, check_entry
-from delayq.queue.inspector import MAX_ROWS, Inspector
-from delayq.queue.message_info import MessageInfo, Page
-from delayq.queue.whole_calls import every_status
-from delayq.rates import parse_rate
-from delayq.states import State
-from delayq.times import from_millis
+from delayq.queue.inspecting.deaths import BATCH, check_entry
+from delayq.queue.inspecting.inspector import MAX_ROWS, Inspector
+from delayq.queue.inspecting.message_info import MessageInfo, Page
+from delayq.queue.sweeps.whole_calls import every_status
+from delayq.values.checks import check_bool, check_retries
+from delayq.values.rates import parse_rate
+from delayq.values.states import State
+from delayq.values.times import from_millis
 
 if TYPE_CHECKING:
     from delayq.broker.transport.executor import AsyncExecutor, Executor

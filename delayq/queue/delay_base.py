@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any, Unpack
 from delayq.broker.calls import Calls
 from delayq.broker.context import QueueContext
 from delayq.broker.keys import Keys, registry
-from delayq.broker.replies import RemoveReply
+from delayq.broker.replies.replies import RemoveReply
+from delayq.broker.replies.results import ResultCodec
 from delayq.broker.requests import RedisCommand
-from delayq.broker.results import ResultCodec
 from delayq.broker.transport.operation import Operation
-from delayq.codec import codec_of_results, find_codec
 from delayq.errors import ConfigurationError, DelayqError, PayloadError, QueueInUseError, ServerError
 from delayq.privacy.redaction import Redacted
 from delayq.queue.base import M, QueueBase, R, T
-from delayq.queue.handlers import MISSING
-from delayq.queue.registered import is_in_use, register, tell_unregistered
+from delayq.queue.control.registered import is_in_use, register, tell_unregistered
 from delayq.queue.server_check import Opening, opening
-from delayq.text import pluralize
-from delayq.times import Duration
+from delayq.queue.tasks.handlers import MISSING
+from delayq.values.codec import codec_of_results, find_codec
+from delayq.values.text import pluralize
+from delayq.values.times import Duration
 
 if TYPE_CHECKING:
-    from delayq.queue.task_options import TaskOptions
+    from delayq.queue.tasks.task_options import TaskOptions
     from delayq.schedules.definition import ScheduleOptions
 
 

@@ -11,42 +11,42 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Unpack, overload
 from delayq.broker.transport.operation import single
 from delayq.options import QueueOptions
 from delayq.queue.base import ANY_PAYLOAD, R, SyncBase, T
-from delayq.queue.bulk_runs import RunInfo, end_run, forget_run, list_runs, refusals_of
-from delayq.queue.cancellation import CancelOutcome, KillOutcome, RescheduleOutcome, cancel, kill, reschedule
-from delayq.queue.counts import Counts, Stats
+from delayq.queue.control.pausing import Pause, pause, resume
 from delayq.queue.dead_letter import DeadLetter
-from delayq.queue.debouncing import replacing
 from delayq.queue.delay_base import DelayBase
-from delayq.queue.event_log import EventReader, MessageEvent
-from delayq.queue.group_commit import GroupCommit, warn_in_event_loop
-from delayq.queue.handlers import MISSING
-from delayq.queue.inspector import Inspector
-from delayq.queue.message_info import MessageInfo, Page
-from delayq.queue.pausing import Pause, pause, resume
-from delayq.queue.producer import NewMessage, due_text
-from delayq.queue.repair import examine
-from delayq.queue.repair_report import Checkup
-from delayq.queue.sent import Sent, SentMany
-from delayq.queue.workers import WorkerInfo, list_workers
-from delayq.states import State
-from delayq.times import Duration
-from delayq.worker.message import Message
+from delayq.queue.inspecting.counts import Counts, Stats
+from delayq.queue.inspecting.event_log import EventReader, MessageEvent
+from delayq.queue.inspecting.inspector import Inspector
+from delayq.queue.inspecting.message_info import MessageInfo, Page
+from delayq.queue.inspecting.workers import WorkerInfo, list_workers
+from delayq.queue.repairing.repair import examine
+from delayq.queue.repairing.repair_report import Checkup
+from delayq.queue.sending.debouncing import replacing
+from delayq.queue.sending.group_commit import GroupCommit, warn_in_event_loop
+from delayq.queue.sending.producer import NewMessage, due_text
+from delayq.queue.sending.sent import Sent, SentMany
+from delayq.queue.sweeps.bulk_runs import RunInfo, end_run, forget_run, list_runs, refusals_of
+from delayq.queue.sweeps.cancellation import CancelOutcome, KillOutcome, RescheduleOutcome, cancel, kill, reschedule
+from delayq.queue.tasks.handlers import MISSING
+from delayq.values.states import State
+from delayq.values.times import Duration
+from delayq.worker.delivery.message import Message
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
 
-    from delayq.queue.forecast import Forecast
-    from delayq.queue.forecast_periods import Unit
-    from delayq.queue.handler_check import HandlerCheck
-    from delayq.queue.history import QueueHistory
-    from delayq.queue.limits import Limits
-    from delayq.queue.rekeying import Rekeyed
-    from delayq.queue.result_waits import BlockingResultWaits
-    from delayq.queue.schedules import Schedules
-    from delayq.queue.search import SearchPage
-    from delayq.queue.selection import Selection
-    from delayq.queue.task_options import TaskOptions
-    from delayq.queue.tasks import Task
+    from delayq.queue.control.limits import Limits
+    from delayq.queue.inspecting.forecast import Forecast
+    from delayq.queue.inspecting.forecast_periods import Unit
+    from delayq.queue.inspecting.history import QueueHistory
+    from delayq.queue.results.result_waits import BlockingResultWaits
+    from delayq.queue.scheduling.schedules import Schedules
+    from delayq.queue.sweeps.handler_check import HandlerCheck
+    from delayq.queue.sweeps.rekeying import Rekeyed
+    from delayq.queue.sweeps.search import SearchPage
+    from delayq.queue.sweeps.selection import Selection
+    from delayq.queue.tasks.task_options import TaskOptions
+    from delayq.queue.tasks.tasks import Task
 
 P = ParamSpec("P")
 
@@ -89,7 +89,7 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         message whose arguments the function does not take goes the way of one whose name is unknown: see
         `unknown_for`. The queue needs the json codec without a `payload_type`, or a codec of your own.
         """
-        from delayq.queue.tasks import Task  # not every program has tasks
+        from delayq.queue.tasks.tasks import Task  # not every program has tasks
 
         return self._register_task(Task, function, options)
 
@@ -216,7 +216,7 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         message that is being processed or was changed meanwhile is left as it is, so repeat the call until it leaves
         none. Safe to interrupt and to repeat: a payload is readable at any moment. Results are not encrypted again.
         """
-        from delayq.queue.rekeying import rekey  # few programs encrypt
+        from delayq.queue.sweeps.rekeying import rekey  # few programs encrypt
 
         return self._perform(rekey(self._context, self._codec), writes=True)
 
@@ -239,7 +239,7 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         these at least, or a state. Without a state, all that wait are meant: pending, ready, throttled, backoff and
         retry. Of `"active"`, a `cancel(running=True)` stops what runs. Nothing is read before a method is called.
         """
-        from delayq.queue.selection import Selection, check_filter  # few programs change many messages at once
+        from delayq.queue.sweeps.selection import Selection, check_filter  # few programs change many messages at once
 
         return Selection(self._context, self._executor, check_filter(state, name, id_prefix, due_from, due_to))
 
@@ -258,7 +258,7 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
 
     @cached_property
     def _results(self) -> BlockingResultWaits:
-        from delayq.queue.result_waits import BlockingResultWaits  # few programs wait
+        from delayq.queue.results.result_waits import BlockingResultWaits  # few programs wait
 
         return BlockingResultWaits(self._context, self._executor)
 
@@ -295,7 +295,7 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         an hour belongs to the day in which it begins.
         Changes nothing. Raises `ConfigurationError` for other days or buckets.
         """
-        from delayq.queue.history import read_history  # few programs ask
+        from delayq.queue.inspecting.history import read_history  # few programs ask
 
         return self._perform(read_history(self._context, days, buckets, tz))
 
@@ -334,7 +334,7 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         There is no index: a search costs as much as a `list` of all messages with their payloads. The queue changes
         meanwhile, as with `list`. Changes nothing.
         """
-        from delayq.queue.search import search  # few programs search
+        from delayq.queue.sweeps.search import search  # few programs search
 
         page = search(
             self._inspector, text, where=where, states=state, limit=limit, max_searched=max_searched, cursor=cursor
@@ -358,7 +358,7 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
 
         Raises `ConfigurationError` if `until` is in the past, or for more than 10,000 buckets.
         """
-        from delayq.queue.forecast import forecast  # few programs ask
+        from delayq.queue.inspecting.forecast import forecast  # few programs ask
 
         return self._perform(forecast(self._context, until, buckets, tz))
 
@@ -368,7 +368,7 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         Each payload is decoded, and the arguments of a task are bound to its parameters. Reads every message, in short
         calls; the queue may change meanwhile. Raises `NoCallbackError` if the program has registered no function.
         """
-        from delayq.queue.handler_check import check_handlers  # few programs check themselves
+        from delayq.queue.sweeps.handler_check import check_handlers  # few programs check themselves
 
         self._handlers.find()
         return self._perform(check_handlers(self._context, self._handlers.problem))
@@ -381,14 +381,14 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
     @cached_property
     def schedules(self) -> Schedules:
         """The schedules of this queue."""
-        from delayq.queue.schedules import Schedules  # takes its time, and most queues have no schedules
+        from delayq.queue.scheduling.schedules import Schedules  # takes its time, and most queues have no schedules
 
         return Schedules(self._context, self._producer, self._handlers, self._executor)
 
     @cached_property
     def limits(self) -> Limits:
         """The limits of this queue and of its names."""
-        from delayq.queue.limits import Limits  # most queues have none
+        from delayq.queue.control.limits import Limits  # most queues have none
 
         return Limits(self._context, self._executor)
 

@@ -10,11 +10,11 @@ from delayq.broker.batches import byte_slices
 from delayq.broker.context import QueueContext
 from delayq.broker.requests import ScriptCall
 from delayq.broker.transport.operation import Operation
-from delayq.codec import encode_payload
 from delayq.errors import ConfigurationError, PayloadError
-from delayq.queue.deaths import BATCH, check_entry
-from delayq.queue.producer import BATCH_BYTES
-from delayq.queue.whole_calls import every_status
+from delayq.queue.inspecting.deaths import BATCH, check_entry
+from delayq.queue.sending.producer import BATCH_BYTES
+from delayq.queue.sweeps.whole_calls import every_status
+from delayq.values.codec import encode_payload
 
 
 def encode_edited(payloads: Mapping[str, Any], encode: Callable[[Any], bytes], max_bytes: int) -> dict[str, bytes]:

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from delayq.reminders.calendar import calendars as calendars
     from delayq.reminders.calendar_operations import CalendarInfo as CalendarInfo
     from delayq.reminders.event import Event as Event
-    from delayq.reminders.ics_reader import Reading as Reading
-    from delayq.reminders.ics_reader import read_calendar as read_calendar
+    from delayq.reminders.ics.ics_reader import Reading as Reading
+    from delayq.reminders.ics.ics_reader import read_calendar as read_calendar
+    from delayq.reminders.ics.problem import Problem as Problem
     from delayq.reminders.known_events import KnownEvents as KnownEvents
     from delayq.reminders.offsets import Offset as Offset
     from delayq.reminders.plan_diff import Changes as Changes
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from delayq.reminders.planner import Reminder as Reminder
     from delayq.reminders.planner import Rules as Rules
     from delayq.reminders.planner import plan as plan
-    from delayq.reminders.problem import Problem as Problem
     from delayq.reminders.quiet_hours import QuietHours as QuietHours
 
 __all__, __getattr__, __dir__ = attach(__name__)

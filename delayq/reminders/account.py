@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from delayq.reminders.ics_reader import Reading
+from delayq.reminders.ics.ics_reader import Reading
 from delayq.reminders.plan_diff import Changes
 from delayq.reminders.planner import Rules, id_prefix
 

@@ -10,7 +10,7 @@ from delayq.broker.transport.operation import single
 from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.queue.delay_queue import DelayQueue
 from delayq.reminders.calendar_operations import CalendarInfo, CalendarOperations, Events, describe_calendar
-from delayq.reminders.ics_reader import Progress
+from delayq.reminders.ics.ics_reader import Progress
 from delayq.reminders.known_events import KnownEvents
 from delayq.reminders.plan_diff import Changes
 from delayq.reminders.plan_store import is_encrypted_plan, unpack

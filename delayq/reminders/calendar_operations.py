@@ -15,18 +15,18 @@ from zoneinfo import ZoneInfo
 from delayq.broker.batches import batched
 from delayq.broker.scripts import MAX_IDS
 from delayq.broker.transport.operation import Operation
-from delayq.checks import check_retries
 from delayq.errors import CalendarChangedError, ConfigurationError, short_repr
-from delayq.queue.producer import NewMessage
-from delayq.queue.sent import SendStatus
+from delayq.queue.sending.producer import NewMessage
+from delayq.queue.sending.sent import SendStatus
 from delayq.reminders.event import Event
-from delayq.reminders.ics_reader import Progress, Reading
+from delayq.reminders.ics.ics_reader import Progress, Reading
 from delayq.reminders.known_events import KnownEvents
 from delayq.reminders.plan_diff import Changes, Late, compare_plans
 from delayq.reminders.plan_store import StoredPlan, is_sealed, pack, seal_plan, unpack
 from delayq.reminders.planner import Before, Plan, Reminder, Rules, plan
 from delayq.reminders.quiet_hours import QuietHours
-from delayq.times import Duration, from_millis, to_millis
+from delayq.values.checks import check_retries
+from delayq.values.times import Duration, from_millis, to_millis
 
 PROGRESS_EVERY = 5_000
 """Messages sent between two progress reports."""

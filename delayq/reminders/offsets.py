@@ -9,7 +9,7 @@ from datetime import UTC, datetime, time, timedelta, tzinfo
 
 from delayq.errors import ConfigurationError, short_repr
 from delayq.reminders.zones import wall_time
-from delayq.times import HORIZON
+from delayq.values.times import HORIZON
 
 _UNITS = {"w": 7 * 86_400, "d": 86_400, "h": 3600, "m": 60, "s": 1}
 _TERM = re.compile(

@@ -10,7 +10,7 @@ from typing import Literal
 from delayq.reminders.event import Event, start_of
 from delayq.reminders.plan_store import StoredPlan
 from delayq.reminders.planner import Plan, Reminder
-from delayq.times import from_millis, timestamp
+from delayq.values.times import from_millis, timestamp
 
 Late = Literal["now", "skip", "note"]
 """What to do with a reminder that was due already when its event was made or moved."""

@@ -24,7 +24,7 @@ from delayq.reminders.offsets import Offset
 from delayq.reminders.planner import Reminder, Rules, id_prefix
 from delayq.reminders.quiet_hours import QuietHours
 from delayq.reminders.zones import find_zone
-from delayq.schedules.local_times import check_zone
+from delayq.schedules.recurring.local_times import check_zone
 
 VERSION = 1
 """Version of the packed format."""

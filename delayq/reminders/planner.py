@@ -16,8 +16,8 @@ from delayq.errors import ConfigurationError, short_repr
 from delayq.reminders.event import Event, EventStart, start_of, zone_name
 from delayq.reminders.offsets import Offset, offsets_of
 from delayq.reminders.quiet_hours import QuietHours
-from delayq.schedules.local_times import check_zone
-from delayq.times import timestamp
+from delayq.schedules.recurring.local_times import check_zone
+from delayq.values.times import timestamp
 
 _PLAIN = re.compile(r"(?!=)[A-Za-z0-9._:@/+=-]{1,64}")
 """A uid and recurrence that can be part of an id unchanged."""

@@ -14,7 +14,7 @@ from itertools import product
 from typing import Any
 
 from delayq.errors import ConfigurationError, short_repr
-from delayq.schedules.local_times import EPOCH, LocalTimes, check_zone, wall_seconds
+from delayq.schedules.recurring.local_times import EPOCH, LocalTimes, check_zone, wall_seconds
 
 DAY = 86_400
 THURSDAY = 4
@@ -59,7 +59,7 @@ def daily_times(parsed: Any) -> DailyTimes | None:
 try:  # here, and not in the thread of a consumer: a fork during an import leaves the child with a lock
     import cronsim
 
-    from delayq.schedules.quartz import simulate
+    from delayq.schedules.recurring.quartz import simulate
 except ImportError:  # an extra
     cronsim = None  # type: ignore[assignment]
 

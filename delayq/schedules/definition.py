@@ -15,17 +15,17 @@ from typing import Annotated, Any, Literal, NamedTuple, TypedDict, get_args
 import msgspec
 from msgspec import structs
 
-from delayq.broker.jitter import MAX_JITTER
-from delayq.checks import check_int, check_options, check_retries
-from delayq.codec import encode_headers, encode_payload
+from delayq.broker.message.jitter import MAX_JITTER
 from delayq.errors import ConfigurationError, short_repr
 from delayq.options import Settings
-from delayq.schedules.changed_rule import ChangedRule
-from delayq.schedules.exceptions import Exceptions, ExceptRule, read_exceptions
-from delayq.schedules.local_times import check_zone
+from delayq.schedules.recurring.changed_rule import ChangedRule
+from delayq.schedules.recurring.exceptions import Exceptions, ExceptRule, read_exceptions
+from delayq.schedules.recurring.local_times import check_zone
+from delayq.schedules.recurring.timetable import MAX_FIRED, Timetable
 from delayq.schedules.rules import DAY, make_rule
-from delayq.schedules.timetable import MAX_FIRED, Timetable
-from delayq.times import LATEST, Duration, timestamp, to_millis
+from delayq.values.checks import check_int, check_options, check_retries
+from delayq.values.codec import encode_headers, encode_payload
+from delayq.values.times import LATEST, Duration, timestamp, to_millis
 
 HEADER = "schedule"
 """The header with the name of the schedule that has sent a message."""

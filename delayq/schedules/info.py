@@ -8,14 +8,14 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from delayq.broker.attributes import Attributes
-from delayq.broker.schedule_replies import StoredSchedule
+from delayq.broker.message.attributes import Attributes
+from delayq.broker.replies.schedule_replies import StoredSchedule
 from delayq.errors import ConfigurationError, UndecodableError
 from delayq.schedules.definition import Definition, Misfire, Overlap, unpack
-from delayq.schedules.local_times import MAX_LATE
+from delayq.schedules.recurring.local_times import MAX_LATE
 from delayq.schedules.store import ScheduleOutcome
-from delayq.text import format_duration
-from delayq.times import from_millis
+from delayq.values.text import format_duration
+from delayq.values.times import from_millis
 
 
 class ScheduleState(StrEnum):

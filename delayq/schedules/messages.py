@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from delayq.broker.attributes import Attributes
-from delayq.broker.jitter import draw
+from delayq.broker.message.attributes import Attributes
+from delayq.broker.message.jitter import draw
+from delayq.broker.replies.schedule_replies import StoredSchedule
 from delayq.broker.requests import ScheduleFire
-from delayq.broker.schedule_replies import StoredSchedule
-from delayq.codec import encode_headers
 from delayq.options import Settings
 from delayq.schedules.definition import DECLARED_HEADER, HEADER, Definition, unpack
-from delayq.schedules.timetable import MAX_FIRED, DueOccurrences
-from delayq.times import from_millis
+from delayq.schedules.recurring.timetable import MAX_FIRED, DueOccurrences
+from delayq.values.codec import encode_headers
+from delayq.values.times import from_millis
 
 BYTES = 16 << 20
 """The maximum bytes of payloads that one schedule fires at a time."""

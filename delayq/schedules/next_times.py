@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from delayq.broker.schedule_replies import StoredSchedule
+from delayq.broker.replies.schedule_replies import StoredSchedule
 from delayq.errors import ConfigurationError
 from delayq.schedules.definition import CLOCK_STEP, unpack, write
-from delayq.schedules.timetable import Timetable
+from delayq.schedules.recurring.timetable import Timetable
 
 
 def next_time(stored: StoredSchedule | None, timetable: Timetable, now: int) -> int | None:

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from delayq.broker.attributes import Attributes
 from delayq.broker.context import QueueContext
-from delayq.broker.jitter import draw
-from delayq.broker.schedule_replies import StoredSchedule
+from delayq.broker.message.attributes import Attributes
+from delayq.broker.message.jitter import draw
+from delayq.broker.replies.schedule_replies import StoredSchedule
 from delayq.broker.transport.operation import Operation, Wait
 from delayq.errors import ConfigurationError
 from delayq.schedules.definition import Definition, unpack

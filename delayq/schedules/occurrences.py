@@ -14,12 +14,12 @@ from zoneinfo import ZoneInfo
 
 from msgspec.structs import replace
 
+from delayq.broker.replies.schedule_replies import StoredSchedule
 from delayq.broker.requests import SchedulePut
-from delayq.broker.schedule_replies import StoredSchedule
 from delayq.errors import ConfigurationError, UnknownOccurrenceError, short_repr
 from delayq.schedules.definition import Definition, unpack, write
 from delayq.schedules.next_times import next_time, over_until
-from delayq.times import from_millis, timestamp
+from delayq.values.times import from_millis, timestamp
 
 MAX_CHANGES = 1000
 """The maximum of occurrences of a schedule that are skipped or moved at a time."""

@@ -7,15 +7,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from delayq.broker.replies.schedule_replies import StoredSchedule
 from delayq.broker.requests import SchedulePut
-from delayq.broker.schedule_replies import StoredSchedule
-from delayq.checks import check_options
-from delayq.codec import encode_payload
 from delayq.errors import ConfigurationError
 from delayq.options import Settings
 from delayq.schedules.definition import DECLARED_LABEL, Definition, Schedule, TimedOptions, define, unpack, write
 from delayq.schedules.store import Change, row_of
-from delayq.times import from_millis
+from delayq.values.checks import check_options
+from delayq.values.codec import encode_payload
+from delayq.values.times import from_millis
 
 _RULES = {"cron", "every", "rrule"}
 """The options that say when a schedule occurs: it has one of them."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from delayq.schedules.changed_rule import OccurrenceRule
 from delayq.schedules.cron import Cron
-from delayq.schedules.local_times import LocalTimes, check_zone
-from delayq.schedules.recurrence import RRule
+from delayq.schedules.recurring.changed_rule import OccurrenceRule
+from delayq.schedules.recurring.local_times import LocalTimes, check_zone
+from delayq.schedules.recurring.recurrence import RRule
 
 DAY = 86_400
 """Seconds of a day of a wall clock that never changes."""

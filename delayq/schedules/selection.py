@@ -10,7 +10,7 @@ import re
 from typing import NamedTuple
 
 from delayq.broker.context import QueueContext
-from delayq.broker.schedule_replies import StoredSchedule
+from delayq.broker.replies.schedule_replies import StoredSchedule
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, short_repr
 from delayq.safe_log import SafeLog

@@ -11,13 +11,13 @@ from enum import StrEnum
 
 from delayq.broker.batches import batched, byte_slices
 from delayq.broker.context import QueueContext
+from delayq.broker.replies.schedule_replies import SchedulePage, StoredSchedule
 from delayq.broker.requests import SchedulePut
-from delayq.broker.schedule_replies import SchedulePage, StoredSchedule
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError
 from delayq.schedules.definition import CLOCK_STEP, unpack
 from delayq.schedules.next_times import next_time, with_changes
-from delayq.schedules.zone_data import zone_release
+from delayq.schedules.recurring.zone_data import zone_release
 
 BATCH = 500
 """Schedules read or stored in one call."""

@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING
 from delayq._lazy import attach
 
 if TYPE_CHECKING:
-    from delayq.bulk.loaded import Loaded as Loaded
-    from delayq.bulk.reminder_rules import Rule as Rule
-    from delayq.bulk.reminder_rules import read_rules as read_rules
+    from delayq.bulk.loading.loaded import Loaded as Loaded
+    from delayq.bulk.planning.reminder_rules import Rule as Rule
+    from delayq.bulk.planning.reminder_rules import read_rules as read_rules
     from delayq.spark.datasource.source import read_messages as read_messages
     from delayq.spark.datasource.source import register as register
-    from delayq.spark.pipelines.archive import archive as archive
-    from delayq.spark.pipelines.archive import forget_archive as forget_archive
-    from delayq.spark.pipelines.archive_reader import archive_start as archive_start
-    from delayq.spark.pipelines.archive_reader import read_archive as read_archive
-    from delayq.spark.pipelines.archive_views import create_views as create_views
+    from delayq.spark.pipelines.archiving.archive import archive as archive
+    from delayq.spark.pipelines.archiving.archive import forget_archive as forget_archive
+    from delayq.spark.pipelines.archiving.archive_reader import archive_start as archive_start
+    from delayq.spark.pipelines.archiving.archive_reader import read_archive as read_archive
+    from delayq.spark.pipelines.archiving.archive_views import create_views as create_views
+    from delayq.spark.pipelines.archiving.compaction import compact_archive as compact_archive
     from delayq.spark.pipelines.audit import audit as audit
     from delayq.spark.pipelines.audit_result import Audit as Audit
     from delayq.spark.pipelines.audit_result import Finding as Finding
-    from delayq.spark.pipelines.compaction import compact_archive as compact_archive
     from delayq.spark.pipelines.load import load as load
     from delayq.spark.pipelines.message_ids import message_id as message_id
     from delayq.spark.pipelines.plan import plan as plan

@@ -11,7 +11,7 @@ from delayq.queue.async_base import AsyncBase
 from delayq.queue.base import ANY_PAYLOAD, T
 from delayq.streams.dead_letter import AsyncStreamDeadLetter
 from delayq.streams.queue import StreamBase, StreamQueue
-from delayq.worker.message import AsyncMessage
+from delayq.worker.delivery.message import AsyncMessage
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm

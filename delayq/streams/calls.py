@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from delayq.broker import replies
-from delayq.broker.attributes import Attributes
 from delayq.broker.calls import Calls
+from delayq.broker.capabilities.shared_calls import confirm, identify
 from delayq.broker.engine import STREAMS, EngineCapabilities
-from delayq.broker.replies import integers, pairs, statuses
+from delayq.broker.message.attributes import Attributes
+from delayq.broker.replies import replies
+from delayq.broker.replies.replies import integers, pairs, statuses
+from delayq.broker.replies.send_replies import SendStatuses
 from delayq.broker.requests import (
     OWN_ID,
     UNSTARTED,
@@ -29,8 +31,6 @@ from delayq.broker.requests import (
     ScriptCall,
 )
 from delayq.broker.scripts import COLLECT_LIMIT, MAX_MOVED, SLOT_TTL, Script, read_all, script
-from delayq.broker.send_replies import SendStatuses
-from delayq.broker.shared_calls import confirm, identify
 from delayq.errors import ConfigurationError
 from delayq.options import Settings
 from delayq.streams.keys import StreamKeys
@@ -44,7 +44,7 @@ from delayq.streams.replies import (
     read_number,
     read_page,
 )
-from delayq.times import LATEST
+from delayq.values.times import LATEST
 
 EMBEDDED_WAIT = 0.05
 """Seconds between two polls of the embedded server, where nothing can wake a wait."""

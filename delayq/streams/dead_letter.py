@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from delayq._parity import awaited
 from delayq.broker.context import EngineContext
 from delayq.broker.transport.operation import Operation, single
-from delayq.checks import check_int, check_retries
 from delayq.errors import ConfigurationError, DelayqError, short_repr
 from delayq.queue.dead_letter import Redriven
-from delayq.queue.deaths import BATCH
-from delayq.queue.inspector import MAX_BYTES, MAX_ROWS
-from delayq.states import State
+from delayq.queue.inspecting.deaths import BATCH
+from delayq.queue.inspecting.inspector import MAX_BYTES, MAX_ROWS
 from delayq.streams.calls import StreamCalls
 from delayq.streams.keys import ENTRY
 from delayq.streams.replies import NO_PAYLOAD, read_headers, read_number, read_text
-from delayq.times import from_millis
+from delayq.values.checks import check_int, check_retries
+from delayq.values.states import State
+from delayq.values.times import from_millis
 
 if TYPE_CHECKING:
     from delayq.broker.transport.executor import AsyncExecutor, Executor

@@ -7,16 +7,16 @@ from datetime import datetime
 from delayq.broker.context import EngineContext
 from delayq.broker.keys import check_id
 from delayq.broker.transport.operation import Operation, single
-from delayq.checks import check_int
 from delayq.errors import ConfigurationError, short_repr
-from delayq.queue.counts import Counts
-from delayq.queue.inspector import MAX_READ, MAX_ROWS, PREVIEW, read_payload, sent_by
-from delayq.queue.message_info import MessageInfo, Page
-from delayq.states import State
+from delayq.queue.inspecting.counts import Counts
+from delayq.queue.inspecting.inspector import MAX_READ, MAX_ROWS, PREVIEW, read_payload, sent_by
+from delayq.queue.inspecting.message_info import MessageInfo, Page
 from delayq.streams.calls import StreamCalls
 from delayq.streams.keys import ENTRY
 from delayq.streams.replies import NO_PAYLOAD, StreamRow, read_headers, read_number, read_text
-from delayq.times import LATEST, from_millis
+from delayq.values.checks import check_int
+from delayq.values.states import State
+from delayq.values.times import LATEST, from_millis
 
 MAX_SEARCHED = 10_000
 """Entries of the stream, and of the dead letter, that are searched for an id."""

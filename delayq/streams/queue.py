@@ -12,18 +12,18 @@ from delayq.broker.transport.operation import Operation
 from delayq.options import QueueOptions
 from delayq.privacy.encrypted import QueueCipher
 from delayq.queue.base import ANY_PAYLOAD, M, QueueBase, SyncBase, T
-from delayq.queue.counts import Counts
-from delayq.queue.group_commit import warn_in_event_loop
-from delayq.queue.message_info import MessageInfo, Page
-from delayq.queue.producer import NewMessage
-from delayq.queue.sent import Sent, SentMany
-from delayq.states import State
+from delayq.queue.inspecting.counts import Counts
+from delayq.queue.inspecting.message_info import MessageInfo, Page
+from delayq.queue.sending.group_commit import warn_in_event_loop
+from delayq.queue.sending.producer import NewMessage
+from delayq.queue.sending.sent import Sent, SentMany
 from delayq.streams.calls import StreamCalls
 from delayq.streams.dead_letter import StreamDeadLetter
 from delayq.streams.inspector import StreamInspector
 from delayq.streams.keys import StreamKeys
 from delayq.streams.replies import payload_decoder
-from delayq.worker.message import Message
+from delayq.values.states import State
+from delayq.worker.delivery.message import Message
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm

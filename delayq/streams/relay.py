@@ -14,15 +14,15 @@ from delayq.broker.transport.protocol import ShouldRetry
 from delayq.broker.transport.server_url import find_url
 from delayq.errors import ConfigurationError, DelayqError
 from delayq.queue.async_delay_queue import AsyncDelayQueue
+from delayq.queue.consuming.lease import CLOSE
+from delayq.queue.consuming.loaded import load_all
 from delayq.queue.delay_queue import DelayQueue
-from delayq.queue.lease import CLOSE
-from delayq.queue.loaded import load_all
 from delayq.safe_log import SafeLog
 from delayq.streams.async_queue import AsyncStreamQueue
 from delayq.streams.calls import relay
 from delayq.streams.keys import check_stream, hash_tag
 from delayq.streams.queue import StreamBase, StreamQueue
-from delayq.times import monotonic
+from delayq.values.times import monotonic
 from delayq.worker.parts.presence import Presence
 from delayq.worker.parts.schedule_firing import ScheduleFirer
 from delayq.worker.parts.tally import Tally

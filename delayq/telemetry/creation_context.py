@@ -14,8 +14,8 @@ from opentelemetry.context import Context
 from opentelemetry.trace import INVALID_SPAN, SpanContext
 
 from delayq.broker.requests import Outgoing
-from delayq.codec import encode_headers
 from delayq.errors import ConfigurationError
+from delayq.values.codec import encode_headers
 
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 _EMPTY = Context()

@@ -8,13 +8,13 @@ from typing import Any
 
 from opentelemetry import metrics, trace
 
-from delayq.checks import check_bool
 from delayq.errors import ConfigurationError, short_repr
 from delayq.queue.base import QueueBase
 from delayq.telemetry.observed_calls import CallObserver, observed
 from delayq.telemetry.process_spans import ProcessSpans
 from delayq.telemetry.recorder import QueueRecorder, is_real
 from delayq.telemetry.traced_sends import TracedProducer, traced_sends
+from delayq.values.checks import check_bool
 
 
 def instrument(

@@ -17,12 +17,12 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, TraceFlags
 
-from delayq.outcomes import Discard, Outcome, Reject, Retry, Snooze, StopWorker
 from delayq.telemetry.creation_context import context_of
 from delayq.telemetry.recorder import MAX_LINKS, Attributes, QueueRecorder
+from delayq.values.outcomes import Discard, Outcome, Reject, Retry, Snooze, StopWorker
+from delayq.worker.drivers.work_buffer import Callback
 from delayq.worker.parts.meter import LATE
 from delayq.worker.parts.tally import BY_HAND
-from delayq.worker.work_buffer import Callback
 
 _TEXT = re.compile(r"([0-9a-f]{32})([0-9a-f]{16})")
 

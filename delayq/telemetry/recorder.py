@@ -16,7 +16,7 @@ from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode
 
 from delayq import __version__
 from delayq.safe_log import SafeLog
-from delayq.times import monotonic
+from delayq.values.times import monotonic
 
 log = SafeLog("delayq.telemetry")
 

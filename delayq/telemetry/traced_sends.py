@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 from opentelemetry import trace
 from opentelemetry.trace import SpanContext, SpanKind
 
-from delayq.broker.ids import new_ids
+from delayq.broker.message.ids import new_ids
 from delayq.broker.requests import Outgoing, Replace
 from delayq.broker.transport.operation import Operation
-from delayq.queue.producer import Producer
-from delayq.queue.sent import Sent, SentMany
+from delayq.queue.sending.producer import Producer
+from delayq.queue.sending.sent import Sent, SentMany
 from delayq.telemetry.creation_context import carrier_of, with_carrier
 from delayq.telemetry.recorder import MAX_LINKS, QueueRecorder
 

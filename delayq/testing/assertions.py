@@ -8,15 +8,15 @@ from datetime import datetime
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 from delayq.broker.transport.operation import Operation
-from delayq.checks import check_int
 from delayq.errors import short_repr
 from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.queue.delay_queue import DelayQueue
-from delayq.queue.inspector import MAX_ROWS, Inspector
-from delayq.queue.message_info import MessageInfo
-from delayq.states import State
+from delayq.queue.inspecting.inspector import MAX_ROWS, Inspector
+from delayq.queue.inspecting.message_info import MessageInfo
 from delayq.testing import queue_internals
-from delayq.times import Duration, from_millis, timestamp, to_millis
+from delayq.values.checks import check_int
+from delayq.values.states import State
+from delayq.values.times import Duration, from_millis, timestamp, to_millis
 
 T = TypeVar("T")
 

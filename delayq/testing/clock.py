@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 from delayq.broker.calls import Calls
 from delayq.broker.requests import RedisCommand
-from delayq.times import Duration, from_millis, timestamp, to_millis
+from delayq.values.times import Duration, from_millis, timestamp, to_millis
 
 
 class Clock:

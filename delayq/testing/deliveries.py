@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from delayq.broker.attributes import Attributes
-from delayq.times import from_millis
-from delayq.worker.disposition import Completion, Disposition
-from delayq.worker.in_flight_delivery import InFlightDelivery
+from delayq.broker.message.attributes import Attributes
+from delayq.values.times import from_millis
+from delayq.worker.delivery.disposition import Completion, Disposition
+from delayq.worker.delivery.in_flight_delivery import InFlightDelivery
 
 Outcome = Literal["acked", "discarded", "nacked", "snoozed", "dead", "rejected", "settled", "crashed"]
 

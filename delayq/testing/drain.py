@@ -13,8 +13,7 @@ from datetime import datetime
 from inspect import isawaitable
 from typing import Any, cast, overload
 
-from delayq.broker.replies import PromoteReply
-from delayq.checks import check_int
+from delayq.broker.replies.replies import PromoteReply
 from delayq.errors import ConfigurationError
 from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.queue.delay_queue import DelayQueue
@@ -22,7 +21,8 @@ from delayq.testing import queue_internals
 from delayq.testing.clock import Clock, frozen_time, ruling, ruling_clock
 from delayq.testing.deliveries import Delivered
 from delayq.testing.drain_worker import DrainState, DrainWorker, Steps, perform
-from delayq.times import Duration, from_millis, timestamp, to_millis
+from delayq.values.checks import check_int
+from delayq.values.times import Duration, from_millis, timestamp, to_millis
 
 Until = Duration | datetime | None
 MAX_CLOCK_GAP = 1000

@@ -11,25 +11,25 @@ from functools import partial
 from typing import Any, TypeVar
 
 from delayq.broker.context import EngineContext
-from delayq.broker.replies import PromoteReply
+from delayq.broker.replies.replies import PromoteReply
 from delayq.errors import DelayqError, StoppedByCallbackError
-from delayq.outcomes import Outcome
 from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.testing import queue_internals
 from delayq.testing.clock import Clock
 from delayq.testing.deliveries import Delivered, End, describe_delivery
 from delayq.testing.fault_injection import Crash
-from delayq.times import monotonic
-from delayq.worker.callback_context import StartContext
-from delayq.worker.callback_threads import CallbackThreads, Ending
-from delayq.worker.consumer_loop import ConsumerLoop
-from delayq.worker.disposition import Completion
-from delayq.worker.in_flight_delivery import InFlightDelivery
-from delayq.worker.loop_steps import RoundTrip, Run, Sleep, StepResult
-from delayq.worker.message import AsyncMessage, Message
-from delayq.worker.own_threads import OwnThreads
+from delayq.values.outcomes import Outcome
+from delayq.values.times import monotonic
+from delayq.worker.delivery.disposition import Completion
+from delayq.worker.delivery.in_flight_delivery import InFlightDelivery
+from delayq.worker.delivery.message import AsyncMessage, Message
+from delayq.worker.drivers.callback_context import StartContext
+from delayq.worker.drivers.callback_threads import CallbackThreads, Ending
+from delayq.worker.drivers.own_threads import OwnThreads
+from delayq.worker.drivers.work_buffer import WorkBuffer
+from delayq.worker.loop.consumer_loop import ConsumerLoop
+from delayq.worker.loop.loop_steps import RoundTrip, Run, Sleep, StepResult
 from delayq.worker.parts.tally import Tally
-from delayq.worker.work_buffer import WorkBuffer
 
 T = TypeVar("T")
 

@@ -15,10 +15,10 @@ from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.transport.exchange import Exchange, NotConnectedError
 from delayq.broker.transport.executor import AsyncExecutor, Executor
 from delayq.broker.transport.operation import Operation
-from delayq.checks import check_int
 from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.queue.delay_queue import DelayQueue
 from delayq.testing import queue_internals
+from delayq.values.checks import check_int
 
 T = TypeVar("T")
 R = TypeVar("R")

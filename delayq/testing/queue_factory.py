@@ -6,19 +6,19 @@ import threading
 from contextlib import ExitStack, closing
 from typing import Any, TypeVar
 
-from delayq.broker.ids import new_id
 from delayq.broker.keys import Keys
+from delayq.broker.message.ids import new_id
 from delayq.broker.transport.clients import EMBEDDED, forget_embedded
 from delayq.broker.transport.executor import open_executor
 from delayq.broker.transport.operation import single, together
 from delayq.options import read_settings
 from delayq.queue.async_delay_queue import AsyncDelayQueue
+from delayq.queue.control.registered import queue_names
 from delayq.queue.delay_queue import DelayQueue
-from delayq.queue.registered import queue_names
 from delayq.queue.server_check import removal
 from delayq.testing import queue_internals
-from delayq.times import monotonic
-from delayq.worker.wakeup import LISTENER
+from delayq.values.times import monotonic
+from delayq.worker.drivers.wakeup import LISTENER
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from delayq.errors import ConfigurationError, short_repr
 from delayq.options import QueueOptions
 from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.queue.delay_queue import DelayQueue
-from delayq.worker.work_buffer import Callback
+from delayq.worker.drivers.work_buffer import Callback
 
 T = TypeVar("T")
 AnyQueue = DelayQueue[Any] | AsyncDelayQueue[Any]

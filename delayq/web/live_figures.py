@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from delayq.errors import DelayqError
 from delayq.safe_log import SafeLog
 from delayq.web.queue_source import QueueSource, Snapshot
-from delayq.worker.own_threads import start_task
+from delayq.worker.drivers.own_threads import start_task
 
 log = SafeLog("delayq.web")
 

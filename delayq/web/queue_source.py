@@ -16,11 +16,11 @@ from delayq.broker.transport.operation import together
 from delayq.errors import DelayqError, ServerError
 from delayq.options import QueueOptions, read_settings
 from delayq.privacy.redaction import codec_for_inspectors
-from delayq.queue.counts import stats_of
-from delayq.queue.inspector import RECENT
-from delayq.queue.lateness_report import lateness_of
-from delayq.queue.recent_rates import Readings
-from delayq.queue.registered import is_in_use, queue_names
+from delayq.queue.control.registered import is_in_use, queue_names
+from delayq.queue.inspecting.counts import stats_of
+from delayq.queue.inspecting.inspector import RECENT
+from delayq.queue.inspecting.lateness_report import lateness_of
+from delayq.queue.inspecting.recent_rates import Readings
 
 if TYPE_CHECKING:
     from delayq.queue.delay_queue import DelayQueue

@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 from jinja2 import DictLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from delayq.queue.lateness_report import percentile_text
-from delayq.text import clean, format_duration, pluralize, relative_time
+from delayq.queue.inspecting.lateness_report import percentile_text
+from delayq.values.text import clean, format_duration, pluralize, relative_time
 from delayq.web.action_forms import action_form
 
 _SCALE = 1000

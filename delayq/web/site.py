@@ -14,13 +14,13 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from delayq.errors import ConfigurationError, DelayqError, NoReplyError
-from delayq.web.access import Access
+from delayq.web.access.access import Access
+from delayq.web.access.failed_logins import FailedLogins
+from delayq.web.access.viewers import Viewer
 from delayq.web.action_forms import RefusedForm
-from delayq.web.failed_logins import FailedLogins
 from delayq.web.live_figures import LiveQueues
 from delayq.web.queue_source import QueueSource
 from delayq.web.rendering import make_environment
-from delayq.web.viewers import Viewer
 
 if TYPE_CHECKING:
     from delayq.queue.delay_queue import DelayQueue

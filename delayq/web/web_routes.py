@@ -14,8 +14,11 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 
 from delayq.options import QueueOptions
-from delayq.queue.loaded import load_all
-from delayq.web import (
+from delayq.queue.consuming.loaded import load_all
+from delayq.web.access.access import Access
+from delayq.web.access.protection import Protection
+from delayq.web.access.viewers import Viewer
+from delayq.web.pages import (
     action_routes,
     dead_pages,
     forecast_pages,
@@ -28,11 +31,8 @@ from delayq.web import (
     search_pages,
     worker_pages,
 )
-from delayq.web.access import Access
-from delayq.web.protection import Protection
 from delayq.web.queue_source import QueueSource
 from delayq.web.site import Site, errors
-from delayq.web.viewers import Viewer
 
 PAGES = (
     login_pages,

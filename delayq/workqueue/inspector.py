@@ -8,10 +8,10 @@ from datetime import datetime
 from enum import StrEnum
 
 from delayq.broker.transport.operation import Operation
-from delayq.checks import check_int
 from delayq.errors import ConfigurationError, short_repr
-from delayq.queue.inspector import MAX_ROWS, PREVIEW
-from delayq.times import from_millis
+from delayq.queue.inspecting.inspector import MAX_ROWS, PREVIEW
+from delayq.values.checks import check_int
+from delayq.values.times import from_millis
 from delayq.workqueue.calls import ItemView, WorkQueueCalls
 from delayq.workqueue.cleaner import MAX_SEARCHED
 from delayq.workqueue.item import id_bytes

@@ -10,7 +10,7 @@ from delayq._parity import awaited
 from delayq.broker.requests import ScriptCall
 from delayq.broker.transport.operation import Operation, single
 from delayq.errors import ConfigurationError, short_repr
-from delayq.times import Duration, monotonic, to_millis
+from delayq.values.times import Duration, monotonic, to_millis
 from delayq.workqueue.calls import ItemClaimReply, WorkQueueCalls
 from delayq.workqueue.cleaner import ScanPosition, clean
 from delayq.workqueue.client import add_to_pipeline, max_wait, perform, perform_async

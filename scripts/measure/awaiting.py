@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from delayq import DelayQueue, NewMessage
-from delayq.queue.result_waits import RENEW_EVERY
+from delayq.queue.results.result_waits import RENEW_EVERY
 from measure.bench_server import BenchServer
 from measure.consuming import burst
 from measure.figure import NUMBER, Figure, Measurement, Reading, at_most

@@ -17,7 +17,7 @@ from delayq.broker.calls import Calls
 from delayq.broker.requests import Failure, Receipt, Rejection, Release, ScriptCall
 from delayq.broker.scripts import COLLECT_LIMIT, MAX_IDS, MAX_MOVED, MAX_SETTLED, names, script
 from delayq.queue.dead_letter import BATCH as DEAD_AT_ONCE
-from delayq.queue.repair import DEEP
+from delayq.queue.repairing.repair import DEEP
 from measure.bench_server import QUEUE, TEXT, BenchServer
 from measure.figure import MILLISECONDS, Figure, Measurement, Reading, at_most
 from measure.pinging import pings

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from delayq.broker.attributes import Attributes
 from delayq.broker.calls import Calls
-from delayq.broker.ids import new_ids
-from delayq.broker.replies import ClaimedMessage
+from delayq.broker.message.attributes import Attributes
+from delayq.broker.message.ids import new_ids
+from delayq.broker.message.same_id import Debounce
+from delayq.broker.replies.replies import ClaimedMessage
+from delayq.broker.replies.results import Completed
 from delayq.broker.requests import Failure, Outgoing, OutgoingTable, Receipt, Rejection, Release, ScriptCall
-from delayq.broker.results import Completed
-from delayq.broker.same_id import Debounce
 from delayq.broker.scripts import COLLECT_LIMIT, MAX_IDS, MAX_MOVED, MAX_SETTLED
-from delayq.queue.inspector import MAX_READ
-from delayq.queue.limits import PAGE
-from delayq.rates import Pace, read_rate
+from delayq.queue.control.limits import PAGE
+from delayq.queue.inspecting.inspector import MAX_READ
+from delayq.values.rates import Pace, read_rate
 from measure.bench_server import BenchServer
 from measure.figure import MILLISECONDS, Figure, Measurement, Reading, at_most
 from measure.large import TimedCalls

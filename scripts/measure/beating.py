@@ -13,9 +13,9 @@ from typing import Any
 from unittest.mock import patch
 
 from delayq import DelayQueue
-from delayq.broker.history_records import BUCKETS, HOUR, KEPT_HOURS, HourCounts, write_counts
-from delayq.broker.worker_entries import WorkerEntry
-from delayq.worker import loop_parts
+from delayq.broker.replies.history_records import BUCKETS, HOUR, KEPT_HOURS, HourCounts, write_counts
+from delayq.broker.replies.worker_entries import WorkerEntry
+from delayq.worker.loop import loop_parts
 from delayq.worker.parts import presence
 from measure.backlog import slowlog
 from measure.bench_server import QUEUE, BenchServer, seconds_of

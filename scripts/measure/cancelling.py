@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from delayq import DelayQueue
-from delayq.broker.ids import new_ids
+from delayq.broker.message.ids import new_ids
 from delayq.broker.requests import ScriptCall
 from measure.bench_server import QUEUE, BenchServer, rate_of
 from measure.figure import Figure, Measurement, Reading

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from delayq import DelayQueue, NewMessage
-from delayq.broker.ids import new_ids
+from delayq.broker.message.ids import new_ids
 from delayq.broker.requests import ScriptCall
 from measure.bench_server import TEXT, BenchServer, rate_of, throwaway_server
 from measure.figure import Figure, LeftOut, Measurement, Reading, at_least

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Iterator
 
 from delayq import DelayQueue
-from delayq.queue.forecast_periods import Unit
+from delayq.queue.inspecting.forecast_periods import Unit
 from measure.backlog import slowlog
 from measure.bench_server import QUEUE, BenchServer, seconds_of
 from measure.depth import reason_without_ten_million

@@ -13,7 +13,7 @@ from typing import Any
 from delayq.broker.requests import Failure, OutgoingTable, Receipt, Rejection, ScriptCall
 from delayq.broker.scripts import COLLECT_LIMIT, MAX_IDS, MAX_MOVED
 from delayq.queue.dead_letter import BATCH as DEAD_AT_ONCE
-from delayq.queue.inspector import MAX_READ, PREVIEW
+from delayq.queue.inspecting.inspector import MAX_READ, PREVIEW
 from measure.bench_server import BenchServer, main_thread_seconds
 from measure.figure import MILLISECONDS, Figure, Measurement, Reading, at_most
 from measure.raw import AHEAD

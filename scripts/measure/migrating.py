@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import Iterator
 
-from delayq.cli.exit_codes import Exit
+from delayq.cli.support.exit_codes import Exit
 from measure.bench_server import QUEUE, BenchServer
 from measure.figure import Figure, Measurement, Reading
 from measure.raw import PAYLOAD

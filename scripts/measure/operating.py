@@ -14,8 +14,8 @@ from typing import Any
 from delayq import DelayQueue
 from delayq.bulk import export_messages, import_messages
 from delayq.metrics import QueueCollector
-from delayq.queue.inspector import MAX_READ
-from delayq.queue.stored_messages import PAGE_BYTES
+from delayq.queue.inspecting.inspector import MAX_READ
+from delayq.queue.sweeps.stored_messages import PAGE_BYTES
 from delayq.web import web_app
 from measure.bench_server import QUEUE, TEXT, BenchServer, rate_of, seconds_of
 from measure.figure import MILLISECONDS, Figure, Goal, Measurement, Reading, at_least, at_most

@@ -14,7 +14,7 @@ from typing import Any
 import hiredis
 
 from delayq.broker.calls import Calls
-from delayq.broker.ids import new_ids
+from delayq.broker.message.ids import new_ids
 from delayq.broker.requests import OutgoingTable, Receipt, ScriptCall
 from delayq.broker.scripts import names, script
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from delayq.cli.exit_codes import Exit
+from delayq.cli.support.exit_codes import Exit
 from measure.bench_server import QUEUE, BenchServer
 from measure.figure import BYTES, Figure, Measurement, Reading, at_most
 

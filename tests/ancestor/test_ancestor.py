@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from delayq.testing.torture.checker import CheckResult
+from delayq.testing.torture.rules.checker import CheckResult
 from tests.ancestor.sides import Ancient, Modern
 from tests.ancestor.world import LEASE, World
 

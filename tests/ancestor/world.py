@@ -12,7 +12,6 @@ from unittest.mock import patch
 
 import redis
 
-from delayq.testing.torture.checker import CheckResult, check
 from delayq.testing.torture.history import (
     EndRecord,
     FaultRecord,
@@ -23,6 +22,7 @@ from delayq.testing.torture.history import (
     StartRecord,
     now,
 )
+from delayq.testing.torture.rules.checker import CheckResult, check
 
 START = 1_800_000_000_000
 """When it begins (ms), on the full second."""

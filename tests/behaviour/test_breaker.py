@@ -11,8 +11,8 @@ import pytest
 
 from delayq import Breaker, ConfigurationError, Discard, NewMessage, RateLimited, Reject, Retry, Snooze
 from delayq.broker.scripts import script
-from delayq.states import State
 from delayq.streams import StreamQueue
+from delayq.values.states import State
 from tests.behaviour.places import everywhere
 from tests.support.waiting import wait_until
 

@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from delayq import AsyncDelayQueue, AsyncWorker, DelayQueue
-from delayq.queue import group_commit
+from delayq.queue.sending import group_commit
 from delayq.streams import AsyncStreamQueue, StreamQueue
 
 

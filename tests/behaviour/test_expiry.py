@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from delayq import ConfigurationError, NewMessage
-from delayq.broker.attributes import Attributes
-from delayq.broker.expiry import expiry_of
-from delayq.states import State
+from delayq.broker.message.attributes import Attributes
+from delayq.broker.message.expiry import expiry_of
 from delayq.streams import StreamQueue
+from delayq.values.states import State
 from tests.support.waiting import wait_until
 
 PAST = datetime(2026, 1, 1, tzinfo=UTC)

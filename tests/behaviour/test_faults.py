@@ -17,7 +17,7 @@ import redis
 
 from delayq import AsyncDelayQueue, DelayQueue, NewMessage, NoReplyError, OutcomeUnknown
 from delayq.streams import AsyncStreamQueue
-from delayq.worker.wakeup import AsyncListener
+from delayq.worker.drivers.wakeup import AsyncListener
 from tests.support.processes import Process
 from tests.support.waiting import wait_until, wait_until_started
 

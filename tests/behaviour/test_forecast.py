@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from delayq import ConfigurationError, NewMessage
-from delayq.states import State
+from delayq.values.states import State
 from tests.behaviour.places import everywhere
 from tests.support.schedules import DAY, HOUR, START
 

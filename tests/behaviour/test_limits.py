@@ -9,8 +9,8 @@ from time import monotonic
 import pytest
 
 from delayq import ConfigurationError, DeclaredLimit, FindingKind, NewMessage, RateLimited, Snooze, StopWorker
-from delayq.states import State
 from delayq.streams import StreamQueue
+from delayq.values.states import State
 from tests.behaviour.places import everywhere
 from tests.support.waiting import wait_until
 

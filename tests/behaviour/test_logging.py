@@ -10,7 +10,7 @@ import time
 import pytest
 
 from delayq import Backoff, Discard, NewMessage, Reject, Retry, Snooze
-from delayq.text import format_duration
+from delayq.values.text import format_duration
 from tests.support.processes import run
 from tests.support.waiting import wait_until
 
@@ -235,7 +235,8 @@ def test_message_that_is_killed_by_hand_is_logged_with_its_name(open_queue, logg
 def test_killing_asks_for_no_name_that_nobody_reads(open_queue, redis_client, caplog):
     caplog.set_level(logging.WARNING, "delayq")
     queue = open_queue()
-    queue.send_delay_msg("x", "1h", id="a")
+    queue.send_many([NewMessage("x", delay="1h", id=id) for id in "ab"])
+    queue.kill("b")  # from then on the server knows the script
     redis_client.config_resetstat()
     queue.kill("a")
     assert redis_client.info("commandstats")["cmdstat_evalsha"]["calls"] == 1

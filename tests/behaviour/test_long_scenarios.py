@@ -13,7 +13,7 @@ from freezegun import freeze_time
 
 from delayq import DelayQueue, NewMessage
 from delayq.broker.keys import Keys
-from delayq.queue.result_waits import RENEW_EVERY
+from delayq.queue.results.result_waits import RENEW_EVERY
 from tests.support.processes import Process
 from tests.support.waiting import wait_until
 

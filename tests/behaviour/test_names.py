@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 
 from delayq import ConfigurationError, NewMessage
-from delayq.queue.repair_report import FindingKind
-from delayq.states import State
+from delayq.queue.repairing.repair_report import FindingKind
 from delayq.streams import StreamQueue
+from delayq.values.states import State
 
 
 @pytest.fixture

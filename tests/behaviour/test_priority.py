@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from delayq import ConfigurationError, NewMessage
-from delayq.broker.attributes import Attributes
+from delayq.broker.message.attributes import Attributes
 from tests.behaviour.places import everywhere
 from tests.support.waiting import wait_until
 

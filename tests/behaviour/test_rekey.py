@@ -8,7 +8,7 @@ import pytest
 
 from delayq import ConfigurationError, DelayQueue, Encrypted, NewMessage, Rekeyed
 from delayq.privacy.encrypted import QueueCipher
-from delayq.queue.rekeying import PAGE, PARTS
+from delayq.queue.sweeps.rekeying import PAGE, PARTS
 from tests.behaviour.places import everywhere
 from tests.support.waiting import wait_until
 

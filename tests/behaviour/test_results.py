@@ -253,7 +253,7 @@ def test_the_reader_that_gives_up_hands_its_part_on(open_queue, pool, redis_clie
 
 
 def test_wait_survives_ends_that_redis_has_lost(open_queue, pool, redis_client, monkeypatch):
-    monkeypatch.setattr("delayq.queue.result_waits.RENEW_EVERY", 0.2)
+    monkeypatch.setattr("delayq.queue.results.result_waits.RENEW_EVERY", 0.2)
     queue = open_queue()
     queue.callback(lambda message: message.payload)
     sent = queue.send_delay_msg(7, "1h", **KEPT)

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delayq import ConfigurationError, Schedule
-from delayq.schedules import exceptions
 from delayq.schedules.cron import Cron
-from delayq.schedules.exceptions import ExceptRule
-from delayq.times import timestamp
+from delayq.schedules.recurring import exceptions
+from delayq.schedules.recurring.exceptions import ExceptRule
+from delayq.values.times import timestamp
 from tests.behaviour.places import everywhere
 from tests.support.schedules import DAY, HOUR, START, ran
 

@@ -369,7 +369,7 @@ def test_history_says_how_far_the_log_was_read(open_queue, clock, monkeypatch):
         timed.send_delay_msg(n, DAY)
     found = timed.schedules.history("sweep")
     assert (len(found.occurrences), found.since, found.more) == (1, START, False)
-    monkeypatch.setattr("delayq.queue.schedule_history.MAX_PAGES", 2)
+    monkeypatch.setattr("delayq.queue.scheduling.schedule_history.MAX_PAGES", 2)
     found = timed.schedules.history("sweep")
     assert (found.occurrences, found.since, found.more) == ([], START + HOUR / 4, True)
 

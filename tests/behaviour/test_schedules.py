@@ -17,7 +17,7 @@ from delayq import ConfigurationError, DelayQueue, PayloadError, Schedule, Unkno
 from delayq.broker.keys import Keys
 from delayq.schedules.definition import _read
 from delayq.schedules.messages import firing
-from delayq.times import timestamp
+from delayq.values.times import timestamp
 from delayq.worker.parts import schedule_replanning
 from delayq.worker.parts.schedule_firing import FIRE_AHEAD, MAX_BYTES
 from tests.behaviour.places import everywhere
@@ -362,7 +362,7 @@ def test_consumer_without_dateutil_leaves_recurrence_rules_to_others(timed, cloc
     timed.schedules.add("sweep", every="1h")
     clock.advance(HOUR)
     with monkeypatch.context() as context:
-        context.setattr("delayq.schedules.recurrence.bounded_rrule", None)
+        context.setattr("delayq.schedules.recurring.recurrence.bounded_rrule", None)
         _read.cache_clear()
         assert ran(timed) == ["sweep@2026-11-20T08:00:00Z"]
         assert [line for line in caplog.messages if "report" in line] == [

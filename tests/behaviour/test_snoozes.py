@@ -9,7 +9,7 @@ import pytest
 
 from delayq import NewMessage, Snooze, StopWorker
 from delayq.errors import StoppedByCallbackError
-from delayq.states import State
+from delayq.values.states import State
 from tests.support.waiting import wait_until
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from delayq import ConfigurationError, DelayQueue, NewMessage
-from delayq.queue.repair_report import FindingKind
+from delayq.queue.repairing.repair_report import FindingKind
 from delayq.reminders import Calendar, Event
 from delayq.streams import StreamQueue
 from tests.behaviour.places import ID, bring, everywhere

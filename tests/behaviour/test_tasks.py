@@ -23,7 +23,7 @@ from delayq import (
     SendStatus,
     current_message,
 )
-from delayq.states import State
+from delayq.values.states import State
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:

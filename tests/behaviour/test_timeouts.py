@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from delayq import AsyncDelayQueue, AsyncWorker, ConfigurationError, DelayQueue, NewMessage, Worker
-from delayq.times import monotonic
+from delayq.values.times import monotonic
 from tests.behaviour.places import everywhere
 from tests.support.faces import Blocking
 from tests.support.waiting import wait_until

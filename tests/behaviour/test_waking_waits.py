@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from delayq import Discard, MessageFailedError, NoResultError, Reject, Retry, Snooze
-from delayq.broker.result_calls import ResultCalls
+from delayq.broker.capabilities.result_calls import ResultCalls
 from tests.behaviour.places import everywhere
 from tests.support.waiting import wait_until
 
@@ -23,7 +23,7 @@ GONE = "cancelled or purged"
 @pytest.fixture(autouse=True)
 def never_renews(monkeypatch):
     """Those who wait look again after an hour, so that only an end that is announced wakes them."""
-    monkeypatch.setattr("delayq.queue.result_waits.RENEW_EVERY", 3600.0)
+    monkeypatch.setattr("delayq.queue.results.result_waits.RENEW_EVERY", 3600.0)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from delayq import AsyncDelayQueue, AsyncWorker, ConfigurationError, DelayQueue, NoCallbackError, Worker
 from delayq.broker.keys import Keys, registry
-from delayq.queue import matching_queues
+from delayq.queue.pooling import matching_queues
 from delayq.streams import StreamQueue
 from tests.support.waiting import wait_until
 

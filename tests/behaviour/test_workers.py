@@ -14,10 +14,10 @@ import redis
 
 import delayq
 from delayq import DelayQueue, Worker
+from delayq.broker.capabilities.worker_calls import SILENT_KEPT
 from delayq.broker.keys import Keys
-from delayq.broker.worker_calls import SILENT_KEPT
-from delayq.worker import pool
 from delayq.worker.parts import presence
+from delayq.worker.pool import pool
 from tests.support.processes import Process
 from tests.support.waiting import wait_until
 

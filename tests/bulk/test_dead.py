@@ -11,8 +11,8 @@ import pytest
 
 from delayq import DelayQueue, MessageFailedError, NewMessage
 from delayq.bulk import export_messages, import_messages
-from delayq.queue.deaths import read_death
-from delayq.queue.repair_report import FindingKind
+from delayq.queue.inspecting.deaths import read_death
+from delayq.queue.repairing.repair_report import FindingKind
 
 DEAD = (
     b'{"id":"%b","state":"dead","due":"2026-01-31T09:00:00.000Z","retries":2,"attempts":3,"payload":1,'

@@ -17,8 +17,8 @@ from pyarrow import parquet
 from delayq import ConfigurationError, DelayQueue, NewMessage, PayloadTooLargeError, UnavailableError
 from delayq.broker.requests import Failure
 from delayq.bulk import export_messages, import_messages
-from delayq.queue.stored_messages import read_stored
-from delayq.states import MESSAGE_STATES
+from delayq.queue.sweeps.stored_messages import read_stored
+from delayq.values.states import MESSAGE_STATES
 from tests.support.processes import run
 from tests.support.waiting import wait_until
 
@@ -412,7 +412,8 @@ export_messages("q", file, url=url, report=lambda done: done >= 4000 and os.kill
 KILLED_IMPORT = """
 import os, sys
 from delayq.broker.requests import Failure
-from delayq.bulk import import_messages, message_files
+from delayq.bulk import import_messages
+from delayq.bulk.files import message_files
 url, file = sys.argv[1:]
 message_files.BATCH_BYTES = os.path.getsize(file) * 3 // 10
 import_messages(file, "other", url=url, report=lambda done, total: done > total // 2 and os.kill(os.getpid(), 9))
@@ -532,7 +533,7 @@ def test_payload_that_is_too_long_is_refused_by_its_line_and_the_rest_is_sent(qu
 
 
 def test_line_longer_than_any_payload_is_refused_without_being_read_as_a_whole(to_other, monkeypatch):
-    monkeypatch.setattr("delayq.bulk.message_files.REST_OF_LINE", 100)
+    monkeypatch.setattr("delayq.bulk.files.message_files.REST_OF_LINE", 100)
     long = b'{"id":"long","payload":"%s"}' % (b"x" * 5_000)
     lines = [b'{"id":"a","payload":1}', long, b'{"id":"b","payload":2}', long]
 
@@ -616,7 +617,7 @@ def test_interrupted_import_is_resumed(queue, other, export, to_other, monkeypat
     queue.send_many([NewMessage(b"1", id=f"{n:03}", at=LATER) for n in range(500)])
     export(file=export.folder / "q.jsonl")
     two_fifths = (export.folder / "q.jsonl").stat().st_size * 2 // 5
-    monkeypatch.setattr("delayq.bulk.message_files.BATCH_BYTES", two_fifths - 1)  # and the rest of a line
+    monkeypatch.setattr("delayq.bulk.files.message_files.BATCH_BYTES", two_fifths - 1)  # and the rest of a line
 
     def interrupt(done, total):
         if done > total / 2:

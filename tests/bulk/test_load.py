@@ -10,7 +10,7 @@ import pytest
 from delayq import DelayQueue
 from delayq.bulk import load, plan, read_rules, read_table, write_table
 from delayq.errors import ConfigurationError, DelayqError, PayloadError, PayloadTooLargeError, UnavailableError
-from delayq.times import from_millis
+from delayq.values.times import from_millis
 
 NOON = datetime(2100, 1, 31, 12, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -227,7 +227,7 @@ def test_window_of_a_load_keeps_how_many_ids_the_queue_remembers(redis_url, redi
 
 def test_rate_is_limited(redis_url, monkeypatch):
     waited = []
-    monkeypatch.setattr("delayq.bulk.table_sender.RateLimiter.wait", lambda _, rows: waited.append(rows))
+    monkeypatch.setattr("delayq.bulk.loading.table_sender.RateLimiter.wait", lambda _, rows: waited.append(rows))
     load(hours(10), "q", url=redis_url, max_rows_per_second=4)
     assert waited == [4, 4, 2]
 
@@ -239,7 +239,7 @@ def test_redis_that_is_away_is_an_error_within_the_deadline():
 
 def test_interrupted_load_says_what_it_has_stored_and_is_resumed(redis_url, queue, tmp_path, monkeypatch):
     write_table(hours(30_000), tmp_path / "m.parquet")
-    from delayq.bulk.message_sender import MessageSender
+    from delayq.bulk.loading.message_sender import MessageSender
 
     send = MessageSender.send
 

@@ -10,9 +10,9 @@ import pytest
 
 from delayq import ConfigurationError
 from delayq.bulk.connection import context_of, target_of
-from delayq.bulk.message_lines import FIELDS, decode_line, lines_of, outgoing_of
-from delayq.queue.stored_messages import StoredMessage, StoredTable
-from delayq.states import MESSAGE_STATES, State
+from delayq.bulk.files.message_lines import FIELDS, decode_line, lines_of, outgoing_of
+from delayq.queue.sweeps.stored_messages import StoredMessage, StoredTable
+from delayq.values.states import MESSAGE_STATES, State
 
 PLAIN = StoredMessage("a", State.PENDING, 0, 3, 0, b"1", b"", b"", "")
 PAYLOADS = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from delayq.bulk.table_files import read_table, write_table
+from delayq.bulk.files.table_files import read_table, write_table
 from delayq.errors import ConfigurationError
 
 

@@ -182,7 +182,7 @@ def terminal() -> Iterator[tuple[int, int]]:
 @pytest.fixture
 def importing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """The test's folder; modules imported from it are unloaded after the test, and no log is configured."""
-    monkeypatch.setattr("delayq.cli.worker.configure_logging", lambda *_, **__: None)
+    monkeypatch.setattr("delayq.cli.worker.worker.configure_logging", lambda *_, **__: None)
     monkeypatch.setattr(sys, "path", [*sys.path])
     yield tmp_path
     for name, module in sys.modules.copy().items():

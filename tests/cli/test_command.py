@@ -11,7 +11,7 @@ import delayq
 from delayq import DelayQueue
 from delayq.cli import main
 from delayq.cli.app import COMMANDS
-from delayq.cli.worker import worker
+from delayq.cli.worker.worker import worker
 from tests.support import processes
 
 VERBS = [name for section in COMMANDS.values() for name in section]
@@ -278,7 +278,7 @@ def test_internal_error_is_one_line_or_a_traceback(cli, monkeypatch):
     def broken(*_):
         raise RuntimeError(f"at redis://u:{PASSWORD}@host\nand more")
 
-    monkeypatch.setattr("delayq.cli.session.Session.stats", broken)
+    monkeypatch.setattr("delayq.cli.support.session.Session.stats", broken)
     ended = cli("queues")
     assert ended.code == 1
     assert ended.line == ("internal error, RuntimeError: at redis://***@host and more (delayq --traceback shows where)")

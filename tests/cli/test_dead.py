@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from delayq.text import iso
+from delayq.values.text import iso
 from tests.cli.conftest import terminal
 
 

@@ -299,7 +299,7 @@ def test_unreachable_redis_at_the_start_exits_69(start: Start):
 @pytest.fixture(autouse=True)
 def no_logging(monkeypatch):
     """Configure no logging in this process."""
-    monkeypatch.setattr("delayq.cli.worker.configure_logging", lambda *_, **__: None)
+    monkeypatch.setattr("delayq.cli.worker.worker.configure_logging", lambda *_, **__: None)
 
 
 MAIL = ("--smtp-host", "mail.example.com", "--smtp-from", "a@example.org", "--smtp-to", "{to}", "--smtp-subject", "x")

@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from delayq import DelayQueue, NewMessage
-from delayq.cli.session import Session
-from delayq.cli.top_figures import TopFigures
-from delayq.cli.top_screen import TopScreen
+from delayq.cli.queues.top_figures import TopFigures
+from delayq.cli.queues.top_screen import TopScreen
+from delayq.cli.support.session import Session
 from delayq.metrics import QueueCollector
 from delayq.streams import StreamQueue
 from delayq.web import web_app

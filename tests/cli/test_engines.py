@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import delayq
-from delayq.cli.engines import ENGINES
+from delayq.cli.support.engines import ENGINES
 from delayq.streams import StreamQueue
 from delayq.workqueue import WorkQueue
 from tests.support.faulty_proxy import FaultyProxy
@@ -96,7 +96,7 @@ def test_send_reads_one_message_per_line(cli, engine):
 
 @pytest.mark.parametrize("engine", OTHERS)
 def test_lost_reply_does_not_send_twice(cli, redis_url, monkeypatch, engine):
-    monkeypatch.setattr("delayq.testing.torture.tcp_proxy.SCRIPT", b"EVAL")
+    monkeypatch.setattr("delayq.testing.torture.disturbing.tcp_proxy.SCRIPT", b"EVAL")
     with FaultyProxy(redis_url) as proxy:
         proxy.drop_replies(1)
         ended = cli("--url", proxy.url, "send", "tasks", "1", "--engine", engine, "--json")

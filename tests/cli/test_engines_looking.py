@@ -12,7 +12,7 @@ import pytest
 
 from delayq import NewMessage, State
 from delayq.cli import main
-from delayq.cli.engines import ENGINES, GROUP
+from delayq.cli.support.engines import ENGINES, GROUP
 from delayq.streams import StreamQueue
 from delayq.workqueue import Item, ItemState, WorkQueue
 from tests.support.waiting import wait_until

@@ -9,7 +9,7 @@ import pytest
 
 from delayq import DelayQueue, NewMessage, UnavailableError
 from delayq.broker.requests import RedisCommand
-from delayq.cli.session import Session
+from delayq.cli.support.session import Session
 from tests.cli.conftest import PATIENCE
 from tests.support.waiting import wait_until
 

@@ -15,7 +15,7 @@ from tests.support.waiting import wait_until
 
 PROGRAM = """
 import ctypes, os, signal, subprocess, sys
-from delayq.cli.worker import go_on_in_child
+from delayq.cli.worker.worker import go_on_in_child
 assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0  # orphans come to this process, as if it were the first one
 go_on_in_child()
 told = []
@@ -53,7 +53,7 @@ def test_orphans_are_reaped_and_no_exit_code_of_others_is_taken(end, code):
 
 
 def test_program_that_is_not_the_first_process_stays_as_it_is():
-    code = "import os; from delayq.cli.worker import leave_first_process; a = os.getpid(); leave_first_process()"
+    code = "import os; from delayq.cli.worker.worker import leave_first_process; a = os.getpid(); leave_first_process()"
     assert run([sys.executable, "-c", f"{code}; raise SystemExit(a != os.getpid())"]).returncode == 0
 
 

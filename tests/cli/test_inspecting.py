@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from delayq import DelayQueue, NewMessage, State
-from delayq.cli.session import READ_TOGETHER, Session
+from delayq.cli.support.session import READ_TOGETHER, Session
 from tests.cli.conftest import PATIENCE
 from tests.support.waiting import wait_until
 
@@ -228,7 +228,7 @@ def test_stats_watch_redraws_in_place_on_a_terminal(cli, queue, monkeypatch):
         if len(pauses) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("delayq.cli.stats.time", SimpleNamespace(sleep=pause))
+    monkeypatch.setattr("delayq.cli.queues.stats.time", SimpleNamespace(sleep=pause))
     env = {"FORCE_COLOR": "1", "TERM": "xterm-256color", "COLUMNS": "80"}
     ended = cli("stats", "reminders", "--watch", "--every", "2s", env=env)
     assert (ended.code, pauses) == (0, [2, 2, 2])
@@ -342,7 +342,7 @@ def test_notes_how_to_read_the_next_page(cli, queue):
 
 
 def test_lists_all_pages_under_one_heading(cli, queue, monkeypatch):
-    monkeypatch.setattr("delayq.cli.list.MAX_ROWS", 10)
+    monkeypatch.setattr("delayq.cli.messages.list.MAX_ROWS", 10)
     queue.send_many([NewMessage(n, id=f"m{n:02}", delay=3600 + n) for n in range(25)])
     ended = cli("list", "reminders", "--all")
     assert [line.split()[0] for line in ended.out.splitlines()] == ["id", *(f"m{n:02}" for n in range(25))]

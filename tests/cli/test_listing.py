@@ -125,7 +125,7 @@ def test_empty_list_of_items_has_the_columns_of_items_as_csv(cli):
 
 
 def test_rows_in_a_pipe_are_aligned_and_complete(cli, queue, monkeypatch):
-    monkeypatch.setattr("delayq.cli.list.MAX_ROWS", 2)
+    monkeypatch.setattr("delayq.cli.messages.list.MAX_ROWS", 2)
     queue.send_many(
         [NewMessage(text, delay=60, id=id) for id, text in zip("abc", ("x" * 150, "日本語", "é"), strict=True)]
     )

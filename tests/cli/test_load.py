@@ -8,7 +8,7 @@ import sys
 import pyarrow as pa
 import pytest
 
-from delayq.bulk.table_files import write_table
+from delayq.bulk.files.table_files import write_table
 
 LINES = "id,due,payload\na,2099-01-31T09:00:00+01:00,1\nb,2099-03-28T14:30:00Z,2\nc,2020-01-01T00:00:00Z,3\n"
 

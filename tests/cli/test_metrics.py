@@ -73,7 +73,7 @@ def test_without_the_extra_it_names_it(cli, importing, monkeypatch):
 
 
 def test_a_port_that_is_taken_is_one_line(cli, importing, monkeypatch):
-    monkeypatch.setattr("delayq.cli.metrics.configure_logging", lambda *_, **__: None)
+    monkeypatch.setattr("delayq.cli.worker.metrics.configure_logging", lambda *_, **__: None)
     monkeypatch.setattr("delayq.worker.parts.meter._counting", False)  # what a worker sets for its process
     (importing / "app.py").write_text(APP)
     with socket.create_server(("127.0.0.1", 0)) as other:

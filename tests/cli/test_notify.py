@@ -152,7 +152,7 @@ def test_two_names_have_two_positions(cli, logged):
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else None,
 )
 def test_bad_input_is_one_line(cli, monkeypatch, words, code, error):
-    monkeypatch.setattr("delayq.cli.notify.configure_logging", lambda *_, **__: None)
+    monkeypatch.setattr("delayq.cli.serving.notify.configure_logging", lambda *_, **__: None)
     ended = cli("notify", *words)
     assert (ended.code, ended.out) == (code, "")
     assert error in ended.line

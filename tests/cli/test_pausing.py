@@ -5,7 +5,7 @@ import time
 import pytest
 
 from delayq import DelayQueue, Pause, Worker
-from delayq.times import monotonic
+from delayq.values.times import monotonic
 from tests.cli.conftest import Start
 from tests.support.waiting import wait_until
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from delayq.bulk.table_files import read_table
+from delayq.bulk.files.table_files import read_table
 
 THINGS = "id,time,zone\nvisit-1,2099-01-31 09:00,Europe/Berlin\nvisit-2,2099-03-28 14:30,America/New_York\n"
 RULES = '[rules.day-before]\noffset = "-1d"\nat = "18:00"\n'

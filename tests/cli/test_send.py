@@ -7,8 +7,8 @@ import pytest
 
 from delayq import DelayQueue, State
 from delayq.broker.batches import BATCH
-from delayq.cli.progress import progress_bars
-from delayq.text import iso
+from delayq.cli.support.progress import progress_bars
+from delayq.values.text import iso
 
 
 def stored(redis_url, state=State.READY, **options):
@@ -315,7 +315,7 @@ def test_byte_order_mark_is_no_part_of_a_text_but_of_bytes(cli, redis_url):
 
 
 def test_refuses_a_line_that_is_too_long(cli, monkeypatch):
-    monkeypatch.setattr("delayq.cli.send.MAX_LINE", 100)
+    monkeypatch.setattr("delayq.cli.messages.send.MAX_LINE", 100)
     ended = cli("send", "reminders", "-", stdin=b'"' + b"x" * 200 + b'"')
     assert (ended.code, ended.line) == (2, "line 1 is longer than 100 bytes. See 'delayq send --help'.")
 

@@ -12,7 +12,7 @@ from collections import deque
 import pytest
 
 from delayq import DelayQueue
-from delayq.cli.service_manager import ServiceManager, find_service_manager
+from delayq.cli.worker.service_manager import ServiceManager, find_service_manager
 from tests.cli.conftest import PATIENCE, Program, Start
 
 APP = """
@@ -157,7 +157,7 @@ def test_the_watchdog_is_fed_in_time_and_not_for_a_dead_loop(systemd, monkeypatc
     service = ServiceManager(address, watchdog=30)
     fed = []
     for second in range(1, 61):
-        monkeypatch.setattr("delayq.cli.service_manager.monotonic", lambda now=second: float(now))
+        monkeypatch.setattr("delayq.cli.worker.service_manager.monotonic", lambda now=second: float(now))
         service.update(ready=True, stopping=False, dead="it hangs" if second > 40 else "")
         if not manager.says_nothing() and "WATCHDOG=1" in manager.next():
             fed.append(second)

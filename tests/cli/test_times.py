@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from delayq import DelayQueue, NewMessage
-from delayq.cli.zones import read_time
+from delayq.cli.support.zones import read_time
 from delayq.errors import ConfigurationError
 
 BERLIN = ("--tz", "Europe/Berlin")

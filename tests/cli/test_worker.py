@@ -11,8 +11,8 @@ import textwrap
 import pytest
 
 from delayq import AsyncDelayQueue, DelayQueue, NewMessage, State
-from delayq.cli.app_loader import find_queues
-from delayq.cli.logs import configure_logging
+from delayq.cli.support.app_loader import find_queues
+from delayq.cli.support.logs import configure_logging
 from tests.cli.conftest import Program, Start
 from tests.support.processes import run
 

@@ -17,7 +17,7 @@ APP = """
 import os
 
 from delayq import AsyncDelayQueue, DelayQueue
-from delayq.queue import matching_queues
+from delayq.queue.pooling import matching_queues
 
 if "REREAD_EVERY" in os.environ:
     matching_queues.REREAD_EVERY = float(os.environ["REREAD_EVERY"])

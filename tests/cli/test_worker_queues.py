@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from delayq import AsyncDelayQueue, DelayQueue
-from delayq.cli.app_loader import find_queues
+from delayq.cli.support.app_loader import find_queues
 from delayq.streams import StreamQueue
 from tests.cli.conftest import Program, Start
 

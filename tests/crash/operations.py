@@ -12,8 +12,8 @@ from delayq.broker.batches import BATCH
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys
 from delayq.broker.requests import Failure, Receipt
-from delayq.queue.message_info import MessageInfo
-from delayq.queue.rekeying import rekey
+from delayq.queue.inspecting.message_info import MessageInfo
+from delayq.queue.sweeps.rekeying import rekey
 from tests.crash.cuts import Cutter, cut_client
 
 OPTIONS: dict[str, Any] = {"events": True, "dedupe_window": "1h", "deadline": 20, "nack_delay": 0}

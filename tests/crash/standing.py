@@ -6,8 +6,8 @@ from typing import Any
 
 from delayq.broker.calls import Calls
 from delayq.broker.transport.executor import Executor
-from delayq.queue.deaths import read_death
-from delayq.queue.event_log import expand
+from delayq.queue.inspecting.deaths import read_death
+from delayq.queue.inspecting.event_log import expand
 from tests.model.scan import Scan, each_id_has_one_place, read
 
 DAY = 86_400_000

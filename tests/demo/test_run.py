@@ -90,7 +90,7 @@ def test_ctrl_c_prints_the_balance_and_cleans_the_server(folder, redis_url, redi
 
 
 def test_missing_package_is_one_line(monkeypatch):
-    monkeypatch.setattr("delayq.cli.demo.find_spec", lambda name: None)
+    monkeypatch.setattr("delayq.cli.admin.demo.find_spec", lambda name: None)
     result = CliRunner().invoke(main, ["demo"])
     assert result.exit_code == 1
     assert result.stderr == "delayq: the demo needs the package holidays: pip install 'delayq[demo]'\n"

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from delayq import NewMessage
-from delayq.times import from_millis
+from delayq.values.times import from_millis
 from tests.failures.programs import one_face
 from tests.support.waiting import wait_until
 

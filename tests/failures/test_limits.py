@@ -11,7 +11,7 @@ from redis import Redis
 
 from delayq import DelayQueue, NewMessage
 from delayq.broker.keys import Keys
-from delayq.rates import read_rate
+from delayq.values.rates import read_rate
 from tests.failures.programs import program
 from tests.support.waiting import wait_until
 

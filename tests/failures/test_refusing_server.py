@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from delayq import DelayqError
 from delayq.cli.app import main
 from delayq.metrics import QueueCollector
-from delayq.queue.repair_report import FindingKind
+from delayq.queue.repairing.repair_report import FindingKind
 from tests.metrics.samples import samples_of
 from tests.support.waiting import wait_until
 

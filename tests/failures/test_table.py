@@ -264,6 +264,7 @@ PROVOKED = {
         failures/test_time.py::test_server_clock_set_forward_redelivers_only_messages_in_flight
             failures/test_time.py::test_server_clock_set_back_delays_messages_by_that_time_and_tokens_rise
             failures/test_time.py::test_server_clock_steps_lose_nothing_and_duplicate_only_messages_in_flight
+            failures/test_time.py::test_results_and_settled_ids_go_without_a_consumer_but_not_before_their_time
         """,
         "local waits are monotonic": """
             failures/test_time.py::test_local_waits_are_monotonic

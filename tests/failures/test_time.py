@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from delayq import NewMessage
-from delayq.testing.torture.libc_shim import NoShimError, build
+from delayq.testing.torture.disturbing.libc_shim import NoShimError, build
 from tests.failures.programs import one_face, program
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import wait_until

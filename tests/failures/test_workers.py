@@ -136,7 +136,7 @@ def interrupt_at(line):
 
     def trace(frame, event, _):
         nonlocal line
-        if not frame.f_code.co_filename.endswith(("queue/consumer.py", "worker/drivers.py", "threading.py")):
+        if not frame.f_code.co_filename.endswith(("consuming/consumer.py", "drivers/drivers.py", "threading.py")):
             return None
         if event == "line" and queue._consuming is not before:
             line -= 1

@@ -7,9 +7,9 @@ import re
 import pytest
 
 from delayq import DelayQueue, NewMessage, Schedule
-from delayq.broker.replies import ClaimReply
+from delayq.broker.replies.replies import ClaimReply
+from delayq.broker.replies.results import Completed
 from delayq.broker.requests import ImportedDeath, Receipt, Rejection, ScheduleFire, SchedulePut
-from delayq.broker.results import Completed
 from tests.lua.cases.pending_to_unack import claim as claim_due
 from tests.lua.cases.ready_to_unack import claim
 from tests.lua.tables import LUA

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from delayq.broker.replies import CollectReply
+from delayq.broker.replies.replies import CollectReply
 from delayq.broker.requests import ScriptCall
 from tests.support.scripts import KEYS, NOW, T, World, calls, deliver, observe, observe_replies, plant
 

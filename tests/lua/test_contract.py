@@ -11,9 +11,9 @@ import pytest
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys
 from delayq.broker.scripts import script as load
-from delayq.states import TRANSITIONS
 from delayq.streams.keys import StreamKeys
-from delayq.testing.torture import planted
+from delayq.testing.torture.disturbing import planted
+from delayq.values.states import TRANSITIONS
 from tests.lua.tables import LUA, MUTATING, SCRIPTS
 
 PARTS = [part.name for part in fields(Keys)]

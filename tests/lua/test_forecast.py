@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from delayq.broker.forecast_calls import MAX_PERIODS, ForecastReply, NamesReply
+from delayq.broker.capabilities.forecast_calls import MAX_PERIODS, ForecastReply, NamesReply
 from delayq.errors import ServerError
 from tests.support.scripts import KEYS, NOW, World, calls, observe, plant
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 
 import pytest
 
-from delayq.queue.repair import FIELDS
+from delayq.queue.repairing.repair import FIELDS
 from tests.lua.tables import TABLES
 from tests.lua.test_contract import TYPES
 from tests.support.scripts import KEYS, Case, plant
@@ -205,6 +205,7 @@ def chosen(case: Case, known: set[Any] | None) -> list[Foreign]:
 
 
 @pytest.mark.faults
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.long)], ids=["one of a kind", "every"])
 @pytest.mark.parametrize("name", TABLES)
 def test_foreign_value_stops_no_script_and_strands_no_other_message(real_executor, name, every):

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from delayq.broker.attributes import Attributes
 from delayq.broker.calls import Calls
+from delayq.broker.message.attributes import Attributes
 from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Release
 from delayq.broker.transport.executor import Executor
-from delayq.rates import Pace
+from delayq.values.rates import Pace
 from tests.support.scripts import KEYS, NOW
 
 NAMES = ("x", "y", "")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from delayq.broker.limit_calls import MAX_LIMITS
+from delayq.broker.capabilities.limit_calls import MAX_LIMITS
 from delayq.errors import ConfigurationError
-from delayq.rates import Pace
+from delayq.values.rates import Pace
 from tests.support.scripts import KEYS, World, calls, deliver, observe, plant
 
 FULL = World(

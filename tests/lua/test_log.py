@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from delayq.broker.keys import Keys
-from delayq.broker.log_entries import id_of, offset_of
-from delayq.broker.replies import ClaimedMessage
+from delayq.broker.replies.log_entries import id_of, offset_of
+from delayq.broker.replies.replies import ClaimedMessage
 from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Release
-from delayq.queue.event_log import EventColumns, expand
+from delayq.queue.inspecting.event_log import EventColumns, expand
 from tests.lua.cases.states import LEASED, PENDING
 from tests.lua.tables import every_case, on_both
 from tests.support.scripts import KEYS, LOG, NOW, Case, T, World, at, calls, deliver, observe, plant, without_gaps

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from delayq.broker.requests import ScriptCall
-from delayq.queue.repair import DEAD, DEEP
+from delayq.queue.repairing.repair import DEAD, DEEP
 from tests.lua.cases.states import CROWD, LEASED, READY
 from tests.lua.cases.states import DEAD as DIED
 from tests.lua.tables import TABLES

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from delayq.broker.replies import CountsReply, GetReply, MessageRow
-from delayq.broker.results import EndReply
+from delayq.broker.replies.replies import CountsReply, GetReply, MessageRow
+from delayq.broker.replies.results import EndReply
 from tests.lua.cases.states import CROWD, DEAD, LEASED, LEFTOVERS, STATES
 from tests.support.scripts import KEYS, NOW, After, Dead, Kept, T, World, at, calls, observe, plant
 

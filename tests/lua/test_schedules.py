@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from delayq.broker.schedule_replies import StoredSchedule
+from delayq.broker.replies.schedule_replies import StoredSchedule
 from delayq.errors import ServerError
 from tests.support.scripts import KEYS, NOW, T, World, calls, observe, plant
 

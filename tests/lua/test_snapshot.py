@@ -2,7 +2,7 @@
 
 import pytest
 
-from delayq.broker.replies import SnapshotReply
+from delayq.broker.replies.replies import SnapshotReply
 from tests.support.scripts import KEYS, NOW, World, at, calls, plant
 
 WORLD = World(

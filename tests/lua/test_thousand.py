@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from delayq.broker.ids import new_id
-from delayq.broker.replies import ClaimedMessage, ClaimReply, CollectReply, ExpireReply, PromoteReply
+from delayq.broker.message.ids import new_id
+from delayq.broker.replies.replies import ClaimedMessage, ClaimReply, CollectReply, ExpireReply, PromoteReply
+from delayq.broker.replies.results import Completed
 from delayq.broker.requests import (
     Failure,
     ImportedDeath,
@@ -19,7 +20,6 @@ from delayq.broker.requests import (
     ScheduleFire,
     SchedulePut,
 )
-from delayq.broker.results import Completed
 from delayq.broker.scripts import MAX_IDS
 from tests.lua.tables import MUTATING
 from tests.support.scripts import ANYWHERE, LOG, NOW, Case, Dead, Kept, T, World, calls, deliver, observe, plant

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from delayq.broker.calls import Calls
-from delayq.broker.history_records import HOUR, HourCounts, write_counts
+from delayq.broker.replies.history_records import HOUR, HourCounts, write_counts
 from tests.lua.cases.beat import ENTRY, LASTS, TEXT, beat, told
 from tests.support.scripts import KEYS, NOW, World, calls, deliver, observe, plant
 

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from delayq import DelayQueue
 from delayq.cli import main
 from delayq.metrics import QueueCollector
-from delayq.times import to_millis
+from delayq.values.times import to_millis
 from tests.metrics.samples import samples_of
 from tests.metrics.test_deployment_files import ALERTS, DASHBOARD, DEPLOY, KEDA, ROOT
 from tests.support.processes import run

@@ -10,11 +10,11 @@ from types import SimpleNamespace
 import pytest
 
 from delayq import AsyncDelayQueue, AsyncWorker, DelayQueue, Discard, Reject, Snooze, Worker
-from delayq.broker.attributes import Attributes
+from delayq.broker.message.attributes import Attributes
 from delayq.metrics import worker_monitor
 from delayq.metrics.worker_monitor import WorkerMonitor
 from delayq.streams import StreamQueue
-from delayq.worker.disposition import Completion, Disposition
+from delayq.worker.delivery.disposition import Completion, Disposition
 from delayq.worker.parts import meter
 from delayq.worker.parts.meter import MAX_NAMES, OTHER_NAMES, Meter
 from tests.metrics.samples import samples_of
@@ -124,7 +124,7 @@ def test_asyncio_and_workers_of_many_queues(monitor, redis_url, open_queue):
 
 
 def test_series_of_queues_that_a_worker_serves_no_more_vanish(monitor, redis_client, open_queue, monkeypatch):
-    monkeypatch.setattr("delayq.queue.matching_queues.REREAD_EVERY", 0.05)
+    monkeypatch.setattr("delayq.queue.pooling.matching_queues.REREAD_EVERY", 0.05)
     like = open_queue("tenant-1", callback=work)
     like.send_delay_msg("ack")
     worker = Worker.matching("tenant-*", like)

@@ -7,7 +7,7 @@ from collections.abc import Collection
 import hypothesis.strategies as st
 
 from delayq.broker.scripts import MAX_IDS
-from delayq.rates import Pace
+from delayq.values.rates import Pace
 
 # They hold what also stands between the parts of stored texts.
 IDS = ("a", "b", "b:1", "c:2:3", "d", "e")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from delayq.queue.event_log import MessageEvent
+from delayq.queue.inspecting.event_log import MessageEvent
 
 MAX_ERROR = 200
 """Bytes of a text that the log keeps."""

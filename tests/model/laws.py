@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from delayq.states import TRANSITIONS
+from delayq.values.states import TRANSITIONS
 from tests.model.limiting import QUEUE
 from tests.model.model import Message, Model
 from tests.model.world import NOW, Memory

@@ -10,10 +10,10 @@ import hypothesis.strategies as st
 from hypothesis import note
 from hypothesis.stateful import initialize, precondition
 
-from delayq.broker.replies import ClaimReply
+from delayq.broker.message.same_id import Debounce
+from delayq.broker.replies.replies import ClaimReply
+from delayq.broker.replies.results import Completed
 from delayq.broker.requests import Failure, Outgoing, Receipt, RedisCommand, Rejection, Release, ScriptCall
-from delayq.broker.results import Completed
-from delayq.broker.same_id import Debounce
 from delayq.broker.scripts import MAX_IDS
 from delayq.errors import QueueFullError
 from tests.model.draws import (

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys
-from delayq.broker.replies import ClaimReply
+from delayq.broker.message.same_id import Debounce
+from delayq.broker.replies.replies import ClaimReply
+from delayq.broker.replies.results import Completed
 from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Release, Replace, ScriptCall
-from delayq.broker.results import Completed
-from delayq.broker.same_id import Debounce
 from delayq.broker.scripts import MAX_IDS
-from delayq.rates import Pace
+from delayq.values.rates import Pace
 from tests.model.limit_world import coming
 from tests.model.model import Model
 from tests.model.world import BY_TOKEN, NOW, STEP, Memory, State, claims_of, memory_of, offered, state_of, token_at

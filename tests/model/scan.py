@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from delayq.broker.calls import Calls
-from delayq.broker.log_entries import EventEntry
-from delayq.broker.replies import CountsReply, pairs
+from delayq.broker.replies.log_entries import EventEntry
+from delayq.broker.replies.replies import CountsReply, pairs
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.executor import Executor
-from delayq.queue.event_log import expand
+from delayq.queue.inspecting.event_log import expand
 from delayq.testing.torture.final_scan import read_hash, read_texts, read_zset
 from tests.model.fold import Death, Fold, Life, first_line
 from tests.model.model import Dead, Message, Model, Successor

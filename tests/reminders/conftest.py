@@ -13,7 +13,7 @@ import pytest
 from delayq import DelayQueue
 from delayq.broker.calls import Calls
 from delayq.reminders import Reading, read_calendar
-from delayq.times import timestamp
+from delayq.values.times import timestamp
 
 FILES = Path(__file__).parent / "calendars"
 NOW = datetime(2027, 1, 1, tzinfo=UTC)

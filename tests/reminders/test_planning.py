@@ -13,7 +13,7 @@ from delayq import ConfigurationError
 from delayq.broker.keys import check_id
 from delayq.reminders import Event, Offset, Rules, plan
 from delayq.reminders.planner import id_prefix
-from delayq.times import from_millis
+from delayq.values.times import from_millis
 from tests.reminders.conftest import NOW
 
 BERLIN = ZoneInfo("Europe/Berlin")

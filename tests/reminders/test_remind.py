@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from delayq import DelayQueue, Encrypted, State
-from delayq.cli.progress import progress_bars
+from delayq.cli.support.progress import progress_bars
 from delayq.reminders import Calendar, read_calendar
 from tests.cli.conftest import cli, empty_folder, queue, start  # noqa: F401 - fixtures
 from tests.reminders.conftest import FILES, ics

@@ -37,7 +37,7 @@ from delayq import (
 )
 from delayq.cli import main
 from delayq.delivery import Smtp, Webhook
-from delayq.queue.lateness_report import slo_report
+from delayq.queue.inspecting.lateness_report import slo_report
 from tests.support.faulty_proxy import FaultyProxy
 from tests.support.redis_server import RedisServer, empty
 from tests.support.waiting import wait_until
@@ -612,8 +612,8 @@ def test_children_of_a_worker_get_the_url_from_the_environment(monkeypatch):
         def run(self) -> int:
             return 0
 
-    monkeypatch.setattr("delayq.cli.supervisor.Supervisor", Supervisor)
-    monkeypatch.setattr("delayq.cli.worker.configure_logging", lambda level, as_json: None)
+    monkeypatch.setattr("delayq.cli.worker.supervisor.Supervisor", Supervisor)
+    monkeypatch.setattr("delayq.cli.worker.worker.configure_logging", lambda level, as_json: None)
     run(NOWHERE, "worker", "app:queue", "--processes", "2")
     assert len(started) == 1
     assert CANARY not in " ".join(started[0])

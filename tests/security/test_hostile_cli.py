@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from delayq import DelayQueue, NewMessage
 from delayq.cli import main
-from delayq.cli.exit_codes import Exit
+from delayq.cli.support.exit_codes import Exit
 from tests.security.hostile import TEXTS
 
 PATIENCE = 10.0

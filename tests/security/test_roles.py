@@ -19,8 +19,8 @@ import redis
 
 import delayq
 from delayq import DelayQueue, Encrypted, NewMessage, Schedule, ServerError, State
+from delayq.broker.capabilities.shared_calls import preload
 from delayq.broker.scripts import names, script
-from delayq.broker.shared_calls import preload
 from delayq.broker.transport.executor import Executor, open_executor
 from delayq.cli.acl.grants import ROLES, Role
 from delayq.cli.acl.roles import rules
@@ -217,7 +217,7 @@ def test_a_queue_is_seen_again_after_the_registry_was_lost(guarded, admin, cli, 
 
 
 def test_queues_that_cannot_be_registered_say_so_once(guarded, admin, caplog, monkeypatch):
-    monkeypatch.setattr("delayq.queue.registered._told", set())
+    monkeypatch.setattr("delayq.queue.control.registered._told", set())
     admin.set("delayq:queues", "no set")
     for name in ("mine", "other"):
         with DelayQueue(name, redis=admin) as queue:
@@ -381,7 +381,9 @@ LATER, HOUR = datetime(2190, 1, 1, tzinfo=UTC), timedelta(hours=1)
 JANUARY = (datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC))
 OPERATIONS = {
     "send_delay_msg": Operation(lambda q: q.send_delay_msg(1, "1h", id="new", headers={"a": "b"}).new),
-    "send_schedule_msg": Operation(lambda q: q.send_schedule_msg(1, delayq.times.from_millis(2**41), id="new").new),
+    "send_schedule_msg": Operation(
+        lambda q: q.send_schedule_msg(1, delayq.values.times.from_millis(2**41), id="new").new
+    ),
     "send_many": Operation(
         lambda q: q.send_many([NewMessage(1, id="pending"), NewMessage(2, id="retry")], replace=True, run="nightly").ids
     ),

@@ -13,8 +13,8 @@ from delayq import ConfigurationError, DelayQueue, EventsLostError, NewMessage
 from delayq.broker.keys import Keys
 from delayq.bulk.connection import TargetQueue
 from delayq.spark import archive, forget_archive, read_archive
-from delayq.spark.pipelines.archive_files import divide
-from delayq.spark.pipelines.archive_run import ArchivePosition, ArchiveResult, ArchiveRun
+from delayq.spark.pipelines.archiving.archive_files import divide
+from delayq.spark.pipelines.archiving.archive_run import ArchivePosition, ArchiveResult, ArchiveRun
 from tests.support import processes
 
 KEYS = Keys.of("delayq", "letters")

@@ -13,8 +13,8 @@ import pytest
 from delayq import DelayQueue, NewMessage
 from delayq.broker.keys import Keys
 from delayq.spark import archive
-from delayq.spark.pipelines.archive import _ParquetBatchWriter
-from delayq.spark.pipelines.archive_files import divide
+from delayq.spark.pipelines.archiving.archive import _ParquetBatchWriter
+from delayq.spark.pipelines.archiving.archive_files import divide
 from tests.spark.conftest import COVERAGE, JAVA_OPTIONS
 from tests.support.processes import Process
 from tests.support.waiting import wait_until
@@ -29,10 +29,10 @@ DRIVER = """
 import os, signal, sys
 
 from delayq.spark import archive, session
-from delayq.spark.pipelines.archive import _ParquetBatchWriter
+from delayq.spark.pipelines.archiving.archive import _ParquetBatchWriter
 from importlib import import_module
 
-run = import_module("delayq.spark.pipelines.archive_run")
+run = import_module("delayq.spark.pipelines.archiving.archive_run")
 url, folder, java, die = sys.argv[1:]
 write, note = _ParquetBatchWriter.__call__, run.ArchiveRun._save_position
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from delayq.queue.bulk_runs import RunInfo
+from delayq.queue.sweeps.bulk_runs import RunInfo
 from delayq.spark.datasource.schemas import EVENTS, IMPORTED, KILLED, PLAN, SNAPSHOT
 from delayq.spark.pipelines.audit import audit
 from delayq.spark.pipelines.audit_result import Audit

@@ -16,7 +16,7 @@ import delayq.spark
 from delayq.broker.keys import Keys
 from delayq.errors import ConfigurationError, PayloadTooLargeError
 from delayq.spark.datasource.source_options import write_options
-from delayq.spark.pipelines.archive_run import ArchiveResult
+from delayq.spark.pipelines.archiving.archive_run import ArchiveResult
 
 THINGS = """\
 id,time,zone,patient
@@ -164,7 +164,7 @@ def test_archive_is_stopped_after_the_batch_in_progress(cli, visits, monkeypatch
         on_progress(result)
         return result
 
-    monkeypatch.setattr("delayq.cli.spark.open_spark", lambda: None)
+    monkeypatch.setattr("delayq.cli.bulk.spark.open_spark", lambda: None)
     monkeypatch.setattr(delayq.spark, "archive", archive)
     ended = cli("spark", "archive", "visits", "a", *words)
     told = (
@@ -216,8 +216,8 @@ def test_errors_of_the_data_source_name_the_options_of_the_command(cli, monkeypa
         wrong = f"at most 10 are allowed (option {options.spelling('max_payload')})"
         raise PayloadTooLargeError(f"{wrong}: set {options.setting('on_error', 'collect')} to send the valid ones")
 
-    monkeypatch.setattr("delayq.cli.spark.open_spark", lambda: None)
-    monkeypatch.setattr("delayq.cli.spark.read_input", lambda *_: None)
+    monkeypatch.setattr("delayq.cli.bulk.spark.open_spark", lambda: None)
+    monkeypatch.setattr("delayq.cli.bulk.spark.read_input", lambda *_: None)
     monkeypatch.setattr(delayq.spark, "load", load)
     ended = cli("spark", "load", "@visits.csv", "visits")
     told = "at most 10 are allowed (option --max-payload): set --on-error collect to send the valid ones"

@@ -17,10 +17,10 @@ from pyarrow import fs, parquet
 from delayq import ConfigurationError, DelayQueue
 from delayq.spark import archive, compact_archive, read_archive
 from delayq.spark.datasource.schemas import EVENTS
-from delayq.spark.pipelines.archive_files import FORMER_NAMES, divide
-from delayq.spark.pipelines.archive_folder import SCHEMA, Folder
-from delayq.spark.pipelines.archive_reader import archive_facts, archive_start
-from delayq.spark.pipelines.compaction import Compacted, _clean, _compact, _merge_days, compact_if_due
+from delayq.spark.pipelines.archiving.archive_files import FORMER_NAMES, divide
+from delayq.spark.pipelines.archiving.archive_folder import SCHEMA, Folder
+from delayq.spark.pipelines.archiving.archive_reader import archive_facts, archive_start
+from delayq.spark.pipelines.archiving.compaction import Compacted, _clean, _compact, _merge_days, compact_if_due
 
 QUERY = "8c1f0c5e-0000-4000-8000-123456789012"
 OTHER = "9d2f0c5e-0000-4000-8000-123456789012"
@@ -360,7 +360,7 @@ def test_day_that_goes_on_and_large_files_are_not_merged_again(hourly, monkeypat
     folder = Folder.open(str(hourly))
     assert list(_merge_days(folder, date(2024, 5, 1), datetime.now(UTC))) == []
     assert list(_merge_days(folder, date(2026, 5, 1), datetime.now(UTC) - 3 * HOUR)) == []
-    monkeypatch.setattr("delayq.spark.pipelines.compaction.SMALL", 1)
+    monkeypatch.setattr("delayq.spark.pipelines.archiving.compaction.SMALL", 1)
     assert list(_merge_days(folder, date(2026, 5, 1), datetime.now(UTC))) == []
 
 

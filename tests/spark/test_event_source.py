@@ -11,14 +11,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Supp
 
 from delayq import ConfigurationError, DelayQueue, EventsLostError, MessageEvent, NewMessage, ServerError
 from delayq.broker.keys import Keys
-from delayq.broker.log_entries import EventEntry
+from delayq.broker.replies.log_entries import EventEntry
 from delayq.spark.datasource import event_reader
 from delayq.spark.datasource import event_reader as events
 from delayq.spark.datasource.event_reader import EventsReader, EventStreamReader
 from delayq.spark.datasource.log_gaps import Gap, gaps_between, told
 from delayq.spark.datasource.source import register
 from delayq.spark.datasource.source_options import event_options
-from delayq.spark.pipelines.archive_files import FORMER_NAMES
+from delayq.spark.pipelines.archiving.archive_files import FORMER_NAMES
 
 KEYS = Keys.of("delayq", "letters")
 MIN_TIME_OFFSET = 10**15

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from delayq import ConfigurationError
-from delayq.cli.output import console, print_rich
-from delayq.queue.event_log import EventKind
+from delayq.cli.support.output import console, print_rich
+from delayq.queue.inspecting.event_log import EventKind
 from delayq.spark.report.overview import OUTCOMES, duration, overview_of
 from delayq.spark.report.page import page
 from delayq.spark.report.plots import MAX_POINTS, lateness_plot, rates_plot

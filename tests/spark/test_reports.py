@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from delayq import ConfigurationError
-from delayq.queue.event_log import EventKind
+from delayq.queue.inspecting.event_log import EventKind
 from delayq.spark.datasource.schemas import EVENTS
 from delayq.spark.report import report as report_module
 from delayq.spark.report.delivery_history import MAX_ROWS

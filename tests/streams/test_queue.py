@@ -20,8 +20,8 @@ from delayq import (
     StoppedByCallbackError,
     StopWorker,
 )
-from delayq.broker.shared_calls import preload
-from delayq.worker.wakeup import LISTENER
+from delayq.broker.capabilities.shared_calls import preload
+from delayq.worker.drivers.wakeup import LISTENER
 from tests.streams.conftest import everywhere
 from tests.support.waiting import wait_until
 

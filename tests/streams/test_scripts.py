@@ -84,6 +84,14 @@ def test_a_script_executes_once_or_only_reads(name):
         assert "local past = answered(replies, slot, sequence)" in body(name)
 
 
+FRAGMENT_FUNCTIONS = {
+    function
+    for folder in (LUA.joinpath("lib"), files("delayq").joinpath("broker", "lua", "lib"))
+    for path in folder.iterdir()
+    for function in re.findall(r"^local function (\w+)", path.read_text("utf-8"), re.MULTILINE)
+}
+
+
 @pytest.mark.table("name", NAMES)
 def test_a_script_uses_exactly_the_fragments_of_its_header(name):
     text = script(f"streams/{name}").text.decode()
@@ -98,6 +106,10 @@ def test_a_script_uses_exactly_the_fragments_of_its_header(name):
         assert offers & set(re.findall(r"(?<![.\w'])(\w+)", re.sub(r"--.*", "", others)))
     called = set(re.findall(r"(?<![.\w])(\w+)\(", body(name)))
     assert called - set(re.findall(r"local function (\w+)", body(name))) - BUILT_IN <= set().union(*offered)
+    code = re.sub(r"--.*", "", "\n".join(texts))
+    handed = {name for names in re.findall(r"function \w*\(([^)]*)\)", code) for name in names.split(", ")}
+    needed = set(re.findall(r"(?<![.\w])(\w+)\(", code)) & FRAGMENT_FUNCTIONS - handed
+    assert needed <= set().union(*offered), "a fragment needs another one"
 
 
 @pytest.mark.parametrize(

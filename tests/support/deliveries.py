@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from delayq.broker.attributes import NONE
-from delayq.broker.replies import ClaimedMessage
-from delayq.codec import find_codec
-from delayq.times import timestamp
-from delayq.worker.in_flight_delivery import InFlightDelivery
-from delayq.worker.message import Message
+from delayq.broker.message.attributes import NONE
+from delayq.broker.replies.replies import ClaimedMessage
+from delayq.values.codec import find_codec
+from delayq.values.times import timestamp
+from delayq.worker.delivery.in_flight_delivery import InFlightDelivery
+from delayq.worker.delivery.message import Message
 
 DUE = datetime(2027, 1, 31, 9, 0, tzinfo=UTC)
 

@@ -15,15 +15,15 @@ from __future__ import annotations
 import threading
 import time
 
-from delayq.testing.torture import tcp_proxy
-from delayq.testing.torture.tcp_proxy import Link, Proxy
+from delayq.testing.torture.disturbing import tcp_proxy
+from delayq.testing.torture.disturbing.tcp_proxy import Link, Proxy
 
 POLL = 0.01
 """Seconds between two looks whether a frozen connection is closed."""
 
 
 class FaultyProxy(Proxy):
-    """See `delayq.testing.torture.tcp_proxy.Proxy`."""
+    """See `delayq.testing.torture.disturbing.tcp_proxy.Proxy`."""
 
     def __init__(self, url: str) -> None:
         self._passing = threading.Event()

@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 
 from delayq.broker.context import QueueContext
 from delayq.broker.engine import DELAY, EngineCapabilities, Feature
-from delayq.broker.replies import ClaimedMessage, ClaimReply, CollectReply, ExpireReply, PromoteReply
+from delayq.broker.replies.replies import ClaimedMessage, ClaimReply, CollectReply, ExpireReply, PromoteReply
 from delayq.broker.requests import Outgoing, OutgoingTable, Receipt, Release
 from delayq.options import read_settings
-from delayq.worker.consumer_loop import ConsumerLoop
-from delayq.worker.disposition import Completion, Disposition
-from delayq.worker.in_flight_delivery import Batch, InFlightDelivery
-from delayq.worker.loop_steps import Cancel, RoundTrip, Run, Sleep, Step, StepResult, Withdraw
+from delayq.worker.delivery.disposition import Completion, Disposition
+from delayq.worker.delivery.in_flight_delivery import Batch, InFlightDelivery
+from delayq.worker.loop.consumer_loop import ConsumerLoop
+from delayq.worker.loop.loop_steps import Cancel, RoundTrip, Run, Sleep, Step, StepResult, Withdraw
 
 SERVER = 1_700_000_000_000
 """The server's clock in milliseconds while the local one is at `LOCAL`, unless a harness says otherwise."""

@@ -10,7 +10,7 @@ from functools import cache
 import redis
 
 from delayq.testing import redis_server
-from delayq.worker.wakeup import LISTENER
+from delayq.worker.drivers.wakeup import LISTENER
 from tests.support.processes import guarded, run
 from tests.support.waiting import wait_until
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from delayq.times import timestamp
+from delayq.values.times import timestamp
 
 START = datetime(2026, 11, 20, 7, 30, tzinfo=UTC)
 """A Friday, half past eight in Berlin."""

@@ -9,7 +9,7 @@ import pytest
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from delayq import AsyncDelayQueue, DelayQueue, Retry, Snooze, StoppedByCallbackError, StopWorker
-from delayq.broker.attributes import Attributes
+from delayq.broker.message.attributes import Attributes
 from delayq.telemetry import instrument
 from delayq.telemetry.process_spans import links_to
 from tests.telemetry.recorded import Recorded, linked

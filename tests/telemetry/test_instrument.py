@@ -186,7 +186,7 @@ def test_the_command_names_the_extra(redis_url, monkeypatch, tmp_path, caplog):
 
     from delayq.cli import main
 
-    monkeypatch.setattr("delayq.cli.worker.configure_logging", lambda *_, **__: None)
+    monkeypatch.setattr("delayq.cli.worker.worker.configure_logging", lambda *_, **__: None)
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     (tmp_path / "app_without_sdk.py").write_text(
         f"from delayq import DelayQueue\nqueue = DelayQueue('q', url={redis_url!r}, callback=print)\n"

@@ -20,7 +20,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from delayq import DelayQueue, Schedule, Snooze
-from delayq.schedules import definition, zone_data
+from delayq.schedules import definition
+from delayq.schedules.recurring import zone_data
 from delayq.testing import drain
 from tests.support.zones import write_release, write_zone
 

@@ -25,7 +25,7 @@ from delayq import (
     UnavailableError,
 )
 from delayq.testing import crash, drain, restart, unreachable
-from delayq.times import monotonic
+from delayq.values.times import monotonic
 
 DAY = timedelta(days=1)
 NEW_YEAR = datetime(2027, 1, 1, 9, tzinfo=UTC)

@@ -12,7 +12,7 @@ from delayq import AsyncDelayQueue, DelayQueue, Discard
 from delayq.broker.transport.clients import _MEMORY
 from delayq.testing import drain
 from delayq.testing.queue_factory import AsyncQueues, Namespace, Queues
-from delayq.worker.wakeup import LISTENER
+from delayq.worker.drivers.wakeup import LISTENER
 
 
 @pytest.fixture

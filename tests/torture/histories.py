@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from delayq.testing.torture.checker import CheckResult, check_lines
-from delayq.testing.torture.faults import EVERYTHING
+from delayq.testing.torture.disturbing.faults import EVERYTHING
 from delayq.testing.torture.history import (
     CallRecord,
     EndRecord,
@@ -22,6 +21,7 @@ from delayq.testing.torture.history import (
     ToldRecord,
     digest,
 )
+from delayq.testing.torture.rules.checker import CheckResult, check_lines
 
 SERVER = 1_700_000_000_000
 """The server's time (ms) at the start."""

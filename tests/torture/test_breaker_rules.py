@@ -2,7 +2,7 @@
 
 import pytest
 
-from delayq.testing.torture.checker import report_lines
+from delayq.testing.torture.rules.checker import report_lines
 from tests.torture.histories import History
 
 PAUSE = 50

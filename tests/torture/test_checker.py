@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from delayq.testing.torture.checker import RULES, check, report_lines
 from delayq.testing.torture.history import HistoryError, LimitRecord, digest
+from delayq.testing.torture.rules.checker import RULES, check, report_lines
 from tests.torture.histories import LEASE, SERVER, History, delivered
 
 NAMED, OTHER = digest(b"payload", "remind"), digest(b"payload", "invoice")

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from delayq.cli import main
 from delayq.errors import ConfigurationError
-from delayq.testing.torture.engine_guarantees import GUARANTEES
 from delayq.testing.torture.round_plan import FAULT_KINDS, RunSettings
+from delayq.testing.torture.rules.engine_guarantees import GUARANTEES
 from delayq.testing.torture.runner import command_of
 from delayq.testing.torture.workqueue.workqueue_engine import WorkQueueEngine
 from tests.torture.running import LONG, torture

@@ -2,8 +2,8 @@
 
 import pytest
 
-from delayq.testing.torture.checker import RULES, report_lines
-from delayq.testing.torture.engine_guarantees import GUARANTEES
+from delayq.testing.torture.rules.checker import RULES, report_lines
+from delayq.testing.torture.rules.engine_guarantees import GUARANTEES
 from tests.torture.histories import SERVER, History, ItemHistory
 
 

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from delayq import DelayQueue, NewMessage, OutcomeUnknown, UnavailableError
-from delayq.testing.torture.checker import check, report_lines
 from delayq.testing.torture.history import CallRecord, HeaderRecord, HistoryError, Recorder, ReplyRecord, read
 from delayq.testing.torture.recorded_calls import RecordedCalls
+from delayq.testing.torture.rules.checker import check, report_lines
 from tests.support.processes import run
 from tests.support.waiting import wait_until
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from delayq.testing.torture.checker import report_lines
 from delayq.testing.torture.history import LimitRecord
+from delayq.testing.torture.rules.checker import report_lines
 from delayq.testing.torture.workload import LIMIT_RECORDS
 from tests.torture.histories import LEASE, History
 

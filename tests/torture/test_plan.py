@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from delayq import ConfigurationError
-from delayq.testing.torture.processes import Processes
+from delayq.testing.torture.disturbing.processes import Processes
 from delayq.testing.torture.round_plan import EXCLUSIVE, FAULT_KINDS, RunSettings, draw_round, read_aof, read_faults
 
 FAULTS = dict.fromkeys(FAULT_KINDS, 7) | {"replies": 500, "cut": 90}

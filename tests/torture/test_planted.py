@@ -13,10 +13,10 @@ import pytest
 from delayq.broker.transport.executor import open_executor
 from delayq.options import read_settings
 from delayq.testing.torture.callback_engine import consumer_options
-from delayq.testing.torture.checker import check, report_lines
 from delayq.testing.torture.engine_registry import ENGINES
 from delayq.testing.torture.history import FaultsEndedRecord, Recorder, SettingsRecord, now
 from delayq.testing.torture.process_task import ProcessTask, record_stalls
+from delayq.testing.torture.rules.checker import check, report_lines
 from delayq.testing.torture.workload import actions
 from delayq.testing.torture.workqueue import workqueue_worker
 from tests.support.lua_files import in_place, source_of

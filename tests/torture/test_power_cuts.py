@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from delayq.testing.torture.faults import FaultContext, run_fault
+from delayq.testing.torture.disturbing.faults import FaultContext, run_fault
 from delayq.testing.torture.round_plan import PlannedFault
 
 

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from delayq.testing.torture.checker import check_lines
 from delayq.testing.torture.engine_interface import QueueSnapshot
 from delayq.testing.torture.history import CallRecord, FaultRecord, HeaderRecord, Recorder, ReplyRecord
 from delayq.testing.torture.round_plan import PlannedFault, RoundPlan
+from delayq.testing.torture.rules.checker import check_lines
 from delayq.testing.torture.run_tally import RoundTally, stalls_and_recovery, summary_lines, tally_rounds
 from delayq.testing.torture.torture_screen import RoundProgress, TortureScreen
 

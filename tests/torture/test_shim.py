@@ -6,7 +6,7 @@ import time
 import pytest
 import redis
 
-from delayq.testing.torture import libc_shim as shim
+from delayq.testing.torture.disturbing import libc_shim as shim
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import wait_until
 

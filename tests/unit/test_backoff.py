@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delayq import Backoff, ConfigurationError
-from delayq.checks import MAX_RETRIES
-from delayq.times import HORIZON
+from delayq.values.checks import MAX_RETRIES
+from delayq.values.times import HORIZON
 
 HOUR = 3_600_000
 

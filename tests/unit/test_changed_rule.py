@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delayq.schedules.changed_rule import ChangedRule
 from delayq.schedules.cron import Cron
+from delayq.schedules.recurring.changed_rule import ChangedRule
+from delayq.schedules.recurring.timetable import Timetable
 from delayq.schedules.rules import Interval
-from delayq.schedules.timetable import Timetable
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 NOW = 1_800_000_000_000 // DAY * DAY

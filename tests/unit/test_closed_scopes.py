@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from delayq.broker.attributes import Attributes
-from delayq.broker.replies import ClaimedMessage
-from delayq.worker.in_flight_delivery import Batch, InFlightDelivery
+from delayq.broker.message.attributes import Attributes
+from delayq.broker.replies.replies import ClaimedMessage
+from delayq.worker.delivery.in_flight_delivery import Batch, InFlightDelivery
 from delayq.worker.parts.closed_scopes import ClosedScopes, scope_closed
 
 

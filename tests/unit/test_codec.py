@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delayq import ConfigurationError, DelayqError, PayloadError, UndecodableError
-from delayq.codec import BytesCodec, JsonCodec, TextCodec, find_codec
+from delayq.values.codec import BytesCodec, JsonCodec, TextCodec, find_codec
 
 
 class Reminder(msgspec.Struct):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from delayq.worker.disposition import Disposition
+from delayq.worker.delivery.disposition import Disposition
 from delayq.worker.parts.schedule_firing import FIRE_AHEAD
 from tests.support.loop_harness import SERVER, LoopHarness, claimed, promoted
 

@@ -5,8 +5,8 @@ import logging
 import pytest
 
 from delayq.errors import ServerError
-from delayq.worker.disposition import Disposition
-from delayq.worker.loop_steps import Run
+from delayq.worker.delivery.disposition import Disposition
+from delayq.worker.loop.loop_steps import Run
 from delayq.worker.parts.time_limits import MAX_HUNG
 from tests.support.loop_harness import LoopHarness, claimed, promoted
 

@@ -3,7 +3,7 @@
 import pytest
 
 from delayq.errors import ServerError
-from delayq.worker.disposition import Disposition
+from delayq.worker.delivery.disposition import Disposition
 from tests.support.loop_harness import LoopHarness, claimed, promoted
 
 

@@ -5,8 +5,8 @@ from itertools import pairwise
 import pytest
 
 from delayq.errors import ServerError
-from delayq.worker.consumer_loop import MAX_SETTLE_WAIT
-from delayq.worker.disposition import Disposition
+from delayq.worker.delivery.disposition import Disposition
+from delayq.worker.loop.consumer_loop import MAX_SETTLE_WAIT
 from tests.support.loop_harness import LoopHarness, claimed, promoted
 
 

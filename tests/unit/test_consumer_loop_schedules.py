@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from delayq.broker.replies import PromoteReply
-from delayq.broker.schedule_replies import DueSchedules, SchedulePage, StoredSchedule
+from delayq.broker.replies.replies import PromoteReply
+from delayq.broker.replies.schedule_replies import DueSchedules, SchedulePage, StoredSchedule
 from delayq.errors import QueueFullError
 from delayq.schedules.definition import CLOCK_STEP, Definition, _encode
 from delayq.worker.parts import schedule_replanning

@@ -7,7 +7,7 @@ import pytest
 from delayq import Backoff
 from delayq.broker.requests import Failure, Rejection
 from delayq.errors import OutcomeUnknown, QueueFullError, ServerError, UnavailableError
-from delayq.worker.disposition import Disposition
+from delayq.worker.delivery.disposition import Disposition
 from tests.support.loop_harness import TOKEN, LoopHarness, claimed, promoted
 
 REFUSED = ServerError("ack: WRONGTYPE Operation against a key holding the wrong kind of value")

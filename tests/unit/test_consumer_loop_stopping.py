@@ -7,7 +7,7 @@ import pytest
 from delayq.broker.requests import Release
 from delayq.broker.scripts import MAX_MOVED
 from delayq.errors import OutcomeUnknown, ServerError
-from delayq.worker.disposition import Disposition
+from delayq.worker.delivery.disposition import Disposition
 from tests.support.loop_harness import TOKEN, LoopHarness, claimed, promoted
 
 REFUSED = ServerError("release: WRONGTYPE")

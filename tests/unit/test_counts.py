@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from delayq.broker.replies import CountsReply
-from delayq.queue.counts import stats_of, waiting_text
+from delayq.broker.replies.replies import CountsReply
+from delayq.queue.inspecting.counts import stats_of, waiting_text
 
 NOW = 1_700_000_000_000
 IDLE = CountsReply(NOW, -1, -1, -1, *[0] * 15, {"token": f"{NOW - 60_000}000", "sent": "7"})

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from delayq import ConfigurationError
-from delayq.queue.decoded_payload import decode_payload, indented, stored_payload
+from delayq.queue.inspecting.decoded_payload import decode_payload, indented, stored_payload
 
 
 def nested(levels):

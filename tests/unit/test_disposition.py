@@ -8,13 +8,13 @@ from functools import partial
 import pytest
 
 from delayq import Backoff, Discard, Reject, Retry, Snooze, StopWorker
-from delayq.backoff import FailurePolicy
-from delayq.broker.attributes import NONE, Attributes
-from delayq.broker.replies import ClaimedMessage
-from delayq.worker import disposition as judging
-from delayq.worker.attempt_log import log_completions
-from delayq.worker.disposition import Completion, Disposition, describe
-from delayq.worker.in_flight_delivery import InFlightDelivery
+from delayq.broker.message.attributes import NONE, Attributes
+from delayq.broker.replies.replies import ClaimedMessage
+from delayq.values.backoff import FailurePolicy
+from delayq.worker.delivery import disposition as judging
+from delayq.worker.delivery.attempt_log import log_completions
+from delayq.worker.delivery.disposition import Completion, Disposition, describe
+from delayq.worker.delivery.in_flight_delivery import InFlightDelivery
 
 POLICY = FailurePolicy.of(Backoff.linear(60), None, 10)
 disposition_of = partial(judging.disposition_of, policy=POLICY)

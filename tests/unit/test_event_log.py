@@ -3,11 +3,11 @@
 import pytest
 
 from delayq import EventKind
-from delayq.broker.log_entries import EventEntry, read_entries, read_tail
-from delayq.broker.run_records import RunRecord, read_run, read_runs
-from delayq.queue.bulk_runs import RunInfo, read
-from delayq.queue.event_log import MessageEvent, expand
-from delayq.times import from_millis
+from delayq.broker.replies.log_entries import EventEntry, read_entries, read_tail
+from delayq.broker.replies.run_records import RunRecord, read_run, read_runs
+from delayq.queue.inspecting.event_log import MessageEvent, expand
+from delayq.queue.sweeps.bulk_runs import RunInfo, read
+from delayq.values.times import from_millis
 
 AT = 1_700_000_000_000
 

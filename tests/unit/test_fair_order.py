@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from delayq.worker.fair_order import StrictOrder, WeightedOrder
+from delayq.worker.pool.fair_order import StrictOrder, WeightedOrder
 
 
 def weighted(*weights):

@@ -11,10 +11,10 @@ import pytest
 from delayq.broker.batches import BATCH
 from delayq.broker.requests import Outgoing
 from delayq.errors import OutcomeUnknown, ServerError
-from delayq.queue import group_commit
-from delayq.queue.group_commit import AsyncGroupCommit, GroupCommit
-from delayq.queue.producer import BATCH_BYTES
-from delayq.queue.sent import SendStatus, Sent
+from delayq.queue.sending import group_commit
+from delayq.queue.sending.group_commit import AsyncGroupCommit, GroupCommit
+from delayq.queue.sending.producer import BATCH_BYTES
+from delayq.queue.sending.sent import SendStatus, Sent
 from tests.support.waiting import wait_until
 
 

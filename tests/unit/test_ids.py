@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from delayq.broker.ids import new_consumer_id, new_id, new_ids, time_of
 from delayq.broker.keys import check_id
-from delayq.times import timestamp
+from delayq.broker.message.ids import new_consumer_id, new_id, new_ids, time_of
+from delayq.values.times import timestamp
 from tests.support.processes import run
 
 
@@ -111,7 +111,7 @@ def test_ids_are_unique_over_threads(monkeypatch):
 def test_ids_are_unique_over_forks():
     program = """
 import os, sys
-from delayq.broker.ids import new_id
+from delayq.broker.message.ids import new_id
 new_id()
 children = []
 for _ in range(4):

@@ -3,7 +3,7 @@
 from dataclasses import fields
 
 from delayq import NewMessage
-from delayq.queue.message_attributes import KEPT
+from delayq.queue.sending.message_attributes import KEPT
 
 
 def test_every_option_of_a_message_is_kept_or_always_given():

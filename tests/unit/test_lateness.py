@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from delayq import ConfigurationError, LatenessCounts
-from delayq.lateness import LATENESS_BOUNDS, check_slo, read_slo
 from delayq.options import read_settings
-from delayq.queue.lateness_report import slo_report, slo_text
+from delayq.queue.inspecting.lateness_report import slo_report, slo_text
+from delayq.values.lateness import LATENESS_BOUNDS, check_slo, read_slo
 
 
 @pytest.mark.parametrize(

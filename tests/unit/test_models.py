@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
-from delayq.codec import JsonCodec
 from delayq.errors import PayloadError, UndecodableError
+from delayq.values.codec import JsonCodec
 
 
 class User(BaseModel):

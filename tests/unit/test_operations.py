@@ -9,18 +9,18 @@ from delayq.broker.batches import BATCH
 from delayq.broker.calls import Calls
 from delayq.broker.context import QueueContext
 from delayq.broker.keys import Keys
-from delayq.broker.replies import RemoveReply
+from delayq.broker.replies.replies import RemoveReply
+from delayq.broker.replies.send_replies import SendStatuses
 from delayq.broker.requests import RedisCommand, ScriptCall
-from delayq.broker.send_replies import SendStatuses
 from delayq.broker.transport.operation import may_write, single
-from delayq.codec import BytesCodec, JsonCodec
 from delayq.errors import OutcomeUnknown, QueueFullError, ServerError
 from delayq.options import read_settings
-from delayq.queue.cancellation import cancel, reschedule
+from delayq.queue.control.registered import queue_names
 from delayq.queue.delay_base import remove
-from delayq.queue.producer import BATCH_BYTES, Producer, due_text
-from delayq.queue.registered import queue_names
-from delayq.queue.sent import SentMany
+from delayq.queue.sending.producer import BATCH_BYTES, Producer, due_text
+from delayq.queue.sending.sent import SentMany
+from delayq.queue.sweeps.cancellation import cancel, reschedule
+from delayq.values.codec import BytesCodec, JsonCodec
 from tests.support.loop_harness import Asking
 
 NOW = 1_800_000_000_000_001
@@ -317,7 +317,7 @@ def test_queue_names_are_read_completely_and_sorted():
 
 
 def test_what_is_no_name_in_the_registry_is_left_out_and_told_once(caplog, monkeypatch):
-    monkeypatch.setattr("delayq.queue.registered._told", set())
+    monkeypatch.setattr("delayq.queue.control.registered._told", set())
     for _ in range(2):
         talk = Talk(queue_names("delayq"))
         assert talk.reply([b"0", [b"\xff", b"a", b"a b", b"", b"x" * 129, "ä".encode(), b"b"]]).result == ["a", "b"]

@@ -11,11 +11,11 @@ from operator import attrgetter
 import pytest
 
 from delayq import Backoff, ConfigurationError, DelayqError, QueueOptions, options
-from delayq.backoff import FailurePolicy
 from delayq.broker.transport.server_url import find_url
-from delayq.checks import MAX_CONCURRENCY, MAX_RETRIES
 from delayq.options import MAX_PREFETCH, MAX_REPLICAS, Settings, nack_wait, read_settings
-from delayq.times import HORIZON
+from delayq.values.backoff import FailurePolicy
+from delayq.values.checks import MAX_CONCURRENCY, MAX_RETRIES
+from delayq.values.times import HORIZON
 
 DURATIONS = {
     "tick": (10, 3_600_000),

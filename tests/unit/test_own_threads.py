@@ -9,7 +9,7 @@ import pytest
 
 from delayq import AsyncDelayQueue, ConsumerFailedError, DelayQueue, TooManyThreadsError, Worker
 from delayq.streams import StreamQueue
-from delayq.worker import own_threads, wakeup, work_buffer
+from delayq.worker.drivers import own_threads, wakeup, work_buffer
 from tests.support.waiting import wait_until
 
 
@@ -180,7 +180,7 @@ def test_loop_that_exits_ends_the_consumer_with_an_error(consumer, monkeypatch):
     def leave(*_):
         raise SystemExit
 
-    monkeypatch.setattr("delayq.worker.consumer_loop.ConsumerLoop._plan", leave)
+    monkeypatch.setattr("delayq.worker.loop.consumer_loop.ConsumerLoop._plan", leave)
     with pytest.raises(ConsumerFailedError, match="has died: SystemExit"):
         worker.start_consume().wait(10)
 

@@ -18,8 +18,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from delayq import PayloadError
-from delayq.codec import JsonCodec
-from delayq.queue.task_arguments import TaskArguments
+from delayq.queue.tasks.task_arguments import TaskArguments
+from delayq.values.codec import JsonCodec
 
 NAIVE = datetime(2027, 1, 1)  # noqa: DTZ001 - a payload may have one
 PLAIN = (type(None), bool, int, float, str, list, dict)

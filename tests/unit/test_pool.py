@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from delayq.worker.disposition import Completion, Disposition
+from delayq.worker.delivery.disposition import Completion, Disposition
 from delayq.worker.parts.prefetch import Prefetch
-from delayq.worker.pool import Pool
-from delayq.worker.pool_driver import PoolDriver
+from delayq.worker.pool.pool import Pool
+from delayq.worker.pool.pool_driver import PoolDriver
 
 
 def test_nothing_hangs_while_there_are_no_queues_or_they_have_no_loops_yet():

@@ -6,21 +6,21 @@ import os
 from contextlib import suppress
 from types import SimpleNamespace
 
-from delayq.broker.attributes import NONE
 from delayq.broker.calls import Calls
 from delayq.broker.context import QueueContext
 from delayq.broker.engine import STREAMS
 from delayq.broker.keys import Keys
-from delayq.broker.replies import ClaimedMessage, ClaimReply
-from delayq.broker.worker_entries import MAX_NAMED, MAX_QUEUES, read_entry
+from delayq.broker.message.attributes import NONE
+from delayq.broker.replies.replies import ClaimedMessage, ClaimReply
+from delayq.broker.replies.worker_entries import MAX_NAMED, MAX_QUEUES, read_entry
 from delayq.errors import ServerError, UnavailableError
 from delayq.options import read_settings
-from delayq.worker.consumer_loop import ConsumerLoop
-from delayq.worker.in_flight_delivery import Batch, InFlightDelivery
-from delayq.worker.loop_steps import RoundTrip, Sleep, StepResult
+from delayq.worker.delivery.in_flight_delivery import Batch, InFlightDelivery
+from delayq.worker.loop.consumer_loop import ConsumerLoop
+from delayq.worker.loop.loop_steps import RoundTrip, Sleep, StepResult
 from delayq.worker.parts.presence import BEAT_EVERY, Presence
-from delayq.worker.pool import Pool
-from delayq.worker.resting_presence import LOOK_AGAIN, TOGETHER, RestingPresence
+from delayq.worker.pool.pool import Pool
+from delayq.worker.pool.resting_presence import LOOK_AGAIN, TOGETHER, RestingPresence
 from tests.support.loop_harness import Asking
 
 CALLS = Calls(Keys.of("delayq", "q"))

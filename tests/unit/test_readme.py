@@ -28,7 +28,7 @@ from delayq import Backoff, ConfigurationError, DelayQueue, QueueOptions, State,
 from delayq.broker.keys import Keys
 from delayq.cli import main as cli
 from delayq.options import read_settings
-from delayq.times import HORIZON, to_millis
+from delayq.values.times import HORIZON, to_millis
 from tests.support.processes import run
 from tests.support.waiting import wait_until
 

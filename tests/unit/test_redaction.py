@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from delayq import ConfigurationError, DelayQueue, Encrypted
+from delayq.privacy.preview import preview
 from delayq.privacy.redaction import (
     HIDDEN,
     Redacted,
@@ -19,8 +20,7 @@ from delayq.privacy.redaction import (
     read_paths,
     write_paths,
 )
-from delayq.queue.decoded_payload import decode_payload, stored_payload
-from delayq.text import preview
+from delayq.queue.inspecting.decoded_payload import decode_payload, stored_payload
 
 NAMES = st.sampled_from(["a", "b", "card", "number", "0", "a.b", "*"])
 LEAVES = st.just("s3cret") | st.integers(0, 9) | st.none()

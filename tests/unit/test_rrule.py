@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delayq import ConfigurationError
-from delayq.schedules.recurrence import RRule
-from delayq.times import from_millis, timestamp
+from delayq.schedules.recurring.recurrence import RRule
+from delayq.values.times import from_millis, timestamp
 
 DAYS = ["MO", "TU", "WE", "TH", "FR", "SA", "SU"]
 START = datetime(2003, 5, 17, 9, 30, tzinfo=UTC)

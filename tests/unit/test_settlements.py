@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from delayq.broker.attributes import NONE
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys
-from delayq.broker.replies import ClaimedMessage
+from delayq.broker.message.attributes import NONE
+from delayq.broker.replies.replies import ClaimedMessage
 from delayq.options import QueueOptions, read_settings
-from delayq.worker.disposition import Completion, Disposition, timed_out
-from delayq.worker.in_flight_delivery import InFlightDelivery
-from delayq.worker.settlements import PendingSettlements
+from delayq.worker.delivery.disposition import Completion, Disposition, timed_out
+from delayq.worker.delivery.in_flight_delivery import InFlightDelivery
+from delayq.worker.loop.settlements import PendingSettlements
 
 
 def send_next(settlements):

@@ -5,7 +5,7 @@ from importlib.resources import files
 import pytest
 
 from delayq.broker.scripts import script
-from delayq.states import TRANSITIONS, State
+from delayq.values.states import TRANSITIONS, State
 
 NAMES = {
     path.name.removesuffix(".lua") for path in files("delayq").joinpath("broker", "lua").iterdir() if path.is_file()

@@ -31,25 +31,9 @@ PAGES = {"queue.delay_queue", "queue.async_delay_queue"}
 
 LAYERS = [
     {"errors"},
-    {
-        "",
-        "_lazy",
-        "_parity",
-        "safe_log",
-        "checks",
-        "options",
-        "outcomes",
-        "backoff",
-        "breaker",
-        "states",
-        "codec",
-        "plain",
-        "privacy",
-        "times",
-        "text",
-        "rates",
-        "lateness",
-    },
+    {"values", "_lazy", "_parity", "safe_log"},
+    {"privacy"},
+    {"", "options"},
     {"broker"},
     {"schedules"},
     {"worker"},
@@ -215,6 +199,30 @@ def test_no_import_cycles_for_type_checkers_either():
     assert cycle is None, " → ".join(cycle)
 
 
+MAX_FILES = 15
+"""Modules of a folder: one with more has rooms within it."""
+
+
+def test_folders_are_small():
+    sizes = Counter(module.path.parent for module in MODULES if module.path.stem != "__init__")
+    full = [f"{folder.relative_to(ROOT)}: {size} modules" for folder, size in sizes.items() if size > MAX_FILES]
+    assert not full, "\n".join(full)
+
+
+def test_rooms_import_one_way():
+    """Of the rooms of a package, none imports another that imports it; what stands beside the rooms may use all."""
+    rooms = {name: name.rpartition(".")[0] for name in BY_NAME if name.count(".") > 1}
+    below = {room: set() for room in rooms.values()}
+    for name, room in rooms.items():
+        others = {rooms.get(one, room) for one in BY_NAME[name].own_imports}
+        below[room] |= {one for one in others if one.split(".")[0] == room.split(".")[0]} - {room}
+        below[room] -= {
+            one for one in below[room] if f"{one}.".startswith(f"{room}.") or f"{room}.".startswith(f"{one}.")
+        }
+    cycle = cycle_among(below, below.get)
+    assert cycle is None, " → ".join(cycle)
+
+
 def test_only_transport_touches_a_redis_client():
     allowed = {
         "broker.transport.clients": ("redis", "fakeredis", "lupa"),
@@ -255,13 +263,14 @@ def test_only_telemetry_imports_opentelemetry_and_only_the_worker_command_import
         for module in MODULES
         for where, _ in module.imports
         if not within(module, "telemetry")
-        if where.startswith("opentelemetry") or (where.startswith("delayq.telemetry") and module.name != "cli.worker")
+        if where.startswith("opentelemetry")
+        or (where.startswith("delayq.telemetry") and module.name != "cli.worker.worker")
     ]
     assert not found, "\n".join(found)
 
 
 def test_only_their_commands_import_the_demos():
-    commands = {"cli.demo", "cli.audit"}
+    commands = {"cli.admin.demo", "cli.bulk.audit"}
     found = [
         f"{module} imports {name}"
         for module in MODULES
@@ -314,23 +323,24 @@ def test_only_keys_spells_a_key():
 def test_consumer_loop_uses_no_clock_socket_thread_or_event_loop():
     allowed = {"__future__", "collections", "dataclasses", "enum", "functools", "logging", "math", "typing", "delayq"}
     of_parts = {"bisect", "heapq", "os", "threading"}  # for a lock, and to tell the id of the process
-    of_loop = [
-        BY_NAME[f"worker.{name}"] for name in ("consumer_loop", "in_flight", "loop_parts", "outlook", "settlements")
-    ]
-    for module in [*of_loop, *(module for module in MODULES if within(module, "worker.parts"))]:
+    of_loop = [module for module in MODULES if within(module, "worker.loop", "worker.parts")]
+    for module in of_loop:
         name = module.name
         if within(module, "worker.parts"):
             allowed |= of_parts
         assert {where.split(".")[0] for where, _ in module.imports} <= allowed, name
         below = {one.rpartition(".")[2] for one in module.own_imports}
         assert not below & {"executor", "protocol", "drivers", "async_driver", "wakeup"}, name
-        assert {what for where, what in module.imports if where == "delayq.times"} <= {"Duration", "to_millis"}, name
+        assert {what for where, what in module.imports if where == "delayq.values.times"} <= {
+            "Duration",
+            "to_millis",
+        }, name
 
 
 def test_only_the_safe_log_logs():
     """A logger of the program may raise anything, which must not end what a consumer or a call does."""
     settings = {"setLevel", "addHandler", "addFilter", "propagate"}  # of loggers that a command sets up
-    allowed = {"safe_log", "cli.logs"}
+    allowed = {"safe_log", "cli.support.logs"}
     found = []
     for module in MODULES:
         set_up = {
@@ -353,9 +363,9 @@ def test_only_the_safe_log_logs():
 def test_only_own_threads_starts_threads_and_tasks():
     """Who starts one must go on without room for it, note it before it begins, and learn that it has died."""
     starts = {"Thread", "ThreadPoolExecutor", "create_task", "ensure_future", "to_thread", "run_in_executor"}
-    exempt = ("worker.own_threads", "demo", "spark", "testing")
+    exempt = ("worker.drivers.own_threads", "demo", "spark", "testing")
     found = [
-        f"{module}: {ast.unparse(node.func)}; start it by worker.own_threads"
+        f"{module}: {ast.unparse(node.func)}; start it by worker.drivers.own_threads"
         for module in MODULES
         if not within(module, *exempt)
         for node in ast.walk(module.tree)
@@ -366,12 +376,12 @@ def test_only_own_threads_starts_threads_and_tasks():
 
 def test_what_is_imported_late_is_loaded_when_a_process_begins_to_run():
     """An upgrade replaces the files of the package under running processes: they must need none any more."""
-    from delayq.queue.loaded import LATE
+    from delayq.queue.consuming.loaded import LATE
 
     at_creation = {  # by what a constructor runs, or before a command begins to serve
         "broker.transport.executor",
-        "delivery.http_pool",
-        "delivery.webhook_url",
+        "delivery.http.http_pool",
+        "delivery.http.webhook_url",
         "web.web_routes",
         "queue.delay_queue",
     }
@@ -487,7 +497,7 @@ def test_dir_lists_names_that_are_not_loaded_yet():
 
 
 def test_a_package_without_its_sources_has_the_same_names(tmp_path):
-    for name in ("__init__", "_lazy", "backoff", "errors", "times"):
+    for name in ("__init__", "_lazy", "errors", "values/__init__", "values/backoff", "values/times"):
         target = tmp_path / "delayq" / f"{name}.pyc"
         py_compile.compile(str(ROOT / f"{name}.py"), cfile=str(target), doraise=True)
     program = "import delayq; print(delayq.Backoff.__module__, *delayq.__all__)"
@@ -499,7 +509,7 @@ def test_a_package_without_its_sources_has_the_same_names(tmp_path):
         text=True,
         env={"PYTHONPATH": ""},
     )
-    assert done.stdout.split() == ["delayq.backoff", *delayq.__all__]
+    assert done.stdout.split() == ["delayq.values.backoff", *delayq.__all__]
 
 
 def test_version_is_that_of_pyproject():

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delayq import ConfigurationError
-from delayq.times import HORIZON, from_millis, timestamp, to_millis
+from delayq.values.times import HORIZON, from_millis, timestamp, to_millis
 
 NAIVE = datetime.fromisoformat("2026-01-01")
 

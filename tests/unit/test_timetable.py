@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from delayq import ConfigurationError
 from delayq.schedules import cron
 from delayq.schedules.cron import MAX_TEXT, Cron
-from delayq.schedules.local_times import check_zone
+from delayq.schedules.recurring.local_times import check_zone
+from delayq.schedules.recurring.timetable import MAX_FIRED, DueOccurrences, Timetable
 from delayq.schedules.rules import Interval
-from delayq.schedules.timetable import MAX_FIRED, DueOccurrences, Timetable
-from delayq.times import LATEST
+from delayq.values.times import LATEST
 
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
 NOW = 1_800_000_000_000 // DAY * DAY

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from delayq.schedules.cron import Cron
-from delayq.schedules.timetable import Timetable
+from delayq.schedules.recurring.timetable import Timetable
 
 ZONES = [
     ("Australia/Lord_Howe", 2026),  # half an hour

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from delayq.worker.own_threads import OwnThreads
-from delayq.worker.wakeup import AsyncListener, Listener
+from delayq.worker.drivers.own_threads import OwnThreads
+from delayq.worker.drivers.wakeup import AsyncListener, Listener
 from tests.support.waiting import wait_until
 
 

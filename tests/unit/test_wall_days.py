@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delayq.schedules.rules import WallDays
-from delayq.times import from_millis, timestamp
+from delayq.values.times import from_millis, timestamp
 
 ZONES = ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "America/Havana", "Pacific/Apia", "Asia/Tehran"]
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)

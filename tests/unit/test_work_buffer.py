@@ -6,16 +6,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from delayq.backoff import FailurePolicy
-from delayq.broker.attributes import NONE
-from delayq.broker.replies import ClaimedMessage
+from delayq.broker.message.attributes import NONE
+from delayq.broker.replies.replies import ClaimedMessage
 from delayq.errors import UndecodableError
-from delayq.outcomes import Reject
-from delayq.times import monotonic
-from delayq.worker.disposition import Disposition
-from delayq.worker.in_flight_delivery import InFlightDelivery
-from delayq.worker.message import Message
-from delayq.worker.work_buffer import Callback, WorkBuffer
+from delayq.values.backoff import FailurePolicy
+from delayq.values.outcomes import Reject
+from delayq.values.times import monotonic
+from delayq.worker.delivery.disposition import Disposition
+from delayq.worker.delivery.in_flight_delivery import InFlightDelivery
+from delayq.worker.delivery.message import Message
+from delayq.worker.drivers.work_buffer import Callback, WorkBuffer
 
 SETTINGS = SimpleNamespace(policy=FailurePolicy.of(60, None, 0))
 

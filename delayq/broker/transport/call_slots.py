@@ -7,7 +7,7 @@ import secrets
 import threading
 from itertools import count
 
-from delayq.broker.ids import new_consumer_id
+from delayq.broker.message.ids import new_consumer_id
 
 CallSlot = tuple[str, int]
 """A slot of this process, and the sequence number of a call in it."""

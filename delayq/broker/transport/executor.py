@@ -23,7 +23,7 @@ from delayq.broker.transport.operation import Operation, Wait, may_write, single
 from delayq.broker.transport.protocol import RedisProtocol, ShouldRetry
 from delayq.errors import ConfigurationError, DelayqError
 from delayq.options import QueueOptions, Settings
-from delayq.times import monotonic
+from delayq.values.times import monotonic
 
 T = TypeVar("T")
 

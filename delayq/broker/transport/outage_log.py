@@ -5,8 +5,8 @@ from __future__ import annotations
 from delayq.broker.transport.exchange import ProviderError
 from delayq.errors import CannotConnectError
 from delayq.safe_log import SafeLog
-from delayq.text import format_duration
-from delayq.times import monotonic
+from delayq.values.text import format_duration
+from delayq.values.times import monotonic
 
 log = SafeLog("delayq.executor")
 

@@ -25,7 +25,7 @@ from delayq.broker.transport.operation import Wait
 from delayq.broker.transport.outage_log import OutageLog
 from delayq.errors import CannotConnectError, ServerError
 from delayq.safe_log import SafeLog
-from delayq.times import monotonic
+from delayq.values.times import monotonic
 
 log = SafeLog("delayq.executor")
 

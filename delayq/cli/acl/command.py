@@ -6,16 +6,16 @@ from typing import Any
 
 import click
 
+from delayq.broker.capabilities.shared_calls import preload as load_scripts
 from delayq.broker.keys import check_name
-from delayq.broker.shared_calls import preload as load_scripts
 from delayq.broker.transport.operation import together
 from delayq.cli.acl.grants import Role
 from delayq.cli.acl.roles import rules
-from delayq.cli.engines import ENGINES
-from delayq.cli.options import QUEUE, engine_option
-from delayq.cli.output import print_line, print_note
-from delayq.cli.session import Session
-from delayq.text import pluralize
+from delayq.cli.support.engines import ENGINES
+from delayq.cli.support.options import QUEUE, engine_option
+from delayq.cli.support.output import print_line, print_note
+from delayq.cli.support.session import Session
+from delayq.values.text import pluralize
 
 
 @click.command()

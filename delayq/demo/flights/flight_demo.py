@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from delayq.bulk.reminder_rules import Rule
+from delayq.bulk.planning.reminder_rules import Rule
 from delayq.demo.demo_server import DemoServer, remove_queue
 from delayq.demo.flights.flight_worker import NAME, OPTIONS
 from delayq.errors import ConfigurationError, DelayqError
 from delayq.options import QueueOptions
 from delayq.queue.delay_queue import DelayQueue
 from delayq.spark.datasource.source import read_messages
-from delayq.spark.pipelines.archive import archive
-from delayq.spark.pipelines.archive_reader import read_archive
+from delayq.spark.pipelines.archiving.archive import archive
+from delayq.spark.pipelines.archiving.archive_reader import read_archive
 from delayq.spark.pipelines.audit import audit
 from delayq.spark.pipelines.audit_result import Audit
 from delayq.spark.pipelines.load import load
@@ -33,7 +33,7 @@ from delayq.spark.pipelines.time_lapse import extent_of, lapse
 from delayq.spark.report.report import PAGE, report
 from delayq.spark.report.summary import summary
 from delayq.testing.child_process import ChildProcess
-from delayq.times import from_millis
+from delayq.values.times import from_millis
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

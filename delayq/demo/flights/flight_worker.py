@@ -11,9 +11,9 @@ import zlib
 from typing import Any
 
 from delayq.options import QueueOptions
-from delayq.outcomes import Reject
 from delayq.queue.delay_queue import DelayQueue
-from delayq.worker.message import Message
+from delayq.values.outcomes import Reject
+from delayq.worker.delivery.message import Message
 
 NAME = "DELAYQ_SPARK_DEMO_QUEUE"
 """The environment variable with the name of the queue."""

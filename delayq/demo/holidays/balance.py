@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from delayq.demo.holidays.demo_worker import EndedReport, StartedReport
-from delayq.queue.message_info import MessageInfo
+from delayq.queue.inspecting.message_info import MessageInfo
 
 
 class Lateness(msgspec.Struct, frozen=True):

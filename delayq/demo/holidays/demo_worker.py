@@ -17,14 +17,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from delayq.backoff import Backoff
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.executor import Executor, open_executor
 from delayq.demo.holidays.holiday_reminders import HolidayReminder, SimulatedResult
 from delayq.options import QueueOptions, read_settings
-from delayq.outcomes import Discard
 from delayq.queue.delay_queue import DelayQueue
-from delayq.worker.message import Message
+from delayq.values.backoff import Backoff
+from delayq.values.outcomes import Discard
+from delayq.worker.delivery.message import Message
 
 LEASE = 2.0
 """Seconds: short, so that a killed worker's reminders are delivered again within the run."""

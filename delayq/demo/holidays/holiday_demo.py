@@ -21,12 +21,12 @@ from delayq.demo.holidays.holiday_reminders import HolidayReminder, TimeLapse, a
 from delayq.demo.holidays.started_workers import StartedWorker, start_worker
 from delayq.errors import DelayqError
 from delayq.options import QueueOptions
-from delayq.queue.counts import Counts
 from delayq.queue.delay_queue import DelayQueue
-from delayq.queue.message_info import MessageInfo, Page
-from delayq.queue.producer import NewMessage
-from delayq.states import State
-from delayq.times import from_millis
+from delayq.queue.inspecting.counts import Counts
+from delayq.queue.inspecting.message_info import MessageInfo, Page
+from delayq.queue.sending.producer import NewMessage
+from delayq.values.states import State
+from delayq.values.times import from_millis
 
 WORKERS = 2
 LEAD = 1.0

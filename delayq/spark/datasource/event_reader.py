@@ -15,12 +15,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from delayq.broker.log_entries import MIN_TIME_OFFSET, EventEntry, offset_of
-from delayq.broker.replies import pairs
+from delayq.broker.replies.log_entries import MIN_TIME_OFFSET, EventEntry, offset_of
+from delayq.broker.replies.replies import pairs
 from delayq.broker.requests import RedisCommand
 from delayq.bulk.connection import TargetQueue, calls_of, check_queue, connect
 from delayq.errors import ConfigurationError, EventsLostError, ServerError
-from delayq.queue.event_log import EventColumns
+from delayq.queue.inspecting.event_log import EventColumns
 from delayq.safe_log import SafeLog
 from delayq.spark.datasource.log_gaps import gaps_between, told
 from delayq.spark.datasource.schemas import BATCH_ROWS, EVENTS, arrow_schema, record_batch

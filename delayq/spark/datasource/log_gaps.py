@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import functions as F
 
-from delayq.broker.log_entries import MIN_TIME_OFFSET
-from delayq.text import pluralize
+from delayq.broker.replies.log_entries import MIN_TIME_OFFSET
+from delayq.values.text import pluralize
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from delayq.broker.foreign import record_fields
-from delayq.broker.replies import MessageRow, SnapshotReply
-from delayq.queue.deaths import Death
-from delayq.queue.inspector import RECORDED_STATES
+from delayq.broker.replies.foreign import record_fields
+from delayq.broker.replies.replies import MessageRow, SnapshotReply
+from delayq.queue.inspecting.deaths import Death
+from delayq.queue.inspecting.inspector import RECORDED_STATES
 from delayq.spark.datasource.schemas import BATCH_ROWS, SNAPSHOT, arrow_schema, record_batch
-from delayq.states import State, state_at
-from delayq.times import timestamp
+from delayq.values.states import State, state_at
+from delayq.values.times import timestamp
 
 BATCH_BYTES = 8 << 20
 """Approximate bytes of payloads in one Arrow batch."""

@@ -20,20 +20,20 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from delayq.broker.calls import MAX_DUE
-from delayq.broker.foreign import record_fields
 from delayq.broker.keys import Keys
-from delayq.broker.replies import SnapshotReply
+from delayq.broker.replies.foreign import record_fields
+from delayq.broker.replies.replies import SnapshotReply
 from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.transport.operation import together
 from delayq.bulk.connection import calls_of, check_queue, connect
 from delayq.errors import ConfigurationError
-from delayq.queue.deaths import read_death
-from delayq.queue.inspector import RECORDED_STATES
-from delayq.queue.stored_messages import UNPROMOTED
+from delayq.queue.inspecting.deaths import read_death
+from delayq.queue.inspecting.inspector import RECORDED_STATES
+from delayq.queue.sweeps.stored_messages import UNPROMOTED
 from delayq.spark.datasource.snapshot_batches import SnapshotRows
 from delayq.spark.datasource.source_options import SnapshotOptions
-from delayq.states import State
-from delayq.times import timestamp
+from delayq.values.states import State
+from delayq.values.times import timestamp
 
 Position = tuple[int, bytes]
 """Due time (ms) and id: the order by which messages are partitioned."""

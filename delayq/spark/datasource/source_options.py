@@ -14,12 +14,12 @@ from delayq.broker.scripts import MAX_IDS
 from delayq.broker.transport.server_url import find_url
 from delayq.bulk.connection import TargetQueue
 from delayq.bulk.send_options import CONFLICTS, MAX_PAYLOAD, ON_ERRORS, SendOptions
-from delayq.checks import MAX_RETRIES
 from delayq.errors import ConfigurationError, did_you_mean, short_repr
 from delayq.options import QueueOptions
-from delayq.queue.bulk_runs import check_run
-from delayq.states import State
-from delayq.times import HORIZON, timestamp, to_millis
+from delayq.queue.sweeps.bulk_runs import check_run
+from delayq.values.checks import MAX_RETRIES
+from delayq.values.states import State
+from delayq.values.times import HORIZON, timestamp, to_millis
 
 T = TypeVar("T")
 

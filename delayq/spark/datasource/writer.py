@@ -14,12 +14,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import DataType, MapType, StructType
 
-from delayq.broker.ids import new_id
+from delayq.broker.message.ids import new_id
 from delayq.bulk.connection import connect, context_of, open_queue
-from delayq.bulk.message_batches import check_columns
-from delayq.bulk.message_sender import MessageSender
+from delayq.bulk.loading.message_batches import check_columns
+from delayq.bulk.loading.message_sender import MessageSender
 from delayq.errors import ConfigurationError
-from delayq.queue.bulk_runs import MAX_REFUSALS, end_run
+from delayq.queue.sweeps.bulk_runs import MAX_REFUSALS, end_run
 from delayq.spark.datasource.source_options import WriteOptions
 
 _ADVICE = {

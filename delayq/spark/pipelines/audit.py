@@ -13,7 +13,7 @@ from datetime import datetime
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from delayq.queue.bulk_runs import RunInfo
+from delayq.queue.sweeps.bulk_runs import RunInfo
 from delayq.spark.datasource.log_gaps import missing, told
 from delayq.spark.datasource.schemas import IMPORTED
 from delayq.spark.pipelines.audit_result import NOT_LOADED, STATUSES, Audit, Finding, RunAudit

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from delayq.spark.report.audit_section import audit_html
-from delayq.text import iso
+from delayq.values.text import iso
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

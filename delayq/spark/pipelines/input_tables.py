@@ -9,7 +9,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from delayq.bulk.table_files import is_delta
+from delayq.bulk.files.table_files import is_delta
 from delayq.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -11,15 +11,15 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from delayq.bulk.connection import TargetQueue
-from delayq.bulk.load_run import LoadRun, When, begin_load, cancel_ids, window_of
-from delayq.bulk.loaded import Loaded
-from delayq.bulk.message_batches import COLUMNS
+from delayq.bulk.loading.load_run import LoadRun, When, begin_load, cancel_ids, window_of
+from delayq.bulk.loading.loaded import Loaded
+from delayq.bulk.loading.message_batches import COLUMNS
 from delayq.spark.datasource.source import register
 from delayq.spark.datasource.source_options import as_options, write_options
 from delayq.spark.datasource.writer import check_schema
 from delayq.spark.pipelines.planned_reminders import source_of
 from delayq.spark.spark_errors import error_of
-from delayq.times import Duration
+from delayq.values.times import Duration
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from delayq.errors import ConfigurationError
 from delayq.spark.datasource.schemas import PLAN, check_schema, columns_of
-from delayq.times import Duration, from_millis, timestamp, to_millis
+from delayq.values.times import Duration, from_millis, timestamp, to_millis
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

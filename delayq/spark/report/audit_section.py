@@ -13,7 +13,7 @@ from typing import Any
 
 from delayq.errors import ConfigurationError
 from delayq.spark.report.html import TableColumn, columns, section, table, text
-from delayq.text import iso, pluralize
+from delayq.values.text import iso, pluralize
 
 FACTS = "audit.json"
 """The file in the report's folder with the facts of the last audit."""

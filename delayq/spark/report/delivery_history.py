@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as f
 from pyspark.sql.window import Window
 
-from delayq.queue.event_log import EventKind
+from delayq.queue.inspecting.event_log import EventKind
 from delayq.spark.datasource.schemas import IMPORTED, KILLED, LIFE_STARTS, NOTES, OF_ENTRIES
 from delayq.spark.report.overview import OUTCOMES
 

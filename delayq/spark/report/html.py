@@ -8,7 +8,7 @@ from html import escape
 from typing import Any, NamedTuple
 
 from delayq.spark.report.overview import Overview, Row, duration, period
-from delayq.text import clean
+from delayq.values.text import clean
 
 MAX_LISTED = 50
 """Rows shown of a list, which may have any number."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from delayq.queue.counts import Stats
-from delayq.text import format_duration, iso, pluralize
+from delayq.queue.inspecting.counts import Stats
+from delayq.values.text import format_duration, iso, pluralize
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,12 +16,12 @@ from delayq.spark.report import plots
 from delayq.spark.report.audit_section import END, START
 from delayq.spark.report.html import TableColumn, columns, details, figure, listed, section, table, text
 from delayq.spark.report.overview import OUTCOMES, Overview, Row, duration, now_of, overview_of, period
-from delayq.text import pluralize
+from delayq.values.text import pluralize
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from delayq.queue.counts import Stats
+    from delayq.queue.inspecting.counts import Stats
 
 MAX_ROWS = 72
 """Rows of the lateness table; if there are more, it shows those with the latest deliveries."""

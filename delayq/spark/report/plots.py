@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from delayq.spark.report.overview import OUTCOMES, Row, duration
-from delayq.text import clean, truncate
+from delayq.values.text import clean, truncate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -21,7 +21,7 @@ from delayq.spark.report.report_tables import Reports, reports, width_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from delayq.queue.counts import Stats
+    from delayq.queue.inspecting.counts import Stats
 
 FORMATS = ("parquet", "csv")
 PAGE = "report.html"

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 from pyspark.sql import functions as f
 
-from delayq.broker.log_entries import MIN_TIME_OFFSET
+from delayq.broker.replies.log_entries import MIN_TIME_OFFSET
 from delayq.errors import ConfigurationError
-from delayq.queue.event_log import EventKind
+from delayq.queue.inspecting.event_log import EventKind
 from delayq.spark.datasource.log_gaps import BUCKET, gaps_of
 from delayq.spark.datasource.schemas import EVENTS, check_schema, columns_of
 from delayq.spark.report.delivery_history import (

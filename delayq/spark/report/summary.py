@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from delayq.spark.report.overview import Overview, Row, duration, overview_of, period
-from delayq.text import clean, pluralize
+from delayq.values.text import clean, pluralize
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,7 +7,7 @@
 -- Returns: "moved next_due next_deadline waiting garbage now next_schedule": ids; ms or -1; ms or -1; entries left in
 --   ready, ranked and retry; ids; ms; ms or -1
 -- Re-run: returns the same reply; a call that moved nothing was not remembered and executes again.
--- Uses: bytes, clock, numbers, once, record, stale, sources, rank, due, erase, signal, successor, log, done
+-- Uses: bytes, clock, numbers, once, lasting, record, stale, sources, rank, due, erase, signal, successor, log, done
 local pending, ready, ranked, unack, retry, garbage, retries, messages, deliveries, headers, attributes, errors,
   successors, schedules, events, done, meta, replies, wake, stream = unpack(KEYS)
 local slot, sequence, override, limit, consumer = unpack(ARGV, 1, 5)

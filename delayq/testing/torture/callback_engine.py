@@ -17,11 +17,10 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from delayq.backoff import Backoff
 from delayq.broker.requests import Failure
 from delayq.broker.transport.executor import open_async_executor
 from delayq.options import QueueOptions, read_settings
-from delayq.queue.counts import Counts
+from delayq.queue.inspecting.counts import Counts
 from delayq.testing.torture.engine_interface import Engine, WrongCountError
 from delayq.testing.torture.history import EndRecord, Recorder, StartRecord, now
 from delayq.testing.torture.process_task import (
@@ -35,7 +34,8 @@ from delayq.testing.torture.process_task import (
     tolerate,
 )
 from delayq.testing.torture.workload import BACKOFF, MAX_BACKOFF, CallbackBehavior, behavior_of
-from delayq.worker.message import AsyncMessage, Message
+from delayq.values.backoff import Backoff
+from delayq.worker.delivery.message import AsyncMessage, Message
 
 CONCURRENCY = 12
 HOARD = 20

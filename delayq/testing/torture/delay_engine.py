@@ -14,15 +14,14 @@ from delayq.broker.transport.executor import Executor
 from delayq.options import QueueOptions
 from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.queue.delay_queue import DelayQueue
-from delayq.queue.producer import NewMessage
-from delayq.queue.sent import STATUS_OF
+from delayq.queue.sending.producer import NewMessage
+from delayq.queue.sending.sent import STATUS_OF
 from delayq.queue.server_check import removal
-from delayq.states import State
 from delayq.testing.torture.callback_engine import CallbackEngine, numbers
+from delayq.testing.torture.disturbing.planted import TYPES, plant
 from delayq.testing.torture.engine_interface import QueueSnapshot, WrongCountError
 from delayq.testing.torture.final_scan import scan
 from delayq.testing.torture.history import Recorder, ScanRecord, ToldRecord, now
-from delayq.testing.torture.planted import TYPES, plant
 from delayq.testing.torture.process_task import ProcessTask
 from delayq.testing.torture.recorded_calls import RecordedCalls
 from delayq.testing.torture.workload import (
@@ -34,8 +33,9 @@ from delayq.testing.torture.workload import (
     profile_name,
     profile_of,
 )
-from delayq.times import from_millis
-from delayq.worker.work_buffer import Callback
+from delayq.values.states import State
+from delayq.values.times import from_millis
+from delayq.worker.drivers.work_buffer import Callback
 
 APART, SENDERS = 4, 8
 """Every so manieth batch is sent one by one, by so many threads."""

@@ -9,13 +9,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from delayq.broker.calls import Calls
-from delayq.broker.foreign import record_fields
 from delayq.broker.keys import META_SETTINGS, Keys
-from delayq.broker.replies import pairs
+from delayq.broker.replies.foreign import record_fields
+from delayq.broker.replies.replies import pairs
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.executor import Executor
 from delayq.broker.transport.operation import together
-from delayq.queue.deaths import read_death
+from delayq.queue.inspecting.deaths import read_death
 from delayq.testing.torture.history import ScanRecord, now
 from delayq.testing.torture.workload import is_planted
 

@@ -14,15 +14,15 @@ from pathlib import Path
 
 from delayq.broker.transport.executor import open_executor
 from delayq.options import QueueOptions, read_settings
-from delayq.testing.torture.checker import check, find_files
+from delayq.testing.torture.disturbing.environment import Capabilities, Environment, open_environment
+from delayq.testing.torture.disturbing.faults import POLL, FaultContext, FaultSteps, run_fault
+from delayq.testing.torture.disturbing.processes import Processes
 from delayq.testing.torture.engine_interface import QueueSnapshot
 from delayq.testing.torture.engine_registry import ENGINES
-from delayq.testing.torture.environment import Capabilities, Environment, open_environment
-from delayq.testing.torture.faults import POLL, FaultContext, FaultSteps, run_fault
 from delayq.testing.torture.history import FaultRecord, FaultsEndedRecord, Recorder, SettingsRecord, now
 from delayq.testing.torture.process_task import CALL_ERRORS, TICK, ProcessTask, record_stalls, stall_threshold
-from delayq.testing.torture.processes import Processes
 from delayq.testing.torture.round_plan import EXCLUSIVE, PlannedFault, RoundPlan, RunSettings
+from delayq.testing.torture.rules.checker import check, find_files
 from delayq.testing.torture.run_tally import RoundTally, stalls_and_recovery
 from delayq.testing.torture.torture_screen import RoundProgress, TortureScreen
 from delayq.testing.torture.workload import MAX_BACKOFF

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from delayq.testing.torture.checker import CheckResult, report_lines
 from delayq.testing.torture.history import CallRecord, FaultRecord, ReplyRecord, read
+from delayq.testing.torture.rules.checker import CheckResult, report_lines
 
 _OUTAGES = ("server-kill", "power")
 _MEANING = {"conservation": "lost", "never early": "early", "leases": "in_two_places", "leftovers": "in_two_places"}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from delayq.testing.torture.environment import Capabilities
+from delayq.testing.torture.disturbing.environment import Capabilities
 from delayq.testing.torture.round import Round
 from delayq.testing.torture.round_plan import RunSettings, draw_round
 from delayq.testing.torture.run_tally import RoundTally, RunTally, tally_rounds

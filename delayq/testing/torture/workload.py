@@ -12,11 +12,11 @@ from itertools import accumulate, count
 from typing import Any, Literal, NamedTuple
 from zlib import crc32
 
-from delayq.breaker import Breaker
-from delayq.outcomes import Discard, RateLimited, Reject, Retry, Snooze
-from delayq.rates import Pace, check_limits
 from delayq.testing.torture.history import LimitRecord
 from delayq.testing.torture.process_task import ProcessTask
+from delayq.values.breaker import Breaker
+from delayq.values.outcomes import Discard, RateLimited, Reject, Retry, Snooze
+from delayq.values.rates import Pace, check_limits
 
 CallbackOutcome = Literal["acked", "failed", "rejected", "discarded"]
 

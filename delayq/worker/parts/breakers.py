@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from delayq.breaker import Breaker
 from delayq.broker.context import EngineContext
-from delayq.broker.replies import ClaimReply
+from delayq.broker.replies.replies import ClaimReply
 from delayq.safe_log import SafeLog
-from delayq.text import format_duration
-from delayq.worker.disposition import DONE, Completion, Disposition
-from delayq.worker.in_flight_delivery import Batch, InFlightDelivery
+from delayq.values.breaker import Breaker
+from delayq.values.text import format_duration
+from delayq.worker.delivery.disposition import DONE, Completion, Disposition
+from delayq.worker.delivery.in_flight_delivery import Batch, InFlightDelivery
 from delayq.worker.parts.closed_scopes import ClosedScopes
 from delayq.worker.parts.part import Call, LoopPart, Stage, Turns
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from delayq.broker.engine import EngineCalls
 from delayq.safe_log import SafeLog
-from delayq.worker.in_flight_delivery import InFlightDelivery
+from delayq.worker.delivery.in_flight_delivery import InFlightDelivery
 from delayq.worker.parts.part import Call, LoopPart, Stage, Turns
 
 log = SafeLog("delayq.consumer")

@@ -8,11 +8,11 @@ from functools import partial
 
 from delayq.broker.batches import batched
 from delayq.broker.engine import EngineCalls
-from delayq.broker.replies import ClaimReply
+from delayq.broker.replies.replies import ClaimReply
 from delayq.broker.scripts import MAX_IDS
 from delayq.options import Settings
 from delayq.safe_log import SafeLog
-from delayq.worker.in_flight_delivery import InFlightDelivery
+from delayq.worker.delivery.in_flight_delivery import InFlightDelivery
 from delayq.worker.parts.part import Call, LoopPart, Stage, Turns
 
 log = SafeLog("delayq.consumer")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from delayq.broker.replies import ClaimReply
-from delayq.worker.disposition import Completion
-from delayq.worker.in_flight_delivery import InFlightDelivery
+from delayq.broker.replies.replies import ClaimReply
+from delayq.worker.delivery.disposition import Completion
+from delayq.worker.delivery.in_flight_delivery import InFlightDelivery
 from delayq.worker.parts.part import LoopPart, Stage
 from delayq.worker.parts.tally import BY_HAND, COUNTED_AS
 

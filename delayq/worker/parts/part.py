@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
 from typing import Any, ClassVar, Protocol
 
-from delayq.broker.replies import ClaimReply, PromoteReply
-from delayq.worker.disposition import Completion, Disposition
-from delayq.worker.in_flight_delivery import Batch, InFlightDelivery
+from delayq.broker.replies.replies import ClaimReply, PromoteReply
+from delayq.worker.delivery.disposition import Completion, Disposition
+from delayq.worker.delivery.in_flight_delivery import Batch, InFlightDelivery
 
 Call = tuple[Any, Callable[[Any], None]]
 """A call of a turn, with the function that reads its reply."""

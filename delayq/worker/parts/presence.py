@@ -12,11 +12,11 @@ from typing import Any
 
 from delayq import __version__
 from delayq.broker.context import EngineContext
-from delayq.broker.history_records import HourCounts
-from delayq.broker.worker_entries import MAX_NAMED, WorkerEntry
+from delayq.broker.replies.history_records import HourCounts
+from delayq.broker.replies.worker_entries import MAX_NAMED, WorkerEntry
 from delayq.errors import DelayqError, UnavailableError
 from delayq.safe_log import SafeLog
-from delayq.worker.in_flight_delivery import InFlightDelivery
+from delayq.worker.delivery.in_flight_delivery import InFlightDelivery
 from delayq.worker.parts.part import Call, LoopPart, Stage, Turns
 from delayq.worker.parts.tally import Tally
 

@@ -9,19 +9,19 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from delayq.broker.foreign import shown_id
-from delayq.broker.replies import ClaimReply, PromoteReply
+from delayq.broker.replies.foreign import shown_id
+from delayq.broker.replies.replies import ClaimReply, PromoteReply
+from delayq.broker.replies.schedule_replies import DueSchedules
 from delayq.broker.requests import ScheduleFire
-from delayq.broker.schedule_replies import DueSchedules
 from delayq.broker.scripts import MAX_IDS
 from delayq.errors import DelayqError
 from delayq.options import Settings
 from delayq.safe_log import SafeLog
 from delayq.worker.parts.part import Call, LoopPart, Stage, Turns
-from delayq.worker.refusals import ERROR_WAIT
+from delayq.worker.parts.refusals import ERROR_WAIT
 
 if TYPE_CHECKING:
-    from delayq.schedules.timetable import DueOccurrences
+    from delayq.schedules.recurring.timetable import DueOccurrences
 
 log = SafeLog("delayq.schedules")
 

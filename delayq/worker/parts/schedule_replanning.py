@@ -9,14 +9,14 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from delayq.broker.replies.schedule_replies import SchedulePage
 from delayq.broker.requests import SchedulePut
-from delayq.broker.schedule_replies import SchedulePage
 from delayq.errors import DelayqError
 from delayq.safe_log import SafeLog
 from delayq.schedules.definition import CLOCK_STEP
+from delayq.schedules.recurring.zone_data import zone_release
 from delayq.schedules.store import BATCH, moves, older_zones
-from delayq.schedules.zone_data import zone_release
-from delayq.text import pluralize
+from delayq.values.text import pluralize
 from delayq.worker.parts.part import Call
 
 log = SafeLog("delayq.schedules")

@@ -13,12 +13,12 @@ from functools import partial
 
 from delayq.broker.batches import batched
 from delayq.broker.engine import EngineCalls
-from delayq.broker.replies import ClaimReply
+from delayq.broker.replies.replies import ClaimReply
 from delayq.broker.requests import UNSTARTED
 from delayq.broker.scripts import MAX_IDS
-from delayq.worker.disposition import Completion
-from delayq.worker.in_flight import InFlight
-from delayq.worker.in_flight_delivery import InFlightDelivery
+from delayq.worker.delivery.disposition import Completion
+from delayq.worker.delivery.in_flight_delivery import InFlightDelivery
+from delayq.worker.parts.in_flight import InFlight
 from delayq.worker.parts.part import Call, LoopPart, Stage, Turns
 
 REPORT_AFTER = 0.1

@@ -5,11 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from delayq.broker.history_records import BUCKETS, HourCounts
-from delayq.broker.replies import ClaimReply
-from delayq.lateness import LATENESS_BOUNDS
-from delayq.worker.disposition import Completion, Disposition
-from delayq.worker.in_flight_delivery import InFlightDelivery
+from delayq.broker.replies.history_records import BUCKETS, HourCounts
+from delayq.broker.replies.replies import ClaimReply
+from delayq.values.lateness import LATENESS_BOUNDS
+from delayq.worker.delivery.disposition import Completion, Disposition
+from delayq.worker.delivery.in_flight_delivery import InFlightDelivery
 from delayq.worker.parts.part import LoopPart, Stage
 
 _ACK = Disposition.ACK

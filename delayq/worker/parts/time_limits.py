@@ -10,11 +10,11 @@ import math
 from collections.abc import Iterable, Sequence
 
 from delayq.broker.context import EngineContext
-from delayq.broker.replies import ClaimReply
+from delayq.broker.replies.replies import ClaimReply
 from delayq.safe_log import SafeLog
-from delayq.worker.attempt_log import log_completions
-from delayq.worker.disposition import Completion, timed_out
-from delayq.worker.in_flight_delivery import Batch, InFlightDelivery
+from delayq.worker.delivery.attempt_log import log_completions
+from delayq.worker.delivery.disposition import Completion, timed_out
+from delayq.worker.delivery.in_flight_delivery import Batch, InFlightDelivery
 from delayq.worker.parts.part import LoopPart, Stage, Turns
 
 log = SafeLog("delayq.consumer")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from delayq.broker.history_records import HOUR, KEPT_HOURS, HourCounts, write_counts
+from delayq.broker.capabilities.worker_calls import SILENT_KEPT
+from delayq.broker.replies.history_records import HOUR, KEPT_HOURS, HourCounts, write_counts
+from delayq.broker.replies.worker_entries import WorkerEntry, write_entry
 from delayq.broker.requests import ScriptCall
-from delayq.broker.worker_calls import SILENT_KEPT
-from delayq.broker.worker_entries import WorkerEntry, write_entry
 from tests.lua.cases.states import CROWD
 from tests.support.scripts import NOW, Case, World, calls
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from delayq.broker.message.same_id import Debounce
+from delayq.broker.replies.send_replies import Debounced
 from delayq.broker.requests import Outgoing, ScriptCall
-from delayq.broker.same_id import Debounce
-from delayq.broker.send_replies import Debounced
 from delayq.errors import QueueFullError
 from tests.lua.cases.states import (
     BACKOFF,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from delayq.rates import Pace
+from delayq.values.rates import Pace
 from tests.lua.cases.states import CROWD, LEASED, THROTTLED, with_meta
 from tests.support.scripts import NOW, Case, World, calls
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from delayq.broker.calls import MAX_RUNS
+from delayq.broker.replies.run_records import RunRecord
 from delayq.broker.requests import ScriptCall
-from delayq.broker.run_records import RunRecord
 from tests.lua.cases.states import CROWD, logged
 from tests.support.scripts import NOW, Case, World, calls
 

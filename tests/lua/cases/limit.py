@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from delayq.broker.limit_calls import LimitChange
-from delayq.rates import Pace
+from delayq.broker.capabilities.limit_calls import LimitChange
+from delayq.values.rates import Pace
 from tests.lua.cases.states import BACKOFF, CROWD, LEASED, LIMITED, PLACED, THROTTLED, logged, with_meta
 from tests.support.scripts import NOW, Case, World, calls
 

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from delayq.broker.replies import ClaimReply
+from delayq.broker.replies.replies import ClaimReply
+from delayq.broker.replies.send_replies import SendStatuses
 from delayq.broker.requests import Messages, ScriptCall
-from delayq.broker.send_replies import SendStatuses
-from delayq.states import State
 from delayq.streams.calls import StreamCalls
 from delayq.streams.replies import StreamPageReply, read_page
 from delayq.testing.torture.history import Recorder, digest
 from delayq.testing.torture.recorded_calls import RecordedSettlements, as_table, claim_columns
+from delayq.values.states import State
 
 
 class RecordedStreamCalls(RecordedSettlements, StreamCalls):

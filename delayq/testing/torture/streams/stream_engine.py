@@ -8,13 +8,13 @@ from typing import Any
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.executor import Executor
 from delayq.options import QueueOptions
-from delayq.queue.producer import NewMessage
+from delayq.queue.sending.producer import NewMessage
 from delayq.streams import AsyncStreamQueue, StreamQueue
 from delayq.streams.keys import StreamKeys
 from delayq.testing.torture.callback_engine import CallbackEngine
+from delayq.testing.torture.disturbing.planted import STREAM_TYPES, plant
 from delayq.testing.torture.engine_interface import QueueSnapshot
 from delayq.testing.torture.history import Recorder, ScanRecord
-from delayq.testing.torture.planted import STREAM_TYPES, plant
 from delayq.testing.torture.process_task import ProcessTask
 from delayq.testing.torture.streams.recorded_stream import RecordedStreamCalls
 from delayq.testing.torture.streams.stream_scan import scan

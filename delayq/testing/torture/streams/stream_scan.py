@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from delayq.broker.replies import pairs
+from delayq.broker.replies.replies import pairs
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.executor import Executor
 from delayq.broker.transport.operation import together

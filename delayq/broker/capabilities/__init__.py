@@ -1,0 +1,1 @@
+"""The calls of each capability of the delay queue's engine."""

@@ -1,0 +1,1 @@
+"""What a stored message has besides its payload."""

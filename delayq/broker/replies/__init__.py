@@ -1,0 +1,1 @@
+"""What scripts reply, and what is stored, as values."""

@@ -1,0 +1,1 @@
+"""Tables sent as messages."""

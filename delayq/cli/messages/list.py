@@ -1,0 +1,152 @@
+"""`delayq list`: a page of the living messages, or of those in a state; `delayq dead list` prints its pages alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import click
+
+from delayq.broker.engine import Feature
+from delayq.cli.messages.message_formats import Format, format_options, page_printer
+from delayq.cli.support.engines import ENGINES
+from delayq.cli.support.options import WHEN, Paging, group_option, lease_option, page_options, queue_with, reveal_option
+from delayq.cli.support.output import print_note
+from delayq.cli.support.session import Session
+from delayq.cli.support.zones import zoned_iso
+from delayq.errors import ConfigurationError
+from delayq.queue.inspecting.inspector import MAX_ROWS
+from delayq.queue.inspecting.message_info import Page
+from delayq.values.states import State
+
+STATES = list(dict.fromkeys(str(state) for one in ENGINES.values() for state in one.capabilities.states))
+_ENDED = {State.DEAD, State.COMPLETED}
+_WITH_PERIOD = (State.PENDING, State.READY)
+ALL_PAGES = Paging(MAX_ROWS, None, all=True)
+
+
+@click.command("list")
+@queue_with(Feature.LIST)
+@group_option
+@lease_option
+@click.option(
+    "--state",
+    type=click.Choice(STATES),
+    metavar="STATE",
+    help=f"List the messages in this state: {', '.join(STATES)}.  [default: all but dead and completed]",
+)
+@click.option("--from", "due_from", type=WHEN, metavar="WHEN", help="List pending and ready messages due from then on.")
+@click.option("--to", "due_to", type=WHEN, metavar="WHEN", help="List pending and ready messages due before then.")
+@page_options
+@reveal_option
+@format_options
+@click.pass_obj
+def list_(
+    session: Session,
+    /,
+    queue: str,
+    *,
+    engine: str,
+    state: str | None,
+    due_from: datetime | None,
+    due_to: datetime | None,
+    paging: Paging,
+    reveal: bool,
+    form: Format,
+    **groups: Any,
+) -> None:
+    """List the messages of QUEUE, page by page: all that live, with their states, or those in one state.
+
+    What waits for its due time is pending, and what is due is ready. One state is listed after the other; a message
+    that moves on meanwhile may appear twice. `delayq dead list` lists the dead, `--state completed` kept results.
+
+    WHEN is a time (2027-01-31T09:00), now, or a time from now: +2h, -1d. A stream
+    has the states ready, active, backoff and dead; a work queue has queued and processing.
+
+    JSON, one line per page: {"messages": [{"id", "state", "payload", "encoding", "truncated", "size", "due",
+    "attempts", "retries_left", "deadline", "token", "holder", "headers", "error", "reason", "died", "entry",
+    "name", "snoozes", "expires", "priority", "timeout", "cancel_requested", "progress", "retention", "completed",
+    "kept_until", "result", "sent", "unhandled"}, …], "cursor"}. "encoding" tells how to read the payload: json,
+    text, base64, encrypted (in base64), or redacted (JSON, with "[redacted]" for what the queue hides). "cursor" is
+    null on the last page. An item of a work queue has "id", "state", "payload", "encoding", "truncated", "size",
+    "deadline" and "holder". --jsonl prints these objects, one per line. --csv prints their fields as columns, with '
+    before what looks like a formula.
+    """
+    capabilities = ENGINES[engine].capabilities
+    commands = ENGINES[engine].commands(session, **groups)
+    chosen = [capabilities.check_state(state)] if state else [one for one in capabilities.states if one not in _ENDED]
+    period = {name: at for name, at in (("due_from", due_from), ("due_to", due_to)) if at}
+    if period:
+        capabilities.require(Feature.DELAYS)
+        _check_period(state, due_from, due_to)
+        chosen = [one for one in chosen if one in _WITH_PERIOD]
+    opened = commands.open_to_read(queue, reveal=reveal)
+    read = partial(_read_in_period, opened, period) if period else opened.list
+    pages = pages_from(partial(read, state) if state else partial(_read_all, read, chosen), paging)
+    kind = state or ("" if _ENDED.isdisjoint(capabilities.states) else "living")
+    what = f"{kind} {commands.message}s in {queue}{' in this time' if period else ''}".lstrip()
+    print_pages(pages, what, form, page_printer(form, commands.page_class(), commands.columns[state], session.now))
+
+
+def _check_period(state: str | None, due_from: datetime | None, due_to: datetime | None) -> None:
+    """Refuse a period that selects nothing, by the names of the options."""
+    if state and state not in _WITH_PERIOD:
+        raise ConfigurationError(f"--from and --to work with pending and ready messages, not with {state} ones")
+    if due_from and due_to and due_from > due_to:
+        raise ConfigurationError(f"--from {zoned_iso(due_from)} is after --to {zoned_iso(due_to)}")
+
+
+def _read_in_period(opened: Any, period: dict[str, datetime], state: str, **paging: Any) -> Page:
+    """Read a page of the messages due in a period. What is ready is not sorted by time, so a page may have fewer."""
+    if state == State.PENDING:
+        return opened.list(state, **paging, **period)  # type: ignore[no-any-return]  # a queue of any engine
+    page = opened.list(state, **paging)
+    low, high = period.get("due_from"), period.get("due_to")
+    dues = [(message, message.due) for message in page.messages]
+    return Page([one for one, due in dues if due and (not low or due >= low) and (not high or due < high)], page.cursor)
+
+
+def _read_all(read: Callable[..., Page], states: Sequence[str], *, limit: int, cursor: str | None = None) -> Page:
+    """Read a page across states, in the order of a message's life, so that none is missed that moves on meanwhile.
+
+    Its cursor begins with the state in which to go on.
+    """
+    first, _, position = (cursor or f"{states[0]}:").partition(":")
+    if first not in states:
+        raise ConfigurationError(f"cursor {cursor!r:.60} is of another list: give the --state that it was printed with")
+    messages: list[Any] = []
+    for state in states[states.index(first) :]:
+        missing = limit - len(messages)
+        page = read(state, limit=missing or 1, cursor=position or None)
+        if not missing and page.messages:
+            return Page(messages, f"{state}:")
+        messages += page.messages
+        if page.cursor:
+            return Page(messages, f"{state}:{page.cursor}")
+        position = ""
+    return Page(messages, None)
+
+
+def pages_from(read: Callable[..., Page], paging: Paging) -> Iterator[Page]:
+    """Read one page, or all of them with `--all`."""
+    page = read(limit=MAX_ROWS if paging.all else paging.limit, cursor=paging.cursor)
+    yield page
+    while paging.all and page.cursor:
+        page = read(limit=MAX_ROWS, cursor=page.cursor)
+        yield page
+
+
+def print_pages(pages: Iterator[Page], what: str, form: Format, print_page: Callable[[Page], None]) -> None:
+    """Print each page of messages when it was read."""
+    is_empty, page = True, Page([], None)
+    for page in pages:
+        print_page(page)
+        is_empty = is_empty and not page.messages
+    if form.as_json:
+        return
+    if page.cursor:
+        print_note(f"more: --cursor {page.cursor}, or --all")
+    elif is_empty and form.is_table:
+        print_note(f"no {what}")

@@ -1,0 +1,142 @@
+"""The connection to Redis of one command: opened on first use, shared by everything the command does."""
+
+from __future__ import annotations
+
+import gc
+import re
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from delayq.broker.batches import batched
+from delayq.broker.capabilities.count_calls import CountCalls
+from delayq.broker.keys import Keys, check_name
+from delayq.broker.requests import RedisCommand
+from delayq.broker.transport.operation import together
+from delayq.cli.support.exit_codes import NotFoundError
+from delayq.errors import DelayqError, ServerError
+from delayq.options import QueueOptions, read_settings
+from delayq.privacy.redaction import codec_for_inspectors
+from delayq.queue.control.registered import is_in_use, queue_names
+from delayq.queue.inspecting.counts import Stats, stats_of
+
+if TYPE_CHECKING:
+    from delayq.broker.transport.executor import Executor
+    from delayq.queue.delay_queue import DelayQueue
+
+
+TIMEOUT = timedelta(seconds=3)
+READ_TOGETHER = 250
+"""Queues that are read in one round trip."""
+FAILOVER_TIMEOUT = timedelta(seconds=30)
+MAX_SOCKET_TIMEOUT = timedelta(seconds=5)
+"""After that time without a reply a command asks again: another server may be the master by then."""
+_FAILS_OVER = re.compile(r"rediss?\+(sentinel|cluster)://")
+
+
+class Session:
+    """The Redis server and the key prefix of a command."""
+
+    def __init__(self, url: str | None, prefix: str, timeout: timedelta | None) -> None:
+        """Take the global options; nothing is connected yet.
+
+        `timeout` limits how long to wait for Redis. By default that is short, but long enough for a failover where the
+        URL names Sentinels or a cluster.
+        """
+        self.url = url
+        self.prefix = check_name(prefix, "prefix")
+        self.timeout = timeout or (FAILOVER_TIMEOUT if _FAILS_OVER.match(url or "") else TIMEOUT)
+        self.now = datetime.now(UTC)
+        """The server's time once `exists` has read it, before that the local time."""
+
+    @cached_property
+    def options(self) -> QueueOptions:
+        """The options of every queue that the command opens."""
+        socket_timeout = min(self.timeout, MAX_SOCKET_TIMEOUT)
+        options = QueueOptions(prefix=self.prefix, deadline=self.timeout, socket_timeout=socket_timeout)
+        if self.url:
+            options["url"] = self.url
+        return options
+
+    @property
+    def shared_options(self) -> dict[str, Any]:
+        """The options of queues that share the connections of the command."""
+        return {**self.options, "url": None, "redis": self.executor.client}
+
+    @cached_property
+    def executor(self) -> Executor:
+        """The connections, opened on first use."""
+        gc.disable()  # loading redis-py creates much and leaves no garbage: without searching for it, 10 ms less
+        try:
+            from delayq.broker.transport.executor import open_executor
+        finally:
+            gc.enable()
+        return open_executor(self.options, read_settings(self.options))
+
+    def queue(self, name: str, **options: Any) -> DelayQueue[Any]:
+        """Return the queue, whether or not it exists."""
+        from delayq.queue.delay_queue import DelayQueue
+
+        return DelayQueue(name, **{**self.shared_options, **options})
+
+    def existing_queue(self, name: str, *, reveal: bool = False) -> DelayQueue[Any]:
+        """Return an existing queue, with payloads as bytes; raise `NotFoundError` if it was never used.
+
+        What the queue redacts is hidden, unless `reveal`.
+        """
+        paths = self.check_queue_exists(name)
+        return self.queue(name, codec="bytes" if reveal else codec_for_inspectors(paths))
+
+    def check_queue_exists(self, name: str) -> list[str]:
+        """Return which values of payloads a queue hides; raise `NotFoundError` if it was never used."""
+        exists, paths = self.read(is_in_use(self.prefix, name), CountCalls(Keys.of(self.prefix, name)).redact_paths())
+        if not exists:
+            raise NotFoundError("queue", name, self.queue_names())
+        return list(paths)
+
+    def exists(self, request: RedisCommand[bool]) -> bool:
+        """Return the reply to an existence check; also read the server's time into `now`."""
+        (exists,) = self.read(request)
+        return bool(exists)
+
+    def read(self, *requests: RedisCommand[Any]) -> list[Any]:
+        """Return the replies of a round trip; also read the server's time into `now`."""
+        time = RedisCommand(("TIME",), lambda reply: datetime.fromtimestamp(int(reply[0]) + int(reply[1]) / 1e6, UTC))
+        *replies, self.now = self.executor.perform(together([*requests, time]))
+        return replies
+
+    def queue_names(self, pattern: str = "*") -> list[str]:
+        """Return the sorted names of the queues in use that match a pattern."""
+        names = self.registered_names(pattern)
+        used: list[str] = []
+        for batch in batched(names, 500):
+            replies = self.executor.run([is_in_use(self.prefix, name) for name in batch])
+            # One that Redis refuses to look at is shown with the error.
+            used += [name for name, reply in zip(batch, replies, strict=True) if reply is not False]
+        return used
+
+    def registered_names(self, pattern: str = "*") -> list[str]:
+        """Return the sorted names in the registry that match a pattern: there may be no queue of some of them."""
+        return self.executor.perform(queue_names(self.prefix, pattern))
+
+    def stats(self, names: list[str]) -> dict[str, Stats | ServerError]:
+        """Read the stats of several queues, `READ_TOGETHER` in a round trip; those that are not in use are missing.
+
+        For a queue that Redis refuses to read, such as one with a key of another type, why.
+        """
+        found: dict[str, Stats | ServerError] = {}
+        for batch in batched(names, READ_TOGETHER):
+            replies = self.executor.run([CountCalls(Keys.of(self.prefix, name)).counts() for name in batch])
+            for name, reply in zip(batch, replies, strict=True):
+                if isinstance(reply, ServerError):
+                    found[name] = reply
+                elif isinstance(reply, DelayqError):
+                    raise reply
+                elif reply.in_use:
+                    found[name] = stats_of(reply)
+        return found
+
+    def close(self) -> None:
+        """Close the connections if they were opened."""
+        if "executor" in self.__dict__:
+            self.executor.close()

@@ -1,0 +1,1 @@
+"""Delivery by HTTP: webhooks and chats."""

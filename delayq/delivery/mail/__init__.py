@@ -1,0 +1,1 @@
+"""Delivery by mail: SMTP, addresses and bounces."""

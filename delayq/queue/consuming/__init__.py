@@ -1,0 +1,1 @@
+"""Consumers that run in the background, leases without a callback, and stopping."""

@@ -1,0 +1,45 @@
+"""Loads what a running process may still need of its package, whose files may be replaced or removed meanwhile."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from importlib import import_module
+
+from delayq.broker.scripts import read_all
+
+LATE = (
+    "delayq.broker.message.same_id",
+    "delayq.queue.sending.debouncing",
+    "delayq.queue.edited_redrive",
+    "delayq.queue.inspecting.forecast",
+    "delayq.queue.sweeps.handler_check",
+    "delayq.queue.inspecting.history",
+    "delayq.queue.control.limits",
+    "delayq.queue.sweeps.rekeying",
+    "delayq.queue.results.result_waits",
+    "delayq.queue.scheduling.schedules",
+    "delayq.queue.sweeps.search",
+    "delayq.queue.sweeps.selection",
+    "delayq.queue.sending.send_again",
+    "delayq.queue.tasks.tasks",
+    "delayq.queue.consuming.unhandled",
+    "delayq.schedules.definition",
+    "delayq.schedules.messages",
+    "delayq.schedules.orphans",
+    "delayq.schedules.store",
+    "delayq.worker.parts.schedule_replanning",
+)
+"""The modules that others import at first use."""
+
+
+@cache
+def load_all() -> None:
+    """Load them, the scripts and every public name: what starts to consume or to serve needs no file any more."""
+    for engine in ("", "streams", "workqueue"):
+        read_all(engine)
+    for name in LATE:
+        import_module(name)
+    package = sys.modules["delayq"]
+    for name in package.__all__:
+        getattr(package, name)

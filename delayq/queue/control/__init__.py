@@ -1,0 +1,1 @@
+"""What every process of a queue obeys: pauses, limits, and the registry of queues."""

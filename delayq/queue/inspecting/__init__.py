@@ -1,0 +1,1 @@
+"""Looking at a queue: counts, messages, history, forecast, event log, workers."""

@@ -1,0 +1,96 @@
+"""Who consumes a queue: what its consumers tell of themselves every few seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from delayq.broker.capabilities.worker_calls import StoredWorker
+from delayq.broker.context import QueueContext
+from delayq.broker.replies.worker_entries import BEATS
+from delayq.broker.transport.operation import Operation
+from delayq.values.times import from_millis
+
+PAGE = 500
+"""Entries that one call reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunningMessage:
+    """A message in a callback of a worker."""
+
+    id: str
+    since: datetime
+    """When the callback has started."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """One consumer of a queue, as of its last beat. All times are the server's."""
+
+    id: str
+    """The consumer's id, as in `MessageInfo.holder`."""
+    host: str
+    pid: int
+    version: str
+    """The version of delayq."""
+    queues: tuple[str, ...]
+    """The queues that the same worker serves, the first ten of them."""
+    served: int
+    """How many queues the same worker serves."""
+    concurrency: int
+    """How many callbacks the worker runs at a time, those of all its queues together."""
+    started: datetime
+    """When the consumer has started."""
+    beat: datetime
+    """When it has told of itself last."""
+    every: timedelta
+    """How often it means to: 10 s, or less often for each of many queues."""
+    age: timedelta
+    """How long ago it has told of itself, when this was read."""
+    held: int
+    """Messages of this queue that it has claimed and not completed."""
+    _ran: tuple[tuple[str, int], ...] = field(repr=False)
+    """The ids of messages in its callbacks, and for how long at the beat (ms)."""
+
+    @property
+    def running(self) -> tuple[RunningMessage, ...]:
+        """The messages of this queue in its callbacks, the longest-running first, at most a hundred of them."""
+        return tuple(RunningMessage(id, self.beat - timedelta(milliseconds=ran)) for id, ran in self._ran)
+
+    @property
+    def state(self) -> str:
+        """How it is: `working`; `late` if it has missed a beat; `silent` if it has missed three, as if it were dead."""
+        missed = self.age / self.every
+        return "silent" if missed > BEATS else "late" if missed > BEATS - 1 else "working"
+
+
+def list_workers(context: QueueContext) -> Operation[list[WorkerInfo]]:
+    """Read all consumers of a queue."""
+    found: dict[str, WorkerInfo] = {}
+    cursor = ""
+    while cursor != "0":
+        (page,) = yield [context.calls.workers_page(cursor or "0", limit=PAGE)]
+        found.update((stored.consumer_id, _worker(stored, page.now)) for stored in page.workers)
+        cursor = page.cursor
+    return sorted(found.values(), key=lambda worker: (worker.started, worker.id))
+
+
+def _worker(stored: StoredWorker, now: int) -> WorkerInfo:
+    entry = stored.entry
+    beat = stored.ends - BEATS * entry.every
+    return WorkerInfo(
+        id=stored.consumer_id,
+        host=entry.host,
+        pid=entry.pid,
+        version=entry.version,
+        queues=tuple(entry.queues),
+        served=entry.served,
+        concurrency=entry.concurrency,
+        started=from_millis(beat - entry.up),
+        beat=from_millis(beat),
+        every=timedelta(milliseconds=entry.every),
+        age=timedelta(milliseconds=max(0, now - beat)),
+        held=entry.held,
+        _ran=tuple(entry.running),
+    )

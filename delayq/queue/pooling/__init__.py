@@ -1,0 +1,1 @@
+"""One worker for many queues."""

@@ -1,0 +1,198 @@
+"""The base of workers: their queues with weights, limits and patterns, validated, and what drives them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Generic, Self, TypeVar
+
+from delayq.broker.engine import Feature
+from delayq.broker.keys import check_pattern
+from delayq.errors import ConfigurationError, short_repr
+from delayq.queue.base import QueueBase, SyncBase, check_callback, source_of
+from delayq.queue.consuming.consumer import (
+    ConsumeOptions,
+    check_consume_options,
+    check_grace,
+)
+from delayq.queue.pooling.matching_queues import MatchingQueues
+from delayq.queue.pooling.opening_many import (
+    by_server,
+    check_server,
+    identity_of,
+)
+from delayq.values.checks import check_bool, check_concurrency, check_int
+from delayq.values.times import to_millis
+from delayq.worker.pool.async_pool_driver import AsyncPoolDriver
+from delayq.worker.pool.pool import Pool
+from delayq.worker.pool.pool_driver import PoolDriver, ServerLoop
+from delayq.worker.pool.pool_queue import PoolQueue
+
+Q = TypeVar("Q", bound=QueueBase[Any, Any])
+
+D = TypeVar("D", PoolDriver, AsyncPoolDriver)
+
+NAME = "delayq-worker"
+MAX_WEIGHT = 1000
+
+
+class WorkerBase(Generic[Q]):
+    """The queues of a worker with their weights and limits, validated."""
+
+    _kind: type[QueueBase[Any, Any]]
+    _message_class: Any
+    _queues: Mapping[Q, int] = MappingProxyType({})
+    _limits: Mapping[Q, int] = MappingProxyType({})
+    _strict = False
+    _pattern = ""
+    """Which queues to serve like the queue `_like`."""
+    _like: Q | None = None
+    _unchecked: Q | None = None
+    """The queue `_like` until its server was checked."""
+    _limit: int | None = None
+
+    def __init__(
+        self,
+        queues: Mapping[Q, int],
+        *,
+        concurrency: int | None = None,
+        limits: Mapping[Q, int] | None = None,
+        strict: bool = False,
+    ) -> None:
+        """Serve `queues`, a mapping from queue objects to their weights (1 to 1000).
+
+        Up to `concurrency` callbacks run at a time, by default as many as the queues have together. `limits` bounds
+        the callbacks of one queue at a time. With `strict`, a queue starts only what those before it leave: the order
+        of the mapping counts, and the weights do not. Raises `ConfigurationError`; asks no server.
+        """
+        self._queues = self._checked(queues)
+        for queue, weight in self._queues.items():
+            check_int(weight, f"the weight of {queue.name}", 1, MAX_WEIGHT)
+        self._strict = check_bool(strict, "strict")
+        self._concurrency = None if concurrency is None else check_concurrency(concurrency)
+        self._limits = self._checked_limits({} if limits is None else limits)
+
+    @classmethod
+    def matching(cls, pattern: str, like: Q, *, concurrency: int | None = None, limit: int | None = None) -> Self:
+        """Return a worker that serves every queue whose name matches `pattern`, all with the same weight.
+
+        In a pattern such as `tenant-*`, `*` stands for any characters, `?` for one, `[abc]` for one of some, `[!abc]`
+        for any other. Each queue is served like the queue `like`, with its callback or tasks, options and connections;
+        `like` itself is served if its name matches. The names are those under its prefix in the registry, where a queue
+        is from its first message on. The worker reads them when it starts and every 10 s: it serves new queues from
+        then on, and drops one that is gone once its running callbacks have ended. Up to `concurrency` callbacks run at
+        a time, by default as many as `like` has, and `limit` bounds those of each queue. Raises `ConfigurationError`.
+        """
+        worker = cls.__new__(cls)
+        worker._match(pattern, like, concurrency, limit)  # noqa: SLF001 - in place of `__init__`
+        return worker
+
+    def _match(self, pattern: str, like: Q, concurrency: int | None, limit: int | None) -> None:
+        self._pattern = check_pattern(pattern)
+        self._like = self._unchecked = self._checked_queue(like)
+        like._context.calls.capabilities.require(Feature.REGISTRY)  # noqa: SLF001
+        self._concurrency = check_concurrency(like.settings.concurrency if concurrency is None else concurrency)
+        self._limit = None if limit is None else check_int(limit, "limit", 1, 10_000)
+
+    def __repr__(self) -> str:
+        """Show the queues and their weights, or their pattern."""
+        if self._like is not None:
+            return f"<{type(self).__name__} {self._pattern} like {self._like.name}>"
+        queues = ", ".join(f"{queue.name}={weight}" for queue, weight in self._queues.items())
+        return f"<{type(self).__name__} {queues}>"
+
+    def _checked(self, queues: Mapping[Q, int]) -> dict[Q, int]:
+        name = type(self).__name__
+        if not isinstance(queues, Mapping):
+            text = f"give the queues of a {name} with their weights, as in {{critical: 6, low: 1}}, not"
+            raise ConfigurationError(f"{text} {short_repr(queues)}")
+        if not queues:
+            raise ConfigurationError(f"a {name} needs at least one queue, as in {name}({{queue: 1}})")
+        sources: dict[object, str] = {}
+        for queue in queues:
+            self._checked_queue(queue)
+            if (source := source_of(queue)) in sources:
+                raise ConfigurationError(f"queue {queue.name} is given twice: one object of it is enough")
+            sources[source] = queue.name
+        return dict(queues)
+
+    def _checked_queue(self, queue: Q) -> Q:
+        if not isinstance(queue, self._kind):
+            name, kind = type(self).__name__, self._kind_name()
+            raise ConfigurationError(f"a queue of a {name} must be {kind}, not {short_repr(queue)}")
+        check_callback(queue)
+        return queue
+
+    def _kind_name(self) -> str:
+        return "a DelayQueue or a StreamQueue" if self._kind is SyncBase else "an AsyncDelayQueue or AsyncStreamQueue"
+
+    def _checked_limits(self, limits: Mapping[Q, int]) -> dict[Q, int]:
+        if not isinstance(limits, Mapping):
+            raise ConfigurationError(f"limits must be a mapping, as in {{low: 5}}, not {short_repr(limits)}")
+        served = self._queues
+        for queue, limit in limits.items():
+            if queue not in served:
+                raise ConfigurationError(f"limits has {short_repr(queue)}, which this worker does not serve: add it")
+            check_int(limit, f"the limit of {queue.name}", 1, 10_000)
+        return dict(limits)
+
+    def _make_driver(self, kind: type[D], options: ConsumeOptions) -> D:
+        """Return the driver of a run, with a loop for each server."""
+        wanted, burst = options.get("concurrency"), options.get("burst", False)
+        concurrency = self._concurrency if wanted is None else check_concurrency(wanted)
+        if concurrency is None:
+            concurrency = sum(queue.settings.concurrency for queue in self._queues)
+        make = partial(self._pooled, concurrency=concurrency, burst=burst)
+        pool = Pool(concurrency, strict=self._strict)
+        servers: list[ServerLoop] = []
+        if self._like is not None:
+            serve = partial(make, weight=1, limit=self._limit, restores=False)
+            discovers = partial(MatchingQueues(self._pattern, self._like, serve).run, burst=burst)
+            servers.append(ServerLoop(self._like._executor, [], pool, burst=burst, discovers=discovers))  # noqa: SLF001
+        pooled: dict[Q, PoolQueue] = {
+            queue: make(queue, weight=weight, limit=self._limits.get(queue)) for queue, weight in self._queues.items()
+        }
+        pool.add([*pooled.values()])
+        for group in by_server(pooled):
+            queues = [pooled[queue] for queue in group]
+            servers.append(ServerLoop(queues[0].executor, queues, pool, burst=burst))
+        grace = options.get("grace")
+        millis = (
+            max(queue.settings.grace for queue in self._all_queues()) if grace is None else to_millis(grace, "grace")
+        )
+        return kind(pool, servers, NAME, grace=millis / 1000, on_health_change=options.get("on_health_change"))
+
+    def _pooled(
+        self, queue: Any, *, concurrency: int, burst: bool, weight: int, limit: int | None, restores: bool = True
+    ) -> PoolQueue:
+        return PoolQueue(
+            queue._context,  # noqa: SLF001
+            queue._handlers.find(),  # noqa: SLF001
+            queue._executor,  # noqa: SLF001
+            self._message_class,
+            concurrency=concurrency,
+            limit=limit,
+            burst=burst,
+            weight=weight,
+            identity=identity_of(queue, restores=restores),
+        )
+
+    def _all_queues(self) -> list[Q]:
+        """Return the queue objects of the application."""
+        return [*self._queues] if self._like is None else [self._like]
+
+    def _read_server(self, reply: Any) -> None:
+        if self._unchecked is not None:
+            check_server(self._unchecked, self._pattern, reply)
+            self._unchecked = None
+
+    def _check_run(self, options: ConsumeOptions, *, running: bool) -> None:
+        check_consume_options(options)
+        if (wanted := options.get("concurrency")) is not None:
+            check_concurrency(wanted)
+        check_grace(options.get("grace"))
+        for queue in self._all_queues():
+            check_callback(queue)
+        if running and options.get("burst"):
+            raise ConfigurationError("this worker is running already: stop it before a burst")

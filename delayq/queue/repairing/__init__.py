@@ -1,0 +1,1 @@
+"""Finding and mending what is wrong in the keys of a queue."""

@@ -1,0 +1,1 @@
+"""Results: kept, read and waited for."""

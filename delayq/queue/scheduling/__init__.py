@@ -1,0 +1,1 @@
+"""The schedules of a queue."""

@@ -1,0 +1,1 @@
+"""Sends: encoded, checked, grouped, and what becomes of an id that exists."""

@@ -1,0 +1,1 @@
+"""What walks over a whole queue, in calls of limited size."""

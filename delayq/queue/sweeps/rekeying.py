@@ -1,0 +1,118 @@
+"""Encrypts what a queue has stored with its first key, beside running workers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from delayq.broker.context import QueueContext
+from delayq.broker.replies.replies import CountsReply
+from delayq.broker.requests import ScriptCall
+from delayq.broker.transport.operation import Operation
+from delayq.errors import ConfigurationError, UndecodableError
+from delayq.privacy.ciphertext import read_key_id
+from delayq.privacy.encrypted import QueueCipher
+from delayq.queue.base import QueueBase
+from delayq.queue.inspecting.deaths import read_death
+from delayq.queue.sweeps.whole_calls import every_status
+
+PAGE = 250
+"""Texts that one call reads, at most."""
+MAX_NAMED = 100
+"""Unreadable payloads whose ids are returned."""
+PARTS = ("schedule_specs", "successors", "messages", "dead_messages")
+"""In the order in which payloads move: schedules fire, successors follow, messages die. Only a redrive moves back."""
+_SUCCESSOR = re.compile(rb"[0-9]+ [0-9]+ ([0-9]+) ([0-9]+)\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Rekeyed:
+    """What a `rekey` has done, in payloads: of messages that wait or are dead, of successors, of schedules."""
+
+    rekeyed: int
+    """Encrypted with the first key now."""
+    already: int
+    """Encrypted with it before; while the queue grows or shrinks, one may be counted twice."""
+    left: int
+    """Changed, settled or being processed meanwhile: left as they are; or redriven, and so perhaps missed."""
+    unreadable: int
+    """Cut, changed, of another queue, not encrypted, or encrypted with a key that is not there: left as they are."""
+    missing: tuple[str, ...]
+    """The ids of the keys that are not there."""
+    unreadable_ids: tuple[str, ...] = ()
+    """Where the first 100 unreadable payloads are: ids, entries of the dead letter, names of schedules."""
+
+
+def rekey(context: QueueContext, codec: Any) -> Operation[Rekeyed]:
+    """Read all stored payloads, page by page, and replace those that have another key.
+
+    What moves meanwhile is in a part that is read later, or counted as left. So when nothing is rekeyed, left or
+    unreadable, every payload has the first key.
+    """
+    if not isinstance(codec, QueueCipher):
+        raise ConfigurationError("rekey needs a queue that encrypts: codec=Encrypted(keys)")
+    counts = dict.fromkeys(("rekeyed", "already", "left", "unreadable"), 0)
+    missing: dict[str, None] = {}
+    unreadable: list[str] = []
+    (begun,) = yield [context.calls.counts()]
+    for part in PARTS:
+        cursor = "0"
+        while True:
+            (page,) = yield [context.calls.rekey_page(part, cursor=cursor, limit=PAGE, head=codec.head)]
+            counts["already"] += page.already
+            rows = []
+            for id, text in page.rows:
+                start, payload = _split(part, text)
+                try:
+                    fresh = codec.rekeyed(payload, stable=part == "schedule_specs")
+                except UndecodableError:
+                    counts["unreadable"] += 1
+                    unreadable += [id] if len(unreadable) < MAX_NAMED else []
+                    key = read_key_id(payload)
+                    if key is not None and not codec.has_key(key):
+                        missing[key] = None
+                    continue
+                if fresh is None:
+                    counts["already"] += 1
+                else:
+                    rows.append((id, text, start + fresh))
+            statuses = yield from every_status(context, partial(_call, context, part), rows)
+            counts["rekeyed"] += statuses.count("1")
+            counts["left"] += len(statuses) - statuses.count("1")
+            cursor = page.cursor
+            if cursor == "0":
+                break
+    (ended,) = yield [context.calls.counts()]
+    counts["left"] += abs(_redriven(ended) - _redriven(begun))
+    return Rekeyed(**counts, missing=tuple(missing), unreadable_ids=tuple(unreadable))
+
+
+def _redriven(counted: CountsReply) -> int:
+    """Return how many messages have ever been redriven."""
+    return int(counted.meta.get("redriven", 0))
+
+
+def _call(context: QueueContext, part: str, rows: Sequence[tuple[str, bytes, bytes]], _: str) -> ScriptCall[str]:
+    return context.calls.rekey(part, rows)
+
+
+def _split(part: str, text: bytes) -> tuple[bytes, bytes]:
+    """Return what is stored before a payload, and the payload; the whole text for what another program has written."""
+    size = 0
+    if part == "schedule_specs":
+        size = text.find(b"\n") + 1
+    elif part == "successors":
+        if found := _SUCCESSOR.match(text):
+            size = found.end() + int(found[1]) + int(found[2])
+    elif part == "dead_messages" and (death := read_death(text)):
+        size = len(text) - len(death.payload)
+    return text[:size], text[size:]
+
+
+def seal(queue: QueueBase[Any, Any], encoded: bytes) -> bytes:
+    """Return an encoded payload as the queue stores it: encrypted if its codec encrypts."""
+    codec = queue._codec  # noqa: SLF001 - of a queue, for the command line
+    return codec.seal(encoded) if isinstance(codec, QueueCipher) else encoded

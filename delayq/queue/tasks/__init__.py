@@ -1,0 +1,1 @@
+"""Functions as tasks: their options, arguments and registry."""

@@ -1,0 +1,198 @@
+"""Tasks: functions that are called with the arguments of a message, chosen by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextvars import ContextVar
+from functools import update_wrapper
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack, cast
+
+from delayq.broker.message.attributes import check_message_name, check_timeout
+from delayq.errors import ConfigurationError, short_repr
+from delayq.queue.sending.producer import NewMessage
+from delayq.queue.sending.sent import Sent
+from delayq.queue.tasks.task_arguments import MisfitError, TaskArguments
+from delayq.queue.tasks.task_options import TaskOptions, TaskSendOptions, send_options
+from delayq.values.backoff import FailurePolicy
+from delayq.values.breaker import check_breaker
+from delayq.values.rates import check_limits
+from delayq.worker.delivery.results import keep_result
+
+if TYPE_CHECKING:
+    from delayq.worker.delivery.message import AsyncMessage, Message
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_current: ContextVar[Any] = ContextVar("delayq_message")
+
+
+class BaseTask(Generic[P, R]):
+    """A function that can be called directly, and by a message that carries its arguments."""
+
+    def __init__(self, function: Callable[P, R], queue: Any, options: TaskOptions) -> None:
+        """Check the function and the options; raises `ConfigurationError`."""
+        if not callable(function):
+            raise ConfigurationError(f"a task must be callable, not {short_repr(function)}")
+        unknown = options.keys() - TaskOptions.__annotations__.keys()
+        if unknown:
+            known = ", ".join(TaskOptions.__annotations__)
+            raise ConfigurationError(f"a task has no option {min(unknown)}: it has {known}")
+        # A function can be a task of several queues.
+        self.function: Callable[P, R] = function.function if isinstance(function, BaseTask) else function
+        """The function, as it was decorated."""
+        self._queue = queue
+        own_name = getattr(function, "__name__", "")
+        self.name = check_message_name(options.get("name", own_name))
+        """The name of its messages."""
+        self.aliases = _check_aliases(options.get("aliases", ()))
+        """Other names by which it is called."""
+        self.arguments = TaskArguments(self.name, self.function, queue._codec)  # noqa: SLF001 - it encodes them
+        """What the function takes."""
+        given: FailurePolicy = queue.settings.policy
+        backoff, is_failure = options.get("backoff", given.backoff), options.get("is_failure", given.is_failure)
+        self.policy = FailurePolicy.of(backoff, is_failure, given.max_snoozes, keeps_text=given.keeps_text)
+        """What its failures mean."""
+        self.timeout = check_timeout(options.get("timeout"))
+        """How long it may run (ms); 0 as its queue says."""
+        self._options = send_options(options)
+        self.limit = check_limits(options.get("rate_limit"), options.get("burst"), options.get("running"))
+        """Its rate and its places, None for each that it does not limit."""
+        self.breaker = check_breaker(options.get("breaker"))
+        update_wrapper(self, function, updated=())
+
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function here and now; nothing is sent."""
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        """Show the name."""
+        return f"<{type(self).__name__} {self.name} of queue {self._queue.name}>"
+
+    def options(self, **options: Unpack[TaskSendOptions]) -> Self:
+        """Return the task with options for its sends: `remind.options(delay="1h", id="r-42").send(42)`."""
+        unknown = options.keys() - TaskSendOptions.__annotations__.keys()
+        if unknown:
+            known = ", ".join(TaskSendOptions.__annotations__)
+            raise ConfigurationError(f"a send has no option {min(unknown)}: it has {known}")
+        if "at" in options and "delay" in options:
+            raise ConfigurationError("give delay or at, but not both")
+        timed, debounced = options.keys() & {"delay", "at"}, "debounce" in options
+        if timed and debounced:
+            raise ConfigurationError(f"give {min(timed)} or debounce, but not both: debounce says when it is due")
+        instead = {"delay", "at", "debounce", "at_most"} if timed or debounced else set[str]()
+        instead.update(["jitter"] * debounced)
+        if "id" in options:
+            instead.add("unique")  # that of the task, which makes the id
+        kept = {name: value for name, value in self._options.items() if name not in instead}
+        changed = object.__new__(type(self))
+        changed.__dict__.update(self.__dict__)
+        changed._options = cast("TaskSendOptions", {**kept, **options})
+        return changed
+
+    def message(self, /, *args: P.args, **kwargs: P.kwargs) -> NewMessage[Any]:
+        """Return the message that calls the function with these arguments, for `send_many`.
+
+        Raises `PayloadError` if the function does not take them.
+        """
+        options: dict[str, Any] = dict(self._options)
+        if options.pop("replace", False):
+            raise ConfigurationError("replace is an option of send_many, not of one of its messages")
+        if "debounce" in options:
+            raise ConfigurationError("debounce is an option of a single send, not of a message of send_many")
+        return NewMessage(self.arguments.bind(args, kwargs), name=self.name, **options)
+
+    def _send(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        options: dict[str, Any] = dict(self._options)
+        send = self._queue.send_schedule_msg if "at" in options else self._queue.send_delay_msg
+        return send(self.arguments.bind(args, kwargs), name=self.name, **options)
+
+    def problem(self, payload: Any) -> str:
+        """Return why the function does not take this payload; '' if it does."""
+        try:
+            self.arguments.read(payload)
+        except MisfitError as error:
+            return f"task {self.name} does not take these arguments: {error}"
+        return ""
+
+    def handler(self, misfit: Callable[[Any, str], Exception]) -> Callable[[Any], Any]:
+        """Return the function that processes a message.
+
+        What `misfit` returns is raised for a message whose arguments do not fit; it is told why.
+        """
+        function: Any = self.function
+        read, policy, timeout = self.arguments.read, self.policy, self.timeout
+
+        def arguments_of(message: Any) -> dict[str, Any]:
+            delivery = message._delivery  # noqa: SLF001 - what a message wraps
+            delivery.policy, delivery.timeout = policy, delivery.timeout or timeout
+            try:
+                return read(message.payload)
+            except MisfitError as error:
+                raise misfit(message, str(error)) from None
+
+        async def await_function(message: Any) -> object:
+            arguments, before = arguments_of(message), _current.set(message)
+            try:
+                return _result(await function(**arguments), message)
+            finally:
+                _current.reset(before)
+
+        def call_function(message: Any) -> object:
+            arguments, before = arguments_of(message), _current.set(message)
+            try:
+                return _result(function(**arguments), message)
+            finally:
+                _current.reset(before)
+
+        awaits = iscoroutinefunction(function) or iscoroutinefunction(type(function).__call__)
+        return await_function if awaits else call_function
+
+
+class Task(BaseTask[P, R]):
+    """A task of a `DelayQueue`: `remind.send(42)` sends a message, and a worker calls `remind(42)`.
+
+    Arguments are stored by name, as an object such as `{"user": 42}`. They are checked against the parameters and
+    their types at the send, and converted to these types at the delivery: a `datetime` arrives as one.
+    """
+
+    def send(self, /, *args: P.args, **kwargs: P.kwargs) -> Sent:
+        """Send a message that calls the function with these arguments, by the options of the task.
+
+        Raises `PayloadError` if the function does not take them, and what `send_delay_msg` raises.
+        """
+        return cast("Sent", self._send(args, kwargs))
+
+
+class AsyncTask(BaseTask[P, R]):
+    """A task of an `AsyncDelayQueue`; see `Task`."""
+
+    def send(self, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Sent]:
+        """Send a message that calls the function with these arguments, by the options of the task.
+
+        Raises `PayloadError` if the function does not take them, and what `send_delay_msg` raises.
+        """
+        return cast("Coroutine[Any, Any, Sent]", self._send(args, kwargs))
+
+
+def current_message() -> Message[Any] | AsyncMessage[Any]:
+    """Return the message whose task is running; raises `ConfigurationError` outside of a task."""
+    message = _current.get(None)
+    if message is None:
+        raise ConfigurationError("current_message() is only known while a task runs")
+    return cast("Message[Any]", message)
+
+
+def _result(result: object, message: Any) -> object:
+    """Return what decides on the message: any result of a task is a success, even False, which is kept as one."""
+    if result is not False:
+        return result
+    keep_result(message._delivery, False, message._context)  # noqa: FBT003, SLF001 - what a message wraps
+    return None
+
+
+def _check_aliases(aliases: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(aliases, str) or not isinstance(aliases, Sequence):
+        raise ConfigurationError(f"aliases must be a list of names, not {short_repr(aliases)}")
+    return tuple(map(check_message_name, aliases))

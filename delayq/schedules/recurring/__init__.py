@@ -1,0 +1,1 @@
+"""Rules of recurrence: their parts, and the local times that they give."""

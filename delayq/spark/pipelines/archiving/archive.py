@@ -1,0 +1,160 @@
+"""Archives the event log of a queue as Parquet files, exactly once, even if processes are killed.
+
+Each micro-batch overwrites a folder of its own, named after the query and the batch number. So a batch repeated after a
+crash replaces what the first attempt left. See `archive_files` for the layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+
+from delayq.broker.requests import RedisCommand
+from delayq.bulk.connection import calls_of, connect
+from delayq.errors import ConfigurationError
+from delayq.spark.datasource.event_reader import check_log
+from delayq.spark.datasource.log_gaps import missing
+from delayq.spark.datasource.source import register
+from delayq.spark.datasource.source_options import as_options, event_options
+from delayq.spark.pipelines.archiving.archive_files import RECENT, SCHEMA_VERSION, oldest_version
+from delayq.spark.pipelines.archiving.archive_reader import (
+    archive_facts,
+    event_files,
+    query_of,
+    read_archive,
+    write_facts,
+)
+from delayq.spark.pipelines.archiving.archive_run import ArchiveResult, ArchiveRun, archives
+from delayq.spark.pipelines.archiving.compaction import check_retain
+from delayq.spark.spark_errors import error_of
+from delayq.values.checks import check_int
+from delayq.values.times import Duration, to_millis
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+KEEP = 1000
+"""Archived entries that trimming leaves in the log, because a power cut may lose files not yet on disk."""
+
+
+def archive(
+    spark: SparkSession,
+    queue: str,
+    path: str,
+    *,
+    url: str | None = None,
+    url_env: str | None = None,
+    prefix: str = "delayq",
+    once: bool = True,
+    every: Duration = 10,
+    checkpoint: str | None = None,
+    trim: bool = False,
+    keep: int = KEEP,
+    max_entries: int = 10_000,
+    fail_on_data_loss: bool = True,
+    retain: Duration | None = None,
+    on_progress: Callable[[ArchiveResult], object] | None = None,
+) -> ArchiveResult:
+    """Bring an archive up to date with the event log of a queue; it contains every event exactly once.
+
+    `path` is a folder that Spark can write to. The checkpoint is its subfolder `_checkpoint`, unless `checkpoint` names
+    another. If it is killed, the next call continues where it was. With `once` it stops at the end that the log had at
+    the start; otherwise it runs a batch `every` so often until Ctrl-C. A batch has at most `max_entries` log entries.
+    `on_progress` is called every second.
+
+    Each batch is a small file, and once an hour they are merged into one for each day (in UTC): by the follower, or at
+    the end of a run, if this process reaches the folder; see `compact_archive`, also for `retain`. `read_archive` reads
+    both. Other programs read the merged files, `day=*/*.parquet`.
+
+    With `trim`, archived entries are deleted from the log, except the last `keep` ones and those that another archive
+    of this queue still needs. Redis stores the progress of each archive from its first run;
+    `forget_archive` removes it.
+
+    This process must reach Redis, like the executors. Raises `ConfigurationError` if the queue does not exist or has no
+    event log, or if the path contains an archive without its checkpoint; `EventsLostError` if entries were deleted
+    before being read, unless `fail_on_data_loss` is false: then the result tells which.
+    """
+    options = as_options(
+        queue=queue,
+        url=url,
+        urlEnv=url_env,
+        prefix=prefix,
+        read="events",
+        maxEntriesPerBatch=max_entries,
+        failOnDataLoss=fail_on_data_loss,
+    )
+    check_int(keep, "keep", 0, 1 << 53)
+    kept = check_retain(retain)
+    interval = f"{to_millis(every, 'every')} milliseconds"
+    target = event_options(options, streaming=True).target
+    bounds = check_log(target)
+    folder = path.rstrip("/") or path
+    checkpoint = checkpoint or f"{folder}/_checkpoint"
+    _check_folder(spark, folder, checkpoint, queue)
+    register(spark)
+    run = ArchiveRun(target, folder, keep if trim else None, bounds.first - 1, compacts=True, retain=kept)
+    stream = spark.readStream.format("delayq").options(**options).load()
+    writer = stream.writeStream.foreachBatch(_ParquetBatchWriter(folder, checkpoint)).option(
+        "checkpointLocation", checkpoint
+    )
+    writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=interval)
+    try:
+        run.wait(writer.start(), on_progress or (lambda _: None), endless=not once)
+    except PySparkException as error:
+        raise error_of(error) or error from error
+    result = run.result
+    if fail_on_data_loss or result.first is None or result.last is None:
+        return result
+    return replace(result, lost=tuple(missing(read_archive(spark, folder), result.first, result.last)))
+
+
+def forget_archive(queue: str, path: str, *, url: str | None = None, prefix: str = "delayq") -> bool:
+    """Stop keeping log entries for an archive that is no longer needed; returns whether it was known.
+
+    Its files stay. If it is run again, it is known again.
+    """
+    target = event_options(as_options(queue=queue, prefix=prefix, url=url), streaming=True).target
+    executor, keys = connect(target), calls_of(target).keys
+    folder = path.rstrip("/") or path
+    queries = [query for query, position in executor.call(archives(keys)).items() if position.path == folder]
+    if queries:
+        executor.call(RedisCommand(("HDEL", keys.archives, *queries), int))
+    return bool(queries)
+
+
+@dataclass
+class _ParquetBatchWriter:
+    """Writes micro-batches to Parquet; pickled and sent to the server over Spark Connect."""
+
+    folder: str
+    checkpoint: str
+    query: str | None = None
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        """Write one batch, a file for each day it has, replacing what an earlier attempt may have left."""
+        spark = batch.sparkSession  # the query's own session, so settings made here do not leak
+        spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+        spark.conf.set("spark.sql.maxConcurrentOutputFileWriters", "4")  # instead of sorting by day
+        if self.query is None:
+            self.query = query_of(spark, self.checkpoint)
+        day = F.date_from_unix_date(F.expr("CAST(unix_micros(event_at) DIV 86400000000 AS INT)"))  # in UTC
+        files = batch.withColumn("day", day).coalesce(1).write.partitionBy("day").mode("overwrite")
+        files.parquet(f"{self.folder}/{RECENT}/part={self.query}-{number}")
+
+
+def _check_folder(spark: SparkSession, folder: str, checkpoint: str, queue: str) -> None:
+    """Refuse an archive whose checkpoint is gone: all of its events would be written a second time."""
+    known = archive_facts(spark, folder)
+    files = event_files(spark, folder, known)
+    if query_of(spark, checkpoint) is None and files:
+        raise ConfigurationError(
+            f"{folder} contains an archive, but there is no checkpoint at {checkpoint}: use the checkpoint it was"
+            " written with, or a new folder"
+        )
+    if known.get("schema") != SCHEMA_VERSION:
+        oldest = oldest_version(known) if files else SCHEMA_VERSION
+        write_facts(spark, folder, known | {"schema": SCHEMA_VERSION, "oldest": oldest, "queue": queue})

@@ -1,0 +1,1 @@
+"""What disturbs a run: faults, proxies, killed processes."""

@@ -1,0 +1,90 @@
+"""What a process holds of a message that it has claimed, until it is settled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+
+from delayq.broker.message.attributes import NONE, Attributes
+from delayq.broker.replies.replies import ClaimedMessage, ClaimReply
+from delayq.broker.requests import Receipt
+from delayq.values.backoff import FailurePolicy
+
+_receipt: Callable[[tuple[str, int]], Receipt] = partial(tuple.__new__, Receipt)
+"""Makes a receipt in the fastest way: each delivery needs one."""
+
+
+class Batch(msgspec.Struct, eq=False, gc=False):
+    """The deliveries passed to one call of a callback; each refers to its batch."""
+
+    started: float
+    """The local time."""
+    _open: list[bool]
+    queue: str = ""
+    """The name of the queue, for the log."""
+
+    @property
+    def running(self) -> bool:
+        """Whether the callback has not ended and is not overdue."""
+        return bool(self._open)
+
+    def conclude(self) -> bool:
+        """Return True to the first caller only: the worker whose callback ended, or the loop that abandons it."""
+        try:
+            return self._open.pop()
+        except IndexError:
+            return False
+
+
+class InFlightDelivery(msgspec.Struct, eq=False, gc=False):
+    """A message that this process has claimed and not yet settled; times are local and monotonic, in seconds.
+
+    The consumer loop reads and writes it; the worker that takes it sets its batch. There may be many at a time, so they
+    are untracked by the garbage collector (`gc=False`): nothing they refer to refers back to them.
+    """
+
+    claimed: ClaimedMessage
+    claimed_at: float
+    server_now: int
+    """The server's time (ms) of the claim."""
+    deadline: float
+    attributes: Attributes
+    """Those of the message, parsed once: many steps ask for one of them."""
+    batch: Batch | None = None
+    lost: bool = False
+    settled: bool = False
+    reported: bool = False
+    """Whether Redis knows that the callback has started."""
+    policy: FailurePolicy | None = None
+    """What its failures mean; None as the queue says."""
+    result: tuple[str, str, bytes] | None = None
+    """How it ends if it has retention, see `ResultCodec.pack`; None for nothing to keep."""
+    timeout: int = 0
+    """How long its callback may run (ms); 0 as the queue says."""
+    timed_out: bool = False
+    """Whether its callback has run for longer, so that its attempt has failed."""
+    cancel_requested: bool = False
+    """Whether it is asked to stop."""
+    span: str = ""
+    """The span in which its callback runs, as `Attributes.span`; '' if none is recorded."""
+    failed_by_hand: bool | None = None
+    """Whether the callback has settled it by hand as failed; None if it has not settled it, or has released it."""
+    by_hand: str = ""
+    """The script with which the callback has settled it by hand, if Redis has accepted that."""
+
+    @property
+    def receipt(self) -> Receipt:
+        """The right to settle this delivery."""
+        claimed = self.claimed
+        return _receipt((claimed.id, claimed.token))
+
+
+def deliveries_of(claimed: ClaimReply, now: float, deadline: float) -> list[InFlightDelivery]:
+    """Return the deliveries of a claim that was answered at a local time, with leases until another one."""
+    server_now, attributes_of = claimed.now, Attributes.of
+    return [
+        InFlightDelivery(one, now, server_now, deadline, attributes_of(one.attributes) if one.attributes else NONE)
+        for one in claimed.messages
+    ]

@@ -1,0 +1,284 @@
+"""Delivered messages, as callbacks and leases receive them, with the methods that settle them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+
+from delayq._parity import awaited
+from delayq.broker.context import EngineContext
+from delayq.broker.engine import Feature
+from delayq.broker.message.attributes import snoozed
+from delayq.broker.message.ids import time_of
+from delayq.broker.replies.results import completed
+from delayq.broker.requests import Failure, Rejection, Release, ScriptCall
+from delayq.broker.transport.operation import Operation
+from delayq.errors import UndecodableError, short_repr
+from delayq.options import nack_wait
+from delayq.values.times import Duration, from_millis, monotonic, to_millis
+from delayq.worker.delivery.attempt_log import log_by_hand
+from delayq.worker.delivery.disposition import Disposition
+from delayq.worker.delivery.error_texts import SNOOZED_OUT, WITHHELD, truncate
+from delayq.worker.delivery.in_flight_delivery import InFlightDelivery
+
+if TYPE_CHECKING:
+    from delayq.broker.transport.executor import AsyncExecutor, Executor
+
+T = TypeVar("T")
+
+_decode_headers = msgspec.json.Decoder(dict[str, str]).decode
+_BY_HAND = {
+    "ack": Disposition.ACK,
+    "complete": Disposition.ACK,
+    "nack": Disposition.NACK,
+    "reject": Disposition.REJECT,
+    "release": Disposition.SNOOZE,
+}
+"""What a settlement by hand is, by the name of its script."""
+
+
+class _BaseMessage(Generic[T]):
+    """What both kinds of message share: the properties, and the operations behind the methods."""
+
+    __slots__ = ("_context", "_delivery", "_executor", "_handed", "_headers", "payload")
+
+    payload: T
+    """The payload, decoded."""
+
+    def __init__(self, delivery: InFlightDelivery, context: EngineContext, executor: Any, handed: float) -> None:
+        """Wrap a delivery handed over at a local time; raises `UndecodableError` if the payload cannot be decoded."""
+        claimed = delivery.claimed
+        payload: Any = claimed.payload
+        if payload.__class__ is int:
+            raise UndecodableError(WITHHELD.format(payload))
+        if claimed.unreadable:
+            raise UndecodableError(f"undecodable: {claimed.unreadable}")
+        try:
+            self._headers = _decode_headers(claimed.headers) if claimed.headers else None
+        except Exception as error:
+            raise UndecodableError(f"undecodable headers: {short_repr(error)}") from error
+        try:
+            self.payload = context.decode(payload)
+        except UndecodableError:
+            raise
+        except Exception as error:
+            raise UndecodableError(f"undecodable: {short_repr(error)}") from error
+        self._delivery = delivery
+        self._context = context
+        self._executor = executor
+        self._handed = handed
+
+    def __repr__(self) -> str:
+        """Show the message without its payload, which may be private."""
+        return f"<{type(self).__name__} {self.id} attempt={self.attempt} retries_left={self.retries_left}>"
+
+    @property
+    def id(self) -> str:
+        """The message's id: the same for all attempts."""
+        return self._delivery.claimed.id
+
+    @property
+    def queue(self) -> str:
+        """The name of the queue, or the key of the stream."""
+        return self._context.queue
+
+    @property
+    def attempt(self) -> int:
+        """The number of this delivery, from 1; released ones are not counted."""
+        return self._delivery.claimed.attempt
+
+    @property
+    def retries_left(self) -> int:
+        """How many more times the message is delivered if this attempt and the next ones fail."""
+        return self._delivery.claimed.retries_left
+
+    @property
+    def due(self) -> datetime:
+        """When the message was due, in UTC."""
+        return from_millis(self._delivery.claimed.due)
+
+    @property
+    def sent(self) -> datetime | None:
+        """When the message was sent, in UTC, by the sender's clock; None for a message with an id of your own.
+
+        The ids that delayq makes contain it. Redis does not store it; only a stream does, by the server's clock.
+        """
+        claimed = self._delivery.claimed
+        if claimed.sent is not None:
+            return from_millis(claimed.sent)
+        return time_of(claimed.id, now=self._delivery.server_now)
+
+    @property
+    def lateness(self) -> float:
+        """Seconds between the due time and the hand-over to this process and its callback."""
+        at_claim = (self._delivery.server_now - self._delivery.claimed.due) / 1000
+        return at_claim + self._handed - self._delivery.claimed_at
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers the message was sent with."""
+        return dict(self._headers) if self._headers else {}
+
+    @property
+    def name(self) -> str:
+        """The name the message was sent with; '' for none."""
+        return self._delivery.attributes.name
+
+    @property
+    def priority(self) -> int:
+        """The priority the message was sent with; 0 for none."""
+        return self._delivery.attributes.priority
+
+    @property
+    def snoozes(self) -> int:
+        """How often the message has been snoozed or released with a delay."""
+        return self._delivery.attributes.snoozes
+
+    @property
+    def token(self) -> int:
+        """The fencing token of this delivery: higher than the token of any earlier delivery of this queue."""
+        return self._delivery.claimed.token
+
+    @property
+    def lease_lost(self) -> bool:
+        """Whether the lease has expired or was taken over: another consumer may be processing the message."""
+        return self._delivery.lost or monotonic() > self._delivery.deadline
+
+    @property
+    def cancel_requested(self) -> bool:
+        """Whether somebody has cancelled the message while it runs: if the callback raises, it is never tried again.
+
+        A callback learns it within a tick. Whoever has leased the message learns it from `extend`.
+        """
+        return self._delivery.cancel_requested
+
+    def _settle(
+        self, call: ScriptCall[str], *, failed: bool | None, text: str = "", delay: int | None = None
+    ) -> Operation[bool]:
+        """Settle by hand, and log it. If the call fails, the result of the callback settles the message."""
+        self._delivery.settled, self._delivery.failed_by_hand = True, failed
+        try:
+            (reply,) = yield [call]
+        except BaseException:
+            self._delivery.settled = False
+            raise
+        script = call.script.name.rpartition("/")[2]
+        self._delivery.by_hand = script if reply != "0" else ""
+        if reply != "0":
+            log_by_hand(self._delivery, _BY_HAND[script], self._context.queue, text, delay)
+        if reply == "2":  # no retries left, or cancelled
+            yield [self._context.calls.collect(self._context.settings, ids=(self.id,))]
+        return bool(reply != "0")
+
+    def _ack(self, result: object) -> Operation[bool]:
+        calls, claimed, done = self._context.calls, self._delivery.claimed, None
+        if calls.capabilities.has(Feature.RESULTS) and self._delivery.attributes.retention > 0:
+            done = completed(claimed, *self._context.results.pack_checked(result, self._delivery.attributes))
+        call = calls.ack([self._delivery.receipt]) if done is None else calls.complete([done])
+        return (yield from self._settle(call, failed=False))
+
+    def _report(self, value: object) -> Operation[bool]:
+        self._context.calls.capabilities.require(Feature.RESULTS)
+        progress = self._context.results.pack_progress(value)
+        (reply,) = yield [self._context.calls.report(self._delivery.receipt, progress)]
+        return bool(reply == "1")
+
+    def _nack(self, delay: Duration | None, error: str) -> Operation[bool]:
+        policy = self._delivery.policy or self._context.settings.policy
+        wait = policy.backoff.delay(self.attempt) if delay is None else nack_wait(delay)
+        text = truncate(error) if policy.keeps_text else ""
+        failure = Failure(*self._delivery.receipt, nack_wait(wait / 1000), text, self._delivery.span)
+        return (yield from self._settle(self._context.calls.nack([failure]), failed=True, text=text, delay=wait))
+
+    def _reject(self, reason: str) -> Operation[bool]:
+        text = truncate(reason, "reason")
+        if not (self._delivery.policy or self._context.settings.policy).keeps_text:
+            text = "rejected"
+        rejection = Rejection(*self._delivery.receipt, text, "")
+        return (yield from self._settle(self._context.calls.reject([rejection]), failed=True, text=text))
+
+    def _release(self, delay: Duration | None) -> Operation[bool]:
+        release, stored = Release(*self._delivery.receipt), self._delivery.claimed.attributes
+        if delay is not None:
+            wait, most = nack_wait(delay), (self._delivery.policy or self._context.settings.policy).max_snoozes
+            if self.snoozes >= most > 0:
+                return (yield from self._nack(None, SNOOZED_OUT.format(most)))
+            release = Release(*self._delivery.receipt, wait, snoozed(stored))
+        told = None if delay is None else release.delay
+        return (yield from self._settle(self._context.calls.release([release]), failed=None, delay=told))
+
+    def _extend(self, duration: Duration | None) -> Operation[bool]:
+        lease = self._context.settings.lease if duration is None else to_millis(duration, "lease", min=100)
+        before, deadline = self._delivery.deadline, monotonic() + lease / 1000
+        self._delivery.deadline = max(before, deadline)  # at once, or a heartbeat meanwhile would shorten it again
+        try:
+            (reply,) = yield [self._context.calls.extend([self._delivery.receipt], lease=lease)]
+        except BaseException:
+            self._delivery.deadline = before
+            raise
+        if reply != "0":
+            self._delivery.deadline = deadline
+            self._delivery.cancel_requested |= reply == "2"
+        else:
+            self._delivery.lost = True
+        return bool(reply != "0")
+
+
+class Message(_BaseMessage[T]):
+    """A delivered message. Settling it by hand takes precedence over what the callback returns."""
+
+    __slots__ = ()
+    _executor: Executor
+
+    def ack(self, result: object = None) -> bool:
+        """Settle the message as done. Only the first ack of a message returns True, even with a lost lease.
+
+        The `result` is kept if the message has retention. Raises `PayloadError` for one that cannot be.
+        """
+        return self._executor.perform(self._ack(result))
+
+    def report(self, progress: object) -> bool:
+        """Store how far the callback is: any value of at most 4 KiB as encoded, which `queue.get` shows.
+
+        The last report counts, until the message has ended. Returns False, and stores nothing, if the lease was lost.
+        """
+        return self._executor.perform(self._report(progress))
+
+    def nack(self, *, delay: Duration | None = None, error: str = "") -> bool:
+        """Deliver the message again after `delay`, or the queue's `nack_delay`; uses one retry.
+
+        Returns False and changes nothing if the lease was lost before.
+        """
+        return self._executor.perform(self._nack(delay, error))
+
+    def extend(self, duration: Duration | None = None) -> bool:
+        """Renew the lease for `duration` from now, by default the queue's `lease`. False if it was lost before."""
+        return self._executor.perform(self._extend(duration))
+
+    def release(self, *, delay: Duration | None = None) -> bool:
+        """Return the message to the head of the queue, or have it wait for `delay`, as if it had not been delivered.
+
+        It uses no retry. With a delay it counts as a snooze: after `max_snoozes` of them, one more is a `nack`. Returns
+        False and changes nothing if the lease was lost before.
+        """
+        return self._executor.perform(self._release(delay))
+
+    def reject(self, reason: str) -> bool:
+        """Move the message to the dead letter at once. False, and no change, if the lease was lost before."""
+        return self._executor.perform(self._reject(reason))
+
+
+class AsyncMessage(_BaseMessage[T]):
+    """A delivered message of an `AsyncDelayQueue`; see `Message`."""
+
+    __slots__ = ()
+    _executor: AsyncExecutor
+
+    ack = awaited(Message.ack)
+    nack = awaited(Message.nack)
+    extend = awaited(Message.extend)
+    release = awaited(Message.release)
+    report = awaited(Message.report)
+    reject = awaited(Message.reject)

@@ -1,0 +1,1 @@
+"""The consumer's decisions, without clock, socket, thread or event loop."""

@@ -1,0 +1,201 @@
+"""The settlements of a consumer or a lease that Redis has not confirmed yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, cast
+
+from delayq.broker.engine import EngineCalls, Feature
+from delayq.broker.message.attributes import left_unhandled, snoozed
+from delayq.broker.replies.results import Completed, Ending, completed
+from delayq.broker.requests import Failure, Rejection, Release
+from delayq.broker.scripts import MAX_MOVED, MAX_SETTLED
+from delayq.options import Settings, nack_wait
+from delayq.safe_log import SafeLog
+from delayq.values.text import pluralize
+from delayq.worker.delivery.disposition import DONE, Completion, Disposition
+from delayq.worker.delivery.error_texts import truncate
+from delayq.worker.delivery.in_flight_delivery import InFlightDelivery
+from delayq.worker.parts.closed_scopes import ClosedScopes, scope_closed
+from delayq.worker.parts.part import Call, LoopPart, Stage
+
+log = SafeLog("delayq.consumer")
+
+_ACK, _COMPLETE = Disposition.ACK, Disposition.COMPLETE
+"""Looking up or hashing an enumeration member is slow before Python 3.12."""
+MAX_RESULT_BYTES = 1 << 20
+"""Bytes of results that one call stores; a single result may be larger."""
+_NOTHING = (Ending.NOTHING, "", b"")
+_RELEASES = {
+    Disposition.RELEASE: None,
+    Disposition.STOP: None,
+    Disposition.SNOOZE: snoozed,
+    Disposition.LEAVE: left_unhandled,
+}
+"""What releases a message, and how its attributes count that."""
+_UNSTARTED = (Disposition.RELEASE, Disposition.LEAVE)
+"""What releases a message whose callback has not started."""
+
+
+class PendingSettlements(LoopPart):
+    """Settlements to send, grouped by disposition, in batches of at most five hundred."""
+
+    stage = Stage.SETTLE
+
+    def __init__(self, calls: EngineCalls, settings: Settings, scopes: ClosedScopes | None = None) -> None:
+        """Start empty; what closes a scope is told to `scopes`."""
+        self._settings = settings
+        self._scopes = scopes
+        self.on_settled_by: Sequence[Callable[[Disposition, Sequence[InFlightDelivery]], None]] = ()
+        """Who learns what Redis has settled."""
+        self._queues: dict[Disposition, list[InFlightDelivery]] = {
+            disposition: [] for disposition in Disposition if disposition is not Disposition.NOTHING
+        }
+        self._acked = self._queues[_ACK]
+        self._count = 0
+        self.cut_short = False
+        """Whether a call has made fewer than it was asked for: large successors take several calls."""
+        self._details: dict[InFlightDelivery, Failure | Rejection | Release | Completed] = {}
+        """What all but an ack sends besides the receipt."""
+        self._late: dict[InFlightDelivery, Completion] = {}
+        """Successes of callbacks that took too long: they are settled once Redis has replied to the nack."""
+        self._calls: dict[Disposition, Callable[[list[Any]], Any]] = {
+            Disposition.ACK: calls.ack,
+            Disposition.DISCARD: calls.discard,
+            Disposition.NACK: calls.nack,
+            Disposition.REJECT: calls.reject,
+            Disposition.RELEASE: calls.release,
+            Disposition.STOP: calls.release,
+            Disposition.SNOOZE: calls.release,
+            Disposition.LEAVE: calls.release,
+        }
+        if calls.capabilities.has(Feature.EXPIRY):
+            self._calls[Disposition.DROP] = calls.drop
+        self._keeps_results = calls.capabilities.has(Feature.RESULTS)
+        if self._keeps_results:
+            self._calls[_COMPLETE] = calls.complete
+
+    def pending(self) -> bool:
+        """Return whether there is anything to settle."""
+        return self._count > 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def next(self) -> int:
+        """How many settlements the next calls make at least: of large messages, one call may move a single one."""
+        if len(self._acked) == self._count:
+            return min(self._count, MAX_SETTLED)
+        return sum(
+            self._fitting(queue) if disposition is _COMPLETE else min(len(queue), _min_per_call(disposition))
+            for disposition, queue in self._queues.items()
+        )
+
+    def _fitting(self, queue: list[InFlightDelivery]) -> int:
+        """Return how many completions one call makes: at most `MAX_MOVED`, and about a mebibyte of results."""
+        if len(queue) <= MAX_MOVED and len(queue) * self._settings.max_result <= MAX_RESULT_BYTES:
+            return len(queue)
+        total = 0
+        for at, delivery in enumerate(queue[:MAX_MOVED]):
+            total += len(cast(Completed, self._details[delivery])[-1])
+            if at and total > MAX_RESULT_BYTES:
+                return at
+        return min(len(queue), MAX_MOVED)
+
+    def add(self, completions: Iterable[Completion]) -> None:
+        """Add settlements; messages settled by hand need none."""
+        for deliveries, disposition, text, delay, _ in completions:
+            queue = self._acked if disposition is _ACK else self._queues.get(disposition)
+            for delivery in deliveries:
+                if delivery.settled or queue is None:
+                    under_way = delivery.timed_out and delivery in self._details and not delivery.by_hand
+                    if under_way and disposition in DONE:
+                        self._late[delivery] = Completion([delivery], disposition, text, delay)
+                    continue
+                delivery.settled = True
+                self._count += 1
+                if delivery.attributes.retention and self._keep(delivery, disposition, text):
+                    continue
+                queue.append(delivery)
+                if disposition is not _ACK:
+                    self._add_details(delivery, disposition, text, delay)
+
+    def _keep(self, delivery: InFlightDelivery, disposition: Disposition, text: str) -> bool:
+        """Add a completion with a result; returns False if the message has no retention, or is not done."""
+        if disposition not in DONE or not self._keeps_results:
+            return False
+        packed = delivery.result or _NOTHING if disposition is _ACK else (Ending.DISCARDED, truncate(text), b"")
+        done = completed(delivery.claimed, *packed)
+        if done is None:
+            return False
+        self._queues[_COMPLETE].append(delivery)
+        self._details[delivery] = done
+        return True
+
+    def _add_details(self, delivery: InFlightDelivery, disposition: Disposition, text: str, delay: int | None) -> None:
+        if disposition is Disposition.NACK:
+            policy = delivery.policy or self._settings.policy
+            wait = policy.backoff.delay(delivery.claimed.attempt) if delay is None else delay
+            self._details[delivery] = Failure(*delivery.receipt, nack_wait(wait / 1000), truncate(text), delivery.span)
+        elif disposition is Disposition.REJECT:
+            self._details[delivery] = Rejection(*delivery.receipt, truncate(text), "")
+        elif disposition in _RELEASES:
+            count = _RELEASES[disposition]
+            attributes = b"" if count is None else count(delivery.claimed.attributes)
+            wait = 0 if delay is None else nack_wait(delay / 1000)
+            unstarted = disposition in _UNSTARTED
+            self._details[delivery] = Release(*delivery.receipt, wait, attributes, unstarted)
+            if self._scopes is not None and (name := scope_closed(delivery, text)) != "":
+                self._scopes.tell(name, wait)
+
+    def plan(self, _: float) -> Iterator[Call]:
+        """Yield the calls that settle what is pending."""
+        for disposition, queue in self._queues.items():
+            if queue:
+                first = queue[: self._fitting(queue) if disposition is _COMPLETE else _max_per_call(disposition)]
+                items = [self._details.get(one, one.receipt) for one in first]
+                yield self._calls[disposition](items), partial(self._on_reply, disposition, len(items))
+
+    def _on_reply(self, disposition: Disposition, sent: int, reply: str) -> None:
+        queue = self._queues[disposition]
+        self.cut_short |= len(reply) < sent
+        settled = queue[: len(reply)]
+        if self.on_settled_by:
+            self._tell_settled(disposition, settled, reply)
+        del queue[: len(reply)]
+        self._count -= len(settled)
+        if self._details:
+            for delivery in settled:
+                self._details.pop(delivery, None)
+                if delivery.timed_out and not delivery.by_hand:  # a callback that succeeds may still settle it
+                    delivery.settled = False
+                    if late_success := self._late.pop(delivery, None):
+                        self.add([late_success])
+        if "0" in reply:
+            late = [delivery.claimed.id for delivery, status in zip(settled, reply, strict=True) if status == "0"]
+            text = "%s settled elsewhere before this %s: %s"
+            what = pluralize(len(late), "message")
+            log.warning(text, what, disposition.name.lower(), ", ".join(late[:5]), extra={"ids": late})
+
+    def _tell_settled(self, disposition: Disposition, settled: list[InFlightDelivery], reply: str) -> None:
+        if "0" in reply:
+            settled = [one for one, status in zip(settled, reply, strict=True) if status != "0"]
+        outcomes = {disposition: settled}
+        if disposition is _COMPLETE:
+            outcomes = {_ACK: [], Disposition.DISCARD: []}
+            for one in settled:
+                is_discarded = cast(Completed, self._details[one]).ending == Ending.DISCARDED
+                outcomes[Disposition.DISCARD if is_discarded else _ACK].append(one)
+        for tell in self.on_settled_by:
+            for outcome, deliveries in outcomes.items():
+                tell(outcome, deliveries)
+
+
+def _min_per_call(disposition: Disposition) -> int:
+    return 1 if disposition in (Disposition.NACK, Disposition.REJECT) else _max_per_call(disposition)
+
+
+def _max_per_call(disposition: Disposition) -> int:
+    return MAX_MOVED if disposition is Disposition.REJECT or disposition in _RELEASES else MAX_SETTLED

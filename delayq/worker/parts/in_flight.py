@@ -1,0 +1,145 @@
+"""What a consumer has claimed and not completed, and how many more it may claim."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from delayq.broker.context import EngineContext
+from delayq.broker.replies.replies import ClaimReply
+from delayq.worker.delivery.disposition import Completion
+from delayq.worker.delivery.in_flight_delivery import Batch, InFlightDelivery, deliveries_of
+from delayq.worker.parts.prefetch import MAX_UNSTARTED, Prefetch
+from delayq.worker.parts.time_limits import TimeLimits
+
+
+class _Load(NamedTuple):
+    """What the workers of a consumer are doing."""
+
+    busy: int
+    """Workers in a callback, without those whose callbacks are overdue."""
+    last_start: float
+    """When the latest of these callbacks started."""
+    started: int
+    """Deliveries whose callbacks have started, with overdue ones."""
+    waits_since: float | None
+    """When the first delivery that has not started was claimed; None if there is none."""
+
+
+class InFlight:
+    """The deliveries of one consumer from claim to completion, in the order in which workers take them."""
+
+    def __init__(self, context: EngineContext, batch: int, *, limited: bool = False) -> None:
+        """Start empty; a callback takes up to `batch` messages at a time, `limited` as in `Callback`."""
+        self.deliveries: dict[InFlightDelivery, None] = {}
+        self.limits = TimeLimits(context, limited=limited)
+        self.overdue = self.limits.overdue
+        """Deliveries whose callbacks have taken too long, until these end after all."""
+        self.recalled = False
+        """Whether to release what has not started."""
+        self.missing = 0
+        """Workers that the consumer does not have, since there is no room for them."""
+        self.prefetch = Prefetch(context.settings, batch)
+        self._last_load: _Load | None = None
+        self._settings = context.settings
+        self._batch = batch
+        self._lease = context.settings.lease / 1000
+
+    def __bool__(self) -> bool:
+        return bool(self.deliveries)
+
+    @property
+    def _workers(self) -> int:
+        return self._settings.concurrency - self.missing
+
+    @property
+    def abandoned(self) -> int:
+        """How many callbacks have taken too long: as many workers need a replacement."""
+        return self.limits.abandoned
+
+    @property
+    def stuck(self) -> bool:
+        """Whether so many callbacks are overdue that no more are started."""
+        return self.limits.stuck
+
+    def add(self, claimed: ClaimReply, sent_at: float, now: float) -> list[InFlightDelivery]:
+        """Add the messages of a claim sent and answered at local times; returns their deliveries."""
+        added = deliveries_of(claimed, now, sent_at + self._lease)
+        self.deliveries |= dict.fromkeys(added)
+        self.refresh()
+        return added
+
+    def complete(self, completions: Sequence[Completion]) -> None:
+        """Remove the deliveries of completions."""
+        self.refresh()
+        pop = self.deliveries.pop
+        for deliveries, _, _, _, _ in completions:
+            for delivery in deliveries:
+                pop(delivery, None)
+
+    def capacity(self, now: float) -> int:
+        """Return how many more messages may be claimed: what free workers start at once, and the prefetch.
+
+        None while every free worker has one, and more than half of the prefetch is there: a claim of many costs little
+        more than a claim of one.
+        """
+        if self.stuck:
+            return 0
+        settings, load = self._settings, self._load()
+        free = self._workers - load.busy
+        startable = max(free, 0) * self._batch
+        most = startable + self.prefetch.limit(0.0 if free > 0 else now - load.last_start)
+        if settings.fetch_limit is not None:
+            most = min(most, settings.fetch_limit - load.started + len(self.overdue))
+        unstarted = len(self.deliveries) - load.started
+        enough = unstarted >= startable and 2 * unstarted > most
+        return 0 if enough else most - unstarted
+
+    def release_at(self) -> float | None:
+        """Return when what has not started will have waited too long for busy workers; None for never.
+
+        What a fixed `prefetch` has claimed may wait, unless it is recalled.
+        """
+        load = self._load()
+        if self.recalled and len(self.deliveries) > load.started:
+            return 0.0
+        startable = (self._workers - load.busy) * self._batch
+        if not self.prefetch.adaptive or load.waits_since is None or len(self.deliveries) - load.started <= startable:
+            return None
+        return load.waits_since + MAX_UNSTARTED
+
+    def any_running(self) -> bool:
+        """Return whether a callback runs that is not overdue."""
+        return any(delivery.batch is not None and delivery.batch.running for delivery in self.deliveries)
+
+    def idle_workers(self) -> int:
+        """Return how many workers run no callback."""
+        return self._workers - self._load().busy
+
+    def can_start_last(self, *, beside_others: bool) -> bool:
+        """Return whether the last delivery can start: no callback runs, or with `beside_others` a worker is free."""
+        load = self._load()
+        free = load.busy < self._workers if beside_others else not load.busy
+        return free and len(self.deliveries) - load.started == 1
+
+    def _load(self) -> _Load:
+        if self._last_load is not None:
+            return self._last_load
+        # Workers take deliveries in order, so those that have started come first.
+        batches: set[Batch] = set()
+        last_start, started, waits_since, overdue = 0.0, 0, None, self.overdue
+        for delivery in self.deliveries:
+            batch = delivery.batch
+            if batch is None:
+                waits_since = delivery.claimed_at
+                break
+            started += 1
+            if not overdue or delivery not in overdue:
+                batches.add(batch)
+                last_start = max(last_start, batch.started)
+        self._last_load = _Load(len(batches), last_start, started, waits_since)
+        return self._last_load
+
+    def refresh(self) -> None:
+        """Note that callbacks may have started: what the workers do is looked at again when it matters."""
+        self._last_load = None

@@ -1,0 +1,1 @@
+"""One consumer for many queues."""
