@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from delayq.queue.repair_report import FindingKind
-from delayq.states import State
+from delayq.queue.repairing.repair_report import FindingKind
+from delayq.values.states import State
 
 DUE = 1_767_225_600_000
 MESSAGES = {
