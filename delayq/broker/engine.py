@@ -32,7 +32,6 @@ class Feature(StrEnum):
     REPLACE = "replacing"
     SUCCESSORS = "successors"
     EXPIRY = "expiry"
-    AFTER_OUTAGE = "after_outage"
     PRIORITIES = "priorities"
     DEBOUNCE = "debouncing"
     HOLDS = "holding ids for a time"
@@ -154,7 +153,6 @@ _DELAY_ONLY = frozenset(
         Feature.REPLACE,
         Feature.SUCCESSORS,
         Feature.EXPIRY,
-        Feature.AFTER_OUTAGE,
         Feature.PRIORITIES,
         Feature.DEBOUNCE,
         Feature.HOLDS,
@@ -256,12 +254,6 @@ class EngineCalls(Protocol):
 
     def drop(self, receipts: Iterable[Receipt]) -> ScriptCall[str]:
         """Discard messages that are missed, for engines with `EXPIRY`. Status as of `ack`."""
-
-    def superseded(self, messages: Iterable[tuple[str, int]]) -> ScriptCall[str]:
-        """Tell which messages (id, due time in ms) are superseded, for engines with `AFTER_OUTAGE`.
-
-        Status: 1 superseded, 0 not, 2 not known yet.
-        """
 
     def nack(self, failures: Iterable[Failure]) -> ScriptCall[str]:
         """Retry messages after a delay. Status: 1 will be retried, 2 to be collected, 0 not in flight."""

@@ -73,7 +73,7 @@ META_SETTINGS = (
     "stale_retry",
     "backoffs",
     "slot_cursor",
-    "latest_cursor",
+    "latest_cursor",  # of the zset latest: left by a version before
     "events",
     "dedupe",
     "unique",
@@ -152,7 +152,7 @@ class Keys:
     done: str
     """zset: id → time it was settled (ms), for the dedupe window, or its own end; only if one of them is in use."""
     latest: str
-    """zset: id prefix, due time (ms) and id, separated by spaces → 0; only of messages with `after_outage`."""
+    """zset: left by a version before; what collects empties it."""
     runs: str
     """hash: run → counts of the messages of a bulk send by status."""
     refusals: str

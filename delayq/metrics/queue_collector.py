@@ -31,7 +31,7 @@ TOTALS = {
     "redriven": "Messages that were sent again from the dead letter",
     "cancelled": "Messages that were cancelled",
     "rescheduled": "Messages that got another due time",
-    "missed": "Messages that expired, or were superseded, before they started; each is also dead or discarded",
+    "missed": "Messages that expired before they started; each is also dead or discarded",
     "throttled": "Messages that a limit held back when they were due",
     "purged": "Messages that a purge deleted",
     "trimmed": "Entries of the dead letter that were deleted since it was full, or they were too old",

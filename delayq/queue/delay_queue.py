@@ -113,7 +113,6 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         retention: Duration | None = None,
         timeout: Duration | None = None,
         jitter: Duration | None = None,
-        after_outage: Literal["latest"] | None = None,
         replace: bool | Literal["after"] = False,
         debounce: Duration | None = None,
         at_most: Duration | None = None,
@@ -133,13 +132,12 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         first, with a head start of `priority_step` each. With `retention`, its result is kept for so long once it is
         done; see `result`. Its callback may run for `timeout`, by default as its task or `max_consume_duration` says;
         then the attempt has failed. With `jitter`, it is due up to so long later, drawn from its id, so that what is
-        due at the same time is spread. With `after_outage="latest"`, of the due messages whose ids are equal up to the
-        last colon only the one due last is processed; the others are `missed`. On `OutcomeUnknown`, send again with the
-        same id, which the error has in `ids`. Concurrent sends from several threads share round trips.
+        due at the same time is spread. On `OutcomeUnknown`, send again with the same id, which the error has in `ids`.
+        Concurrent sends from several threads share round trips.
         """
         more: Any = {"name": name, "expires": expires, "missed": missed, "priority": priority, "timeout": timeout}
         more |= {"unique": unique, "unique_for": unique_for, "unique_after": unique_after, "retention": retention}
-        more |= {"jitter": jitter, "after_outage": after_outage}
+        more["jitter"] = jitter
         how = replacing(replace, debounce, at_most, delay=delay)
         outgoing = self._producer.outgoing(payload, due_text(delay, None), retries, id, headers, **more, replace=how)
         return self._sends.send(outgoing, replace=how)
@@ -162,13 +160,12 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         retention: Duration | None = None,
         timeout: Duration | None = None,
         jitter: Duration | None = None,
-        after_outage: Literal["latest"] | None = None,
         replace: bool | Literal["after"] = False,
     ) -> Sent:
         """Send a message that is due `at` an aware datetime, or at once if that has passed; see `send_delay_msg`."""
         more: Any = {"name": name, "expires": expires, "missed": missed, "priority": priority, "timeout": timeout}
         more |= {"unique": unique, "unique_for": unique_for, "unique_after": unique_after, "retention": retention}
-        more |= {"jitter": jitter, "after_outage": after_outage}
+        more["jitter"] = jitter
         outgoing = self._producer.outgoing(payload, due_text(None, at), retries, id, headers, **more, replace=replace)
         return self._sends.send(outgoing, replace=replace)
 

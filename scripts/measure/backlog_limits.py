@@ -57,8 +57,7 @@ def _filling(calls: Calls, n: int) -> Iterator[ScriptCall[Any]]:
 
 def _sending(calls: Calls, ids: list[str], numbers: Iterable[int], **options: Any) -> ScriptCall[Any]:
     attributes = [
-        Attributes(name=f"job{number % NAMES}", priority=number % 4, retention=HOUR, latest=number % 2).encode()
-        for number in numbers
+        Attributes(name=f"job{number % NAMES}", priority=number % 4, retention=HOUR).encode() for number in numbers
     ]
     n = len(ids)
     table = OutgoingTable(ids, [0] * n, [3] * n, [PAYLOAD] * n, [b""] * n, attributes)
@@ -113,7 +112,6 @@ class _Control:
         run(calls.await_ends(ids, duration=HOUR))
         run(calls.start(receipts))
         run(calls.extend(receipts, lease=LEASE))
-        run(calls.superseded([(one.id, one.due) for one in held[:MAX_MOVED]]))
         run(calls.withdraw(ids))
         run(calls.report(receipts[0], "eHh4"))
         run(_sending(calls, ids[:BATCH], range(BATCH), replace="after"))

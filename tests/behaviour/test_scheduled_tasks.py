@@ -72,12 +72,11 @@ def test_what_a_schedule_fires_has_the_retention_of_the_queue(open_queue, clock)
         (NewMessage(1, unique="payload"), "has no unique"),
         (NewMessage(1, unique_for="1h"), "has no unique_for"),
         (NewMessage(1, jitter="5m"), "has no jitter"),
-        (NewMessage(1, after_outage="latest"), "has no after_outage"),
         (NewMessage(1, expires=DAILY), "expires so long after its due time: give a duration"),
         (NewMessage(1, priority=101), "priority must be"),
         (NewMessage(1, retries=2), "give retries to the schedule or to its message"),
     ],
-    ids=["delay", "at", "id", "unique", "unique_for", "jitter", "after_outage", "expires", "priority", "retries"],
+    ids=["delay", "at", "id", "unique", "unique_for", "jitter", "expires", "priority", "retries"],
 )
 def test_message_that_no_schedule_can_send_is_refused(timed, message, error):
     with pytest.raises(ConfigurationError, match=error):

@@ -113,7 +113,6 @@ def test_a_task_can_replace_by_default(open_queue):
         ({"replace": "before"}, "replace must be True, False or 'after'"),
         ({"replace": True, "debounce": "1m"}, "give replace or debounce, but not both"),
         ({"replace": "after", "unique_for": "1m"}, "give unique_for or replace, but not both"),
-        ({"replace": "after", "after_outage": "latest"}, "after_outage does not go with replace='after'"),
     ],
 )
 def test_a_task_refuses_what_does_not_go_with_replace(open_queue, options, text):

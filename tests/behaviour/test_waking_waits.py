@@ -147,11 +147,6 @@ def stop_and_consume(queue: Any) -> None:
     consume(queue)
 
 
-def supersede(queue: Any) -> None:
-    queue.send_delay_msg(2, id="p:b", after_outage="latest")
-    consume(queue)
-
-
 class Case(NamedTuple):
     """What ends a message that no callback has."""
 
@@ -166,8 +161,6 @@ FROM_OUTSIDE = {
     "purged": Case(lambda queue: queue.purge(), GONE, {"delay": "1h"}),
     "expired": Case(consume, "missed", {"expires": "1ms"}),
     "expired and dropped": Case(consume, "missed", {"expires": "1ms", "missed": "drop"}),
-    "superseded": Case(supersede, "missed", {"after_outage": "latest"}),
-    "superseded and dropped": Case(supersede, "missed", {"after_outage": "latest", "missed": "drop"}),
     "lease ran out": Case(consume, "retries spent", lease="100ms"),
     "lease ran out after it was asked to stop": Case(stop_and_consume, GONE, lease="100ms"),
 }

@@ -76,7 +76,7 @@ def test_dead_letter_comes_back_as_it_was(queue, other, move, letter, suffix):
             bytes(range(256)), id="r:1", headers={"b": "1", "a": "\u202e"}, name="mail", priority=-3, timeout=1.5
         ),
         NewMessage(b"1", id="soon", expires="90m", missed="drop", retention="1d", unique_for="1h", unique_after="90s"),
-        NewMessage(b"1", id="r:2", after_outage="latest"),
+        NewMessage(b"1", id="r:2", priority=3),
     )
     queue.send_delay_msg(b"", "1h", id="killed")
     assert queue.kill("killed") == "killed"

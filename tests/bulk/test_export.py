@@ -120,7 +120,6 @@ ALL_OPTIONS = [
     NewMessage(b"1", at=LATER, id="name", name="send:mail/1", priority=-3, timeout=1.5),
     NewMessage(b"1", at=LATER, id="expires", expires=LATER + HOUR, missed="drop"),
     NewMessage(b"1", at=LATER, id="soon", expires="90m"),
-    NewMessage(b"1", at=LATER, id="report:1", after_outage="latest", missed="drop"),
     NewMessage(b"1", at=LATER, id="held", unique_for="1h", unique_after="90s"),
     NewMessage(b"1", at=LATER, id="kept", retention="1d"),
 ]
@@ -155,7 +154,6 @@ def test_line_has_the_fields_that_the_message_has(queue, export):
     assert lines["name"] == plain | {"name": "send:mail/1", "priority": -3, "timeout": 1.5}
     assert lines["expires"] == plain | {"expires": "2099-01-31T10:00:00.000Z", "missed": "drop"}
     assert lines["soon"] == plain | {"expires_after": 5400}
-    assert lines["report:1"] == plain | {"after_outage": "latest", "missed": "drop"}
     assert lines["held"] == plain | {"unique_for": 3600, "unique_after": 90}
     assert lines["kept"] == plain | {"retention": 86400}
 
@@ -235,7 +233,7 @@ def test_message_about_to_die_is_dead(queue, other, export, to_other):
 
 
 def test_dead_message_begins_anew(queue, other, export, to_other, tmp_path):
-    expired = NewMessage(b"1", id="r:1", name="mail", expires="1h", missed="drop", after_outage="latest", retries=1)
+    expired = NewMessage(b"1", id="r:1", name="mail", expires="1h", missed="drop", retries=1)
     queue.send_many([expired])
     with queue.lease() as message:
         message.release(delay=0.01)
@@ -246,7 +244,7 @@ def test_dead_message_begins_anew(queue, other, export, to_other, tmp_path):
     export(file=tmp_path / "q.jsonl")
     assert to_other(tmp_path / "q.jsonl", dead="send").new == 1
     again = other.get("r:1")
-    assert (again.name, again.expires, again.after_outage, again.snoozes) == ("mail", None, None, 0)
+    assert (again.name, again.expires, again.snoozes) == ("mail", None, 0)
 
 
 def test_message_with_its_id_stays_as_it_is(queue, other, export, to_other, tmp_path):
@@ -442,6 +440,13 @@ def test_round_trip_survives_killed_processes(queue, other, export, stored, to_o
     assert stored("other") == stored("q")
 
 
+def test_lines_of_the_version_before_are_imported(other, to_other, tmp_path):
+    file = tmp_path / "q.jsonl"
+    file.write_bytes(b'{"id":"r1","payload":1,"missed":"drop","after_outage":"latest"}\n')
+    assert to_other(file, strict=True).new == 1
+    assert other.get("r1") is not None
+
+
 # Bad input
 
 
@@ -462,11 +467,10 @@ def test_round_trip_survives_killed_processes(queue, other, export, stored, to_o
         (b'{"id":"a","payload":1,"name":"no spaces"}', "name must be"),
         (b'{"id":"a","payload":1,"priority":1000}', "priority must be"),
         (b'{"id":"a","payload":1,"headers":{"a":1}}', "not an exported message: Expected `str`, got `int`"),
-        (b'{"id":"a","payload":1,"after_outage":"latest"}', "after_outage needs an id with a prefix"),
         (b'{"id":"a","payload":1,"timeout":-1}', "timeout must be"),
         (b"\xff", "not an exported message"),
     ],
-    ids=range(17),
+    ids=range(16),
 )
 def test_invalid_line_is_named_and_the_rest_is_sent_unless_it_is_strict(other, to_other, tmp_path, line, error):
     file = tmp_path / "q.jsonl"

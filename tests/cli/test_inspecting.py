@@ -21,7 +21,7 @@ MESSAGE_KEYS = {
     "id", "state", "payload", "encoding", "truncated", "size", "due", "attempts", "retries_left", "deadline",
     "token", "holder", "headers", "error", "reason", "died", "entry", "name", "snoozes", "expires",
     "priority", "timeout", "cancel_requested", "progress", "retention", "completed", "kept_until", "result", "sent",
-    "after_outage", "unhandled",
+    "unhandled",
 }  # fmt: skip
 
 

@@ -117,25 +117,6 @@ def test_sends_what_expires(cli, queue):
     assert queue.counts().living == 1
 
 
-def test_sends_what_the_latest_of_its_prefix_supersedes(cli, queue):
-    ended = cli("send", "reminders", "1", "--id=r:1", "--delay=1h", "--after-outage=latest", "--missed=drop")
-    assert (ended.code, queue.get("r:1").after_outage) == (0, "latest")
-    assert "latest" in cli("show", "reminders", "r:1").out
-    for options in (
-        ["--after-outage=latest"],
-        ["--after-outage=latest", "--id=m"],
-        ["--after-outage=first", "--id=r:2"],
-        ["--after-outage=latest", "--id=r:2", "--debounce=1h"],
-        ["--after-outage=latest", "--id=r:2", "--replace-after"],
-    ):
-        ended = cli("send", "reminders", "2", *options)
-        assert (ended.code, ended.out) == (2, ""), options
-        assert ended.line
-    assert queue.counts().living == 1
-    refused = cli("send", "tasks", "1", "--engine=streams", "--id=r:1", "--after-outage=latest")
-    assert (refused.code, refused.line) == (2, "the streams engine has no after_outage")
-
-
 def test_sends_with_a_priority(cli, queue):
     cli("send", "reminders", "1", "--id=a", "--priority=-5")
     assert queue.get("a").priority == -5

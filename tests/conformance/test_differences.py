@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -139,21 +139,6 @@ def expires_not(worker):
     if hasattr(worker.queue, "send_many"):
         with pytest.raises(ConfigurationError, match="has no expiry"):
             worker.do(lambda: worker.queue.send_many([NewMessage(b"", expires="2h")]))
-
-
-def starts_the_latest(worker):
-    times = {id: datetime(2026, 1, day, tzinfo=UTC) for day, id in enumerate(("r:1", "r:2"), 1)}
-    messages = [NewMessage(b"", id=id, at=at, after_outage="latest") for id, at in times.items()]
-    worker.do(lambda: worker.queue.send_many(messages))
-    assert worker.take().delivery.id == "r:2"
-    assert worker.take() is None
-
-
-def starts_all(worker):
-    takes_no(sending(worker), "after_outage")
-    if hasattr(worker.queue, "send_many"):
-        with pytest.raises(ConfigurationError, match="has no after_outage"):
-            worker.do(lambda: worker.queue.send_many([NewMessage(b"", id="r:1", after_outage="latest")]))
 
 
 def has_priorities(worker):
@@ -596,7 +581,6 @@ CHECKS = {
     Feature.HEADERS: Check(has_headers, has_no_headers),
     Feature.NAMES: Check(has_names, has_no_names),
     Feature.EXPIRY: Check(expires, expires_not),
-    Feature.AFTER_OUTAGE: Check(starts_the_latest, starts_all),
     Feature.PRIORITIES: Check(has_priorities, has_no_priorities),
     Feature.DEBOUNCE: Check(debounces, lambda worker: takes_no(sending(worker), "debounce", "at_most")),
     Feature.HOLDS: Check(holds_ids, holds_no_ids),

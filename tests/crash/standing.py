@@ -18,7 +18,6 @@ _MARKS = (
     "schema",
     "identity",
     "slot_cursor",
-    "latest_cursor",
     "schedules_at",
     "schedules_zones",
     "priority_step",

@@ -223,13 +223,6 @@ CASES = [
         statuses(1),
         AGAIN.but(meta={"rescheduled": MAX_IDS}, wake=1),
     ),
-    Case(
-        "superseded",
-        LEASED.but(latest={" -5", *(f" -5 {id}" for id in IDS), *(f" 0 {id}" for id in IDS)}),
-        calls.superseded((id, NOW - 5) for id in IDS),
-        statuses(2),
-        LEASED.but(latest={" -5", *(f" -5 {id}" for id in IDS)}),
-    ),
     Case("collected", GARBAGE, COLLECT, CollectReply(MAX_IDS, 0, 0), dead(0, "retries spent", 0).but(**BURIED)),
     Case("named", GARBAGE, COLLECT_NAMED, CollectReply(MAX_IDS, 0, 0), dead(0, "retries spent", 0).but(**BURIED)),
     Case(
@@ -359,7 +352,6 @@ LOGGED = {
     "asked for": "",
     "withdrawn": "released",
     "extended": "",
-    "superseded": "",
     "collected": "dead",
     "named": "dead",
     "trimmed at once": "dead dead_trimmed",

@@ -41,7 +41,7 @@ tops = st.sampled_from((b"", b"", b'{"trace": "\xff\x00"}'))
 replaces = st.sampled_from((False, False, True, True, "after", "moved up"))
 _HELD = (b"unique_for=40", b"name=n unique_after=30")
 _NAMED = (b"name=n", b"name=n expires=+50 timeout=20", b"name=n priority=-2", b"name=m")
-names = st.sampled_from((b"", b"", b"", b"latest=1", b"latest=1", b"priority=1", b"priority=1", *_NAMED, *_HELD))
+names = st.sampled_from((b"", b"", b"", b"priority=1", b"priority=1", *_NAMED, *_HELD))
 retentions = st.sampled_from(("20", "60", "1000"))
 outcomes = st.sampled_from(("acked", "acked", "discarded", "missed"))
 endings = st.sampled_from((("returned", ""), ("returned", ""), ("discarded", ""), ("discarded", "missed")))
@@ -81,7 +81,7 @@ dead_picks = st.lists(st.sampled_from(range(6)), min_size=1, max_size=3)
 
 OPTIONAL = (
     *("send_one", "send_after", "debounce", "end_followed", "cancel", "kill", "stop", "reschedule", "ack", "nack"),
-    *("extend", "release", "reject", "complete", "report", "await_ends", "superseded"),
+    *("extend", "release", "reject", "complete", "report", "await_ends"),
     *("limit", "declare", "hold", "trip", "pause_name", "resume_name"),
     *("crash", "redrive", "dead_purge", "purge", "pause", "wait"),
 )

@@ -111,7 +111,7 @@ class QueueMachine(Player):
     def debounce(self, message, quiet, at_most, max_length, reruns):
         """One send of a burst, which may be the first."""
         one, _, budget, headers, attributes = message
-        id, attributes = self._id(one), b"" if b"unique" in attributes or b"latest" in attributes else attributes
+        id, attributes = self._id(one), b"" if b"unique" in attributes else attributes
         self.sent += 1
         out = Outgoing(id, 0, budget, b"\x00%d\n%s" % (self.sent, id.encode()), headers, attributes)
         how, place = Debounce(quiet, at_most), self._place(id)
@@ -182,8 +182,7 @@ class QueueMachine(Player):
             self.sent += 1
             situations.append("named twice" if any(id == earlier.id for earlier in out) else self._place(id))
             payload = b"\x00%d\n%s" % (self.sent, id.encode())
-            refused = replace == "after" and b"latest" in attributes  # before it is sent
-            out.append(Outgoing(id, self._due(moment), budget, payload, headers, b"" if refused else attributes))
+            out.append(Outgoing(id, self._due(moment), budget, payload, headers, attributes))
         options: dict[str, Any] = {"replace": replace, "max_length": max_length, "run": run}
         call = self.calls.send(out, **options)
         try:
@@ -437,21 +436,6 @@ class QueueMachine(Player):
         receipts, situations = self._use([pick, pick])
         rejections = [Rejection(*receipt, reason, error) for receipt in receipts]
         self._play(self.calls.reject(rejections), self.model.reject(self.now, rejections), situations, reruns)
-
-    @precondition(lambda self: self.model.ids("leased"))
-    @rule(is_turned=st.booleans(), most=st.sampled_from((1, 2, 9)), reruns=reruns)
-    def superseded(self, is_turned, most, reruns):
-        """Ask about what is leased, whatever it is."""
-        ids = self.model.ids("leased")[:: -1 if is_turned else 1][:most]
-        self._superseded(ids, reruns)
-
-    def _superseded(self, ids: Sequence[str], reruns: int = 0) -> str:
-        messages = [(id, self.model.messages[id].due) for id in ids]
-        members = self.model.latest.members
-        expected = self.model.latest.superseded(self.now, messages)
-        self._reach("cleaned up", "superseded", members - self.model.latest.members)
-        self._play(self.calls.superseded(messages), expected, ["asked"] * len(ids), reruns)
-        return expected
 
     @precondition(lambda self: self.held)
     @rule(kept=st.integers(0, 2))

@@ -23,7 +23,6 @@ from delayq.broker.replies.send_replies import Debounced
 from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Release, Replace
 from delayq.values.rates import Pace
 from tests.model.limiting import Claim, Limit, Limits, Waiting, choose
-from tests.model.superseding import Index
 
 STEP = 60_000
 """The head start of a priority (ms) where none was set."""
@@ -127,7 +126,6 @@ class Model:
 
         self.limits = Limits()
         self.declared: dict[str, str] = {}
-        self.latest = Index(lambda id: self.messages[id].due if id in self.messages else None)
         self.trials: tuple[tuple[str, str | None], ...] = ()
         """What the last claim has started as trials, and of which names."""
 
@@ -186,7 +184,6 @@ class Model:
                 self._note_priority(new.attributes)
             if reply in "12":
                 self._begin_life(_when(now, new.due), new.retries, new)
-                self.latest.add(new.id, _when(now, new.due), new.attributes)
                 self._hold(now, new)
         self.totals["sent"] += fresh
         if run:
@@ -283,7 +280,6 @@ class Model:
                 moved.add(id)
                 self._leave_list(id)
                 self.messages[id].state, self.messages[id].due = "pending", _when(now, due)
-                self.latest.add(id, _when(now, due), self.messages[id].attributes)
         self.totals["rescheduled"] += len(moved)
         return replies
 
@@ -523,7 +519,6 @@ class Model:
         self._settle(now, spent)
         self._succeed(spent)
         self._forget(now, limit)
-        self.latest.forget(now)
         left = self._forget_results(now, 10 * limit)
         oldest_first = sorted((death.at, entry) for entry, death in self.dead.items())
         too_old = sum(at <= now - dead_ttl for at, _ in oldest_first)
@@ -549,7 +544,7 @@ class Model:
             if replies[-1] == "1":
                 old = self.dead.pop(entry).message
                 old.payload = old.payload if payloads is None else payloads[n]
-                anew = (b"snoozes=", b"unhandled=", b"expires=", b"since=", b"progress=", b"latest=")
+                anew = (b"snoozes=", b"unhandled=", b"expires=", b"since=", b"progress=")
                 kept = [part for part in old.attributes.split() if not part.startswith(anew)]
                 old.attributes = b" ".join(kept)
                 due = int(now + first + (replies.count("1") - 1) * interval)
@@ -569,7 +564,6 @@ class Model:
         self.waited = {}
         self.messages, self.successors, self.ready, self.retry = {}, {}, [], []
         self.limits.clear()
-        self.latest.members.clear()
         self.totals["purged"] += purged
         return purged
 

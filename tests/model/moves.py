@@ -65,8 +65,6 @@ class Rules(NamedTuple):
     """Attributes of the messages of each id."""
     results: bool = False
     """Whether results are kept."""
-    asks: bool = False
-    """Whether it is asked which messages are superseded."""
     bursts: tuple[tuple[int, int | None], ...] = ()
     """How sends are debounced."""
     limits: tuple[Move, ...] = ()
@@ -99,7 +97,6 @@ def moves(state: State, rules: Rules) -> list[Move]:
         found += [(kind, *receipt) for kind in ("ack", "extend", "reject")]
         found += [("complete", *receipt)] if rules.results else []
         found += [(kind, *receipt, delay) for kind in ("nack", "release") for delay in rules.delays]
-    found += [("superseded", id) for id, life in state.lives.items() if rules.asks and life.state == "leased"]
     for death in state.dead:
         found += [("redrive", death.id, death.token), ("dead_purge", death.id, death.token)]
     if state.lost:
@@ -137,8 +134,6 @@ def play(state: State, move: Move) -> Play | None:
         return _play(move, claims_of(move[1]), _SEQUENCES["claim"])
     if kind in {"claim", "replay", "overtaken"}:
         return _play(("claim", *move[1:2], *(move[2:] or (1,))), claims_of(move[1]), _SEQUENCES[kind])
-    if kind == "superseded":
-        move = (*move, state.lives[move[1]].due)
     return _play(_true(state, move), ELSEWHERE, 1)
 
 
@@ -194,7 +189,6 @@ _CALLS: dict[str, Any] = {
     "extend": lambda *receipt: CALLS.extend([Receipt(*receipt)], lease=LEASE),
     "release": lambda *release: CALLS.release([Release(*release)]),
     "reject": lambda *receipt: CALLS.reject([Rejection(*receipt, "no", "")]),
-    "superseded": lambda id, due: CALLS.superseded([(id, NOW + due)]),
     "debounce": lambda *burst: CALLS.debounce(*_debounced(*burst), max_length=None),
     "complete": lambda *receipt: CALLS.complete(_completed(*receipt)),
     "limit": lambda name, pace, places: CALLS.limit(name, pace=pace and Pace(*pace), places=places),
@@ -219,7 +213,6 @@ _MODEL: dict[str, Any] = {
     "extend": lambda model, *receipt: model.extend(NOW, [Receipt(*receipt)], lease=LEASE),
     "release": lambda model, *release: model.release(NOW, [Release(*release)]),
     "reject": lambda model, *receipt: model.reject(NOW, [Rejection(*receipt, "no", "")]),
-    "superseded": lambda model, id: model.latest.superseded(NOW, [(id, model.messages[id].due)]),
     "debounce": lambda model, *burst: model.debounce(NOW, *_debounced(*burst), max_length=None),
     "complete": lambda model, *receipt: model.complete(NOW, _completed(*receipt)),
     "limit": lambda model, name, pace, places: model.limit(NOW, name, pace=pace and Pace(*pace), places=places),

@@ -60,7 +60,6 @@ class Scan:
     retry: list[str]
     wake: list[str]
     garbage: set[str]
-    latest: set[str]
     ends: list[set[str]]
     """The ids of each entry in the stream of ends."""
     events: list[EventEntry]
@@ -86,7 +85,6 @@ def reading(calls: Calls, *, after: int = 0) -> list[Any]:
     requests += [RedisCommand(("ZRANGE", key, 0, -1, "WITHSCORES"), _read_ends) for key in (keys.done, keys.gates)]
     requests += [RedisCommand(("LRANGE", getattr(keys, part), 0, -1), read_texts) for part in _LISTS]
     requests += [RedisCommand(("SMEMBERS", keys.garbage), lambda reply: set(read_texts(reply)))]
-    requests += [RedisCommand(("ZRANGE", keys.latest, 0, -1), lambda reply: set(read_texts(reply)))]
     requests += [RedisCommand(("XRANGE", keys.ends, "-", "+"), _read_announced)]
     requests += [calls.events(after + 1, limit=1000)]
     return requests
@@ -130,7 +128,6 @@ def check(scan: Scan, model: Model, now: int) -> None:
     assert scan.dead_messages == {entry: tombstone(death) for entry, death in dead.items()}
     assert scan.dead_ids == tokens_by_id(dead)
     assert scan.done == model.done
-    assert scan.latest == {member.text for member in model.latest.members}
     assert scan.completed == {id: until for id, (until, _) in model.completed.items()}
     assert scan.results == {id: record for id, (_, record) in model.completed.items()}
     assert scan.waited == model.waited

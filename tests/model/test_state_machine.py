@@ -84,8 +84,6 @@ SITUATIONS = r"""
     (limit|hold): run again               breaker: (trips|ends)                 breaker: (trips|ends), not
     claim: a trial of a name              claim: a trial of the queue
 
-    superseded: asked → 1                 superseded: asked → 0                 superseded: (run again|cleaned up)
-
     send: run again                       cancel: run again                     reschedule: run again
     pending_to_ready: run again           unack_to_retry: run again             ack: run again
     nack: run again                       extend: run again                     release: run again

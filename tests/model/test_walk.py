@@ -42,9 +42,6 @@ def limited(scope: str, **limit: Any) -> Rules:
 
 
 RESULTS = Rules(ids="a", results=True, followed=True, memory=3, without=("purge",))
-LATEST = Rules(
-    attributes=("latest=1",) * 2, clients=1, asks=True, wanted=(2,), without=("purge", "extend", "dead_purge")
-)
 BURSTS = Rules(ids="a", bursts=((STEP, None), (STEP, 2 * STEP)), without=("purge",))
 RULES = {
     "late receipts": Rules(),
@@ -53,7 +50,6 @@ RULES = {
     "lost replies": Rules(losses=True, wanted=(2,), without=("purge", "kill")),
     "priorities": Rules(attributes=("priority=1", "priority=-1"), without=("purge",)),
     "dedupe window": Rules(window=True, without=("purge",)),
-    "the latest of a prefix": LATEST,
     "successors and results": RESULTS,
     "bursts": BURSTS,
     "how many run": limited("name:n", places=1),
@@ -143,15 +139,6 @@ WEAKENED = [
         *(RULES["how many run"], 2),
     ),
     Weakened("a completion of an earlier life", "complete", "tonumber(first) <= tonumber(token) and ", "", RESULTS, 6),
-    Weakened(
-        *(
-            "a mark that is not left",
-            "superseded",
-            "if #marks > 0 then redis.call('ZADD', latest, unpack(marks)) end",
-            "",
-        ),
-        *(LATEST, 3),
-    ),
     Weakened("a burst that goes on after a failure", "debounce", " and attempts == '0'", "", BURSTS, 5),
 ]
 

@@ -20,7 +20,6 @@ from delayq.values.rates import Pace
 from tests.model import draws
 from tests.model.machine import QueueMachine
 from tests.model.player import rule
-from tests.model.superseding import prefix_of
 from tests.support.scripts import deliver
 
 LEASE = 20
@@ -371,29 +370,6 @@ class TrapMachine(QueueMachine):
         self._then(self.limit, name=NAME, pace=Pace(), places=0, reruns=0)
         return back and again is not None and self.now < began + 50
 
-    def superseded_by_a_later_one(self, touch: str, at: int) -> bool:
-        """A later one of the prefix becomes due, starts and ends: before and after that, the earlier one is missed."""
-        first = self._free()
-        if not first or self._send_anew(first, attributes=b"latest=1") != "1":
-            return False
-        second = next(
-            (id for id in draws.IDS if id not in self.model.messages and prefix_of(id) == prefix_of(first)), None
-        )
-        if not self._claimed(first) or not second or self._send_anew(second, delay=10, attributes=b"latest=1") != "1":
-            return False
-        replies = [self._superseded([first])]
-        self._go_to(self.model.messages[second].due)
-        replies.append(self._superseded([first]))
-        receipt = self._claimed(second)
-        if not receipt or self._place(first) != "leased":
-            return False
-        replies.append(self._superseded([second, first] if at else [first, second]))
-        self.agrees()
-        self._touch("ack" if touch in DONE else "reject", receipt)
-        replies.append(self._superseded([first]) if self._place(first) == "leased" else "")
-        self.agrees()
-        return replies[1:] == ["1", "01" if at else "10", "1"]
-
     # How the situations come about.
 
     def _two_of_a_name(self) -> tuple[Receipt | None, str | None]:
@@ -537,7 +513,6 @@ TRAPS = (
     TrapMachine.followed_as_it_ends,
     TrapMachine.followed_when_its_retries_are_spent,
     TrapMachine.waited_for_as_it_ends,
-    *(TrapMachine.superseded_by_a_later_one,) * 3,
     TrapMachine.steered_while_it_waits_again,
     TrapMachine.killed_while_it_waits,
     TrapMachine.late_receipt_of_what_is_ranked,

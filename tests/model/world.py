@@ -18,7 +18,6 @@ from tests.model.limit_world import UNLIMITED, Limited, known_limits, limit_comm
 from tests.model.model import STEP as RANK_STEP
 from tests.model.model import Dead, Message, Model, Successor
 from tests.model.scan import record, tokens_by_id, tombstone, waiting_text
-from tests.model.superseding import Member
 
 NOW = 1_700_000_000_000
 """The time of every call."""
@@ -101,8 +100,6 @@ class State(NamedTuple):
     completed: dict[str, int]
     """Until when the results of ids are kept."""
     limited: Limited
-    latest: tuple[tuple[int, str], ...] = ()
-    """The members of the index of `after_outage`, due times and ids; no id for a mark."""
     lost: tuple[tuple[Any, ...], str] | None = None
     """A call whose reply was lost, and what it answered."""
 
@@ -153,7 +150,6 @@ def model_of(state: State, *, window: bool) -> Model:
     model.done = {id: NOW + at for id, at in state.done.items()}
     model.completed = {id: (NOW + at, KEPT) for id, at in state.completed.items()}
     model.limits = limits_of(state.limited, {id: model.rank(id) for id in state.lives}, NOW)
-    model.latest.members = {Member("", NOW + due, id) for due, id in state.latest}
     has_attributes = any(message.attributes for message in model.messages.values())
     model.schema = 2 if has_attributes or model.successors or model.limits.flag else 0
     return model
@@ -193,7 +189,6 @@ def commands(keys: Keys, state: State, model: Model) -> tuple[list[list[Any]], l
         "dead": {entry: death.at for entry, death in model.dead.items()},
         "done": model.done,
         "completed": {id: until for id, (until, _) in model.completed.items()},
-        "latest": {member.text: 0 for member in model.latest.members},
     }
     hashes["meta"] = {name: number for name, number in hashes["meta"].items() if number}
     if model.window:
@@ -261,9 +256,7 @@ def state_of(
         tokens.add(lost[0][2])
         lost = ((*lost[0][:2], _Ranks(tokens)[lost[0][2]], *lost[0][3:]), lost[1])
     ranks = _Ranks(tokens)
-    keeps_dues = model.limits.of or model.latest.members
-    times = {m.due for m in messages if m.state == "pending" or keeps_dues}
-    times.update(member.due for member in model.latest.members)
+    times = {m.due for m in messages if m.state == "pending" or model.limits.of}
     times.update(one.due for one in model.successors.values())
     texts = [m.attributes for m in (*messages, *(one.message for one in model.successors.values()))]
     times.update(int(since) for text in texts for since in _SINCE.findall(text))
@@ -278,7 +271,7 @@ def state_of(
 
     lives = {}
     for m in messages:
-        due = ago(m.due) if m.state == "pending" or keeps_dues else KEPT_DUE
+        due = ago(m.due) if m.state == "pending" or model.limits.of else KEPT_DUE
         until = ago(m.until) if m.state in {"leased", "backoff"} else 0
         progress = (m.left, m.attempts, ranks[m.first], ranks[m.token], until, m.promoted)
         lives[m.id] = Life(m.state, due, *progress, m.payload.decode(), m.error, relative(m.attributes))
@@ -315,7 +308,6 @@ def state_of(
         clients=tuple(clients),
         completed={id: max(until - now, LONG_AGO) for id, (until, _) in sorted(model.completed.items())},
         limited=known_limits(model.limits, now, LONG_AGO),
-        latest=tuple(sorted((ago(member.due), member.id) for member in model.latest.members)),
         lost=lost,
     )
 

@@ -77,15 +77,6 @@ def test_a_moved_message_keeps_its_expiry(queue, server, redis_url):
     assert seen == ["in-time"]
 
 
-def test_every_message_is_moved_and_delivered_whatever_supersedes_it(queue, redis_url):
-    queue.send_many([NewMessage(n, id=f"r:{n}", after_outage="latest") for n in range(2)])
-    assert burst(queue) == 2
-    seen = []
-    with StreamQueue("tasks", url=redis_url, callback=lambda message: seen.append(message.id)) as stream:
-        stream.run(burst=True)
-    assert seen == ["r:0", "r:1"]
-
-
 def test_messages_that_are_not_due_stay(queue, server):
     queue.send_delay_msg("later", "1h")
     assert burst(queue) == 0

@@ -104,13 +104,12 @@ class World:
 
     A record in `deliveries` reads "state due attempts first-token token holder", one in `runs` "state started ended
     epoch new exists replaced running settled refused", where "-" stands for not ended, and one in `schedule_states`
-    "revision fired last paused", where it stands for none yet. A member of `latest` reads "prefix due id", a mark
-    "prefix due". `throttled` has the number of a limit and a rank, `gates` the time at which a line goes on, None
-    if it is not known. One in `limits` reads "number interval burst places held paused next spread spread_until
-    reason", with `next` in microseconds from `NOW`, as in +500, or 0 for none, which may be "next/since/last/spare",
-    with tokens from `T`; `held` may be "held/trial_at/trial_pause/trials". A counter of `meta` that is 0 counts as
-    absent. In `done`, an end of an id's own is half a millisecond more. `wake` is the length of that list. The entries
-    of `events` are numbered 0-1, 0-2, 0-3 …
+    "revision fired last paused", where it stands for none yet. `throttled` has the number of a limit and a rank,
+    `gates` the time at which a line goes on, None if it is not known. One in `limits` reads "number interval burst
+    places held paused next spread spread_until reason", with `next` in microseconds from `NOW`, as in +500, or 0 for
+    none, which may be "next/since/last/spare", with tokens from `T`; `held` may be "held/trial_at/trial_pause/trials".
+    A counter of `meta` that is 0 counts as absent. In `done`, an end of an id's own is half a millisecond more. `wake`
+    is the length of that list. The entries of `events` are numbered 0-1, 0-2, 0-3 …
     """
 
     pending: dict[str, int] = field(default_factory=dict)
@@ -205,7 +204,7 @@ def plant(executor: Executor, world: World) -> None:
             (KEYS.schedules, world.schedules),
             (KEYS.beats, world.beats),
             (KEYS.schedule_labels, dict.fromkeys(world.schedule_labels, -NOW)),
-            (KEYS.latest, dict.fromkeys(map(_indexed_out, world.latest), -NOW)),
+            (KEYS.latest, dict.fromkeys(world.latest, -NOW)),
         ):
             if times:
                 pipe.zadd(key, {id: NOW + time for id, time in times.items()})
@@ -393,17 +392,6 @@ def _entry_in(data: bytes) -> str:
     return f"{id}:{_token_in(token)}"
 
 
-def _indexed_out(member: str) -> str:
-    prefix, due, *id = member.split(" ")
-    return " ".join((prefix, f"{NOW + int(due):015}", *id))
-
-
-def _indexed_in(member: str) -> str:
-    prefix, due, *id = member.split(" ")
-    assert len(due) == 15
-    return " ".join((prefix, str(int(due) - NOW), *id))
-
-
 def _record_out(record: str) -> str:
     state, due, attempts, first, token, holder = record.split(" ", 5)
     return f"{state} {NOW + int(due)} {attempts} {_token_out(first)} {_token_out(token)} {holder}"
@@ -478,8 +466,6 @@ def _texts(mapping: dict[bytes, bytes]) -> dict[str, str]:
 
 
 def _meta_out(name: str, value: int | str) -> str:
-    if name == "latest_cursor":
-        return _indexed_out(str(value))
     return str(NOW + int(value)) if name == "schedules_at" else _token_out(str(value))
 
 
@@ -487,8 +473,6 @@ def _meta_in(mapping: dict[bytes, bytes]) -> dict[str, int | str]:
     meta = _texts(mapping)
     if "schedules_at" in meta:
         meta["schedules_at"] = str(int(meta["schedules_at"]) - NOW)
-    if "latest_cursor" in meta:
-        meta["latest_cursor"] = _indexed_in(meta["latest_cursor"])
     token = {"token": _token_in(meta.pop("token"))} if "token" in meta else {}
     return token | {name: value if name in SETTINGS else int(value) for name, value in meta.items()}
 
@@ -573,7 +557,7 @@ _READ: dict[str, Any] = {
     "ends": lambda entries: [fields[b"ids"].decode() for _, fields in entries],
     "events": _events_in,
     "done": lambda pairs: {member.decode(): score - NOW for member, score in pairs},
-    "latest": lambda pairs: {_indexed_in(member) for member in _members(pairs)},
+    "latest": _members,
     "runs": lambda held: {run.decode(): _run_in(record) for run, record in held.items()},
     "refusals": _texts,
     "notifiers": _texts,
@@ -588,5 +572,5 @@ _READ: dict[str, Any] = {
     "meta": _meta_in,
     "wake": len,
 }
-_SORTED = (_times, _members, _lines_in, _gates_in, _READ["running"], _READ["dead"], _READ["done"], _READ["latest"])
+_SORTED = (_times, _members, _lines_in, _gates_in, _READ["running"], _READ["dead"], _READ["done"])
 """What reads a sorted set."""

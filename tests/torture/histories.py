@@ -107,12 +107,6 @@ class History:
         """The breaker of a name, or of the queue (''), trips for a pause; with 0 it lets all start again."""
         return self._call(by, "break", status, name=name, lasts=pause, **more)
 
-    def miss(self, id: str, token: int, *, dropped: bool = False, **more: Any):
-        """Settle a message that was not to start."""
-        if dropped:
-            return self.settle("ack", id, token, missed=True, **more)
-        return self.settle("reject", id, token, reasons=["missed"], **more)
-
     def start(self, id: str, token: int, *, by: str = "worker", server: int | None = None, lost: bool = False):
         read = SERVER + (self.time if server is None else server)
         self._write(by, StartRecord(at=self._now, id=id, token=token, server=read, lost=lost))

@@ -471,7 +471,6 @@ INVALID = {
     .claim("a", 1, name="slow")
     .claim("b", 2, name="slow"),
     ("breakers", "claimed though the breaker has tripped"): History().send("a").breaks("", 50).claim("a", 1),
-    ("latest", "missed though nothing was due later"): History().send("r:1").claim("r:1", 1).miss("r:1", 1),
     ("duplicates", "started again without a fault"): History()
     .send("a")
     .claim("a", 1)

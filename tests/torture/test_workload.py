@@ -14,7 +14,6 @@ from delayq.testing.torture.workload import (
     actions,
     behavior_of,
     payload_of,
-    prefix_of,
     profile_name,
     profile_of,
 )
@@ -116,17 +115,6 @@ def test_producers_share_the_messages_and_repeat_the_same_actions():
     twice = {id for id, number in times.items() if number == 2}
     assert twice == {id for id in times if id.startswith("all-")}
     assert len(twice) > 20
-
-
-def test_bursts_of_ids_with_a_prefix_are_due_one_after_another_and_shared_by_producers():
-    first, second = (Counter(prefix_of(id) for action in done(number) for id in action.ids) for number in (1, 2))
-    assert first.keys() == second.keys() == {"", *(f"latest-{group}:" for group in range(5))}
-    burst = next(action for action in done(1) if sum(map(bool, map(prefix_of, action.ids))) >= 4)
-    ahead = [due for id, due in zip(burst.ids, burst.ahead, strict=True) if prefix_of(id)]
-    assert len(set(ahead)) == len(ahead)
-    follows = [action.ids for action in done(1) if action.what == "follow"]
-    assert follows
-    assert not any(prefix_of(id) for ids in follows for id in ids)  # refused with `after_outage`
 
 
 def test_all_kinds_of_actions_occur():

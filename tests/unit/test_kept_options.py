@@ -8,5 +8,5 @@ from delayq.queue.sending.message_attributes import KEPT
 
 def test_every_option_of_a_message_is_kept_or_always_given():
     always = {"payload", "delay", "at", "id", "jitter", "unique"}
-    of_others = {"missed"}  # of expires and after_outage
-    assert {one.name for one in fields(NewMessage)} - always - of_others == KEPT.keys()
+    of_expires = {"missed"}
+    assert {one.name for one in fields(NewMessage)} - always - of_expires == KEPT.keys()

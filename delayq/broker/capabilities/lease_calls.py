@@ -27,13 +27,6 @@ class LeaseCalls(ScriptCalls):
         """Note that callbacks have started; a status each: 1 noted, 2 asked to stop, 0 not leased."""
         return self.extend(receipts, lease=0, started=True)
 
-    def superseded(self, messages: Iterable[tuple[str, int]]) -> ScriptCall[str]:
-        """Tell which messages (id, due time in ms) are superseded; a status each: 1 superseded, 0 not, 2 not known yet.
-
-        What is not is about to start: it supersedes all that is due before it.
-        """
-        return self._call("superseded", [self._now, *flat(messages)], statuses)
-
     def withdraw(self, ids: Iterable[str]) -> ScriptCall[str]:
         """Ask consumers to return what they have not started; a status each: 1 asked, 2 not leased, 0 started."""
         return self._call("withdraw", [self._now, *map(stored_id, ids)], statuses)

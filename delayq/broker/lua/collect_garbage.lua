@@ -1,6 +1,6 @@
 -- Moves messages without retries to the dead letter, as many as the byte budget allows, and trims it to its limits. Those
 -- that were asked to stop are cancelled. A successor that waits takes the place of its message. Deletes unused call
--- slots, ids older than the dedupe window, results whose time is over, and outdated members of the index latest.
+-- slots, ids older than the dedupe window, results whose time is over, and what a version before has left in the zset latest.
 -- KEYS: pending zset, garbage set, retries hash, messages hash, deliveries hash, headers hash, attributes hash,
 --   errors hash, successors hash, dead zset, dead_messages hash, dead_ids hash, completed zset, results hash,
 --   waited zset, ends stream, events stream, done zset, latest zset, meta hash, replies hash, wake list
@@ -8,8 +8,7 @@
 --   none of its own), slot_ttl (ms), then ids (to collect; none for any)
 -- Returns: "collected trimmed left": ids; entries; ids still in garbage, and results whose time is over
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, numbers, once, lasting, record, started, erase, dead, signal, successor, ends, expired, latest,
---   superseding, outdated, log, done
+-- Uses: bytes, clock, numbers, once, lasting, record, started, erase, dead, signal, successor, ends, expired, log, done
 local pending, garbage, retries, messages, deliveries, headers, attributes, errors, successors, dead, dead_messages,
   dead_ids, completed, results, waited, ends, events, done, latest, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, limit, dead_max, dead_ttl, slot_ttl = unpack(ARGV, 1, 7)
@@ -26,8 +25,8 @@ local logged, window, schema = switched(meta, done)
 local waiting = waiting_in(successors, schema, pending, wake)
 local tells = is_waited_for(waited, ends, schema)
 look_at_results(completed, results, ends, schema)
-local indexed = look_at_latest(latest, pending, schema)
-local kept = redis.call('HMGET', meta, 'slot_cursor', 'dead_max', 'dead_ttl', 'latest_cursor')
+local leftover = schema ~= '1' and redis.call('ZCARD', latest) > 0
+local kept = redis.call('HMGET', meta, 'slot_cursor', 'dead_max', 'dead_ttl')
 dead_max, dead_ttl = whole(kept[2]) or dead_max, whole(kept[3]) or dead_ttl
 local spent, gone, found, buried, ended, stopped, texts, ids, tokens = {}, {}, {}, {}, {}, {}, {}, {}, {}
 local candidates = #ARGV > 7 and {} or redis.call('SRANDMEMBER', garbage, limit)
@@ -85,11 +84,11 @@ for i = 1, #scanned[2], 2 do
   if used and now - used > tonumber(slot_ttl) then redis.call('HDEL', replies, scanned[2][i]) end
 end
 if scanned[1] == '0' then
-  redis.call('HDEL', meta, 'slot_cursor')
+  redis.call('HDEL', meta, 'slot_cursor', 'latest_cursor')
 else
   redis.call('HSET', meta, 'slot_cursor', scanned[1])
 end
-if indexed then forget_latest(latest, pending, deliveries, meta, kept[4], now) end
+if leftover then redis.call('ZREMRANGEBYRANK', latest, 0, limit - 1) end
 local left = forget_results(completed, results, waited, ends, schema, now, 10 * limit)
 local reply = remember(replies, slot, sequence, now,
   string.format('%d %d %d', #buried, #trimmed, redis.call('SCARD', garbage) + left))

@@ -22,11 +22,11 @@ redis.call('ZCARD', dead)
 redis.call('LLEN', wake)
 local statuses, entries, lives, seen, alive = {}, {}, {}, {}, {}
 
--- Returns attributes without those of the life before: what was counted or reported, when it expired or was superseded,
--- and when its burst began.
+-- Returns attributes without those of the life before: what was counted or reported, when it expired, and when
+-- its burst began.
 local function begun_anew(text)
   text = ' ' .. text
-  for name in string.gmatch('snoozes unhandled expires since progress latest', '%a+') do
+  for name in string.gmatch('snoozes unhandled expires since progress', '%a+') do
     text = string.gsub(text, ' ' .. name .. '=%S*', '')
   end
   return string.sub(text, 2)

@@ -1,19 +1,18 @@
 -- Examines messages, and repairs those that are not in the one location that their record names. None is lost: one with
 -- a payload but no location becomes due at once, or at the time in its record, and a successor takes the place of one
--- that is gone. Adds those that lack a member in the index latest.
+-- that is gone.
 -- KEYS: pending zset, ready list, ranked zset, throttled zset, running zset, unack zset, retry list, garbage set,
---   retries hash, messages hash, deliveries hash, headers hash, attributes hash, errors hash, successors hash, latest zset,
+--   retries hash, messages hash, deliveries hash, headers hash, attributes hash, errors hash, successors hash,
 --   events stream, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), fix (1, or 0 to inspect only), search (1 to search ready and retry, else 0),
 --   retries (of a message that has none), then ids
 -- Returns: a status per id: 0 correct, 1 location without payload, 2 payload without location, 3 in a second location,
---   4 remains of no message, 5 without retries, 6 record unreadable, 9 takes a place and does not run, a not in the index
---   latest, b due or leased until a time that never comes; not searched: 7 correct if in ready, 8 if in retry
+--   4 remains of no message, 5 without retries, 6 record unreadable, 9 takes a place and does not run, b due or
+--   leased until a time that never comes; not searched: 7 correct if in ready, 8 if in retry
 -- Re-run: returns the same reply; a call that only inspects is not remembered and runs again.
--- Uses: bytes, clock, numbers, once, record, health, leave, erase, signal, successor, latest, superseding, unindexed,
---   log
+-- Uses: bytes, clock, numbers, once, record, health, leave, erase, signal, successor, log
 local pending, ready, ranked, throttled, running, unack, retry, garbage, retries, messages, deliveries, headers,
-  attributes, errors, successors, latest, events, meta, replies, wake = unpack(KEYS)
+  attributes, errors, successors, events, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, fix, search, retry_count = unpack(ARGV, 1, 6)
 local past = answered(replies, slot, sequence)
 if past then return past end
@@ -25,8 +24,7 @@ for _, hash in ipairs({headers, errors}) do redis.call('HLEN', hash) end
 local logged = logging(meta)
 local statuses, seen, defects, gone, extra, unreadable = {}, {}, {}, {}, {{}, {}, {}, {}, {}, {}}, {}
 local waiting = waiting_in(successors, '', pending, wake)
-local places, added = {}, 0
-local texts, unindexed = find_unindexed(latest, pending, messages, deliveries, attributes, ids)
+local places = {}
 local found = examine(pending, ranked, throttled, running, unack, garbage, retries, messages, deliveries, headers,
   attributes, errors, successors, ids)
 for n, one in ipairs(found) do
@@ -49,10 +47,6 @@ for n, one in ipairs(found) do
         if waiting then inherit(one.id, read_payload(successors, one.id)) end
       end
     end
-  end
-  if unindexed[ids[n]] and statuses[n] ~= '2' then
-    note_due(latest, ids[n], unindexed[ids[n]], texts[ids[n]])
-    if string.find('078', statuses[n]) then statuses[n], added = 'a', added + 1 end
   end
 end
 local reply = table.concat(statuses)
@@ -83,16 +77,14 @@ for _, one in ipairs(defects) do
     local at = string.format('%.0f', math.max(now, one.state and not one.never and due or 0))
     times[#again + 1], again[#again + 1] = at, id
     redis.call('ZADD', pending, at, id)
-    note_due(latest, id, at, texts[id])
     if one.state then redis.call('HSET', deliveries, id, write('pending', at, attempts, first, token, consumer)) end
   elseif one.never then
     redis.call('ZADD', unack, now, id) -- whose lease has ended
   end
   if not one.gone and not one.retry_count then redis.call('HSET', retries, id, retry_count) end
 end
-index_dues(latest)
 if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end
-if #defects + added > 0 then increase(meta, 'repaired', #defects + added) end
+if #defects > 0 then increase(meta, 'repaired', #defects) end
 remember(replies, slot, sequence, now, reply)
 log(events, meta, logged, 'rescheduled', now, 'ids', again, 'dues', times)
 log(events, meta, logged, 'sent', now, 'ids', heirs.ids, 'dues', heirs.dues, 'retries', heirs.retries)

@@ -1,12 +1,12 @@
 -- Changes the due time of messages that are not being processed; keeps their attempts and retries.
 -- KEYS: pending zset, ranked zset, throttled zset, unack zset, garbage set, messages hash, deliveries hash,
---   attributes hash, latest zset, dead_ids hash, events stream, meta hash, replies hash, wake list
+--   dead_ids hash, events stream, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), then per message: id, due (ms from now, or @ms since 1970)
 -- Returns: a status per message: 1 rescheduled, 2 running, 3 dead, 0 gone
 -- Re-run: returns the same reply.
--- Uses: clock, numbers, once, record, leave, signal, latest, log
-local pending, ranked, throttled, unack, garbage, messages, deliveries, attributes, latest, dead_ids, events, meta, replies,
-  wake = unpack(KEYS)
+-- Uses: clock, numbers, once, record, leave, signal, log
+local pending, ranked, throttled, unack, garbage, messages, deliveries, dead_ids, events, meta, replies, wake =
+  unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
 local past = answered(replies, slot, sequence)
 if past then return past end
@@ -41,14 +41,10 @@ for i = 4, #ARGV, 2 do
   statuses[#statuses + 1] = status
 end
 look_at_leaving(ranked, throttled, unack)
-if redis.call('ZCARD', latest) > 0 then
-  for n, text in ipairs(attributes_to_index(attributes, ids)) do note_due(latest, ids[n], times[n], text) end
-end
 begin(replies, slot)
 if #ids > 0 then
   depart(pending, ranked, throttled, unack, garbage, meta)
   redis.call('ZADD', pending, unpack(dues))
-  index_dues(latest)
   if #records > 0 then redis.call('HSET', deliveries, unpack(records)) end
   increase(meta, 'rescheduled', #ids)
   signal_if_first(wake, pending, ids)

@@ -2,7 +2,7 @@
 -- running one gets a successor instead, if requested. An id that is held after its message has been settled is refused.
 -- KEYS: pending zset, ranked zset, throttled zset, unack zset, garbage set, retries hash, messages hash,
 --   deliveries hash, headers hash, attributes hash, errors hash, successors hash, events stream,
---   done zset, latest zset, runs hash, meta hash, replies hash, wake list
+--   done zset, runs hash, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), replace (0, 1, 2 after what runs, 3 what is not leased and has a successor),
 --   max_length (ids, 0 for none), run ('' for none), stride (4 to 6), then per message: id, due (ms from now, or @ms
 --   since 1970), retries, payload[, headers[, attributes]]; `keep=` and names at their end says what a replaced one keeps
@@ -11,9 +11,9 @@
 --   status 0, 3 and 5 who holds the id: a state and a time (ms)
 -- Re-run: returns the same reply.
 -- Uses: bytes, clock, numbers, once, lasting, record, attributed, kept, leave, signal, successor, log, done, holder,
---   unique, latest, full, run
+--   unique, full, run
 local pending, ranked, throttled, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors, events,
-  done, latest, runs, meta, replies, wake = unpack(KEYS)
+  done, runs, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, replace, max_length, run, stride = unpack(ARGV, 1, 7)
 local past = answered(replies, slot, sequence)
 if past then return past end
@@ -60,7 +60,6 @@ for n, id in ipairs(ids) do
       if attribute_text ~= '' then
         attribute_texts[#attribute_texts + 1], attribute_texts[#attribute_texts + 2] = id, attribute_text
         note_end(done, at_once, id, given)
-        note_due(latest, id, due, attribute_text)
       end
     end
   end
@@ -88,7 +87,6 @@ if #dues > 0 then
   increase(meta, 'sent', new_count)
   if #attribute_texts > 0 then redis.call('HSET', attributes, unpack(attribute_texts)) end
   hold(done, meta, window, at_once)
-  index_dues(latest)
 end
 if #after > 0 then redis.call('HSET', successors, unpack(after)) end
 if #after + #attribute_texts > 0 then note_attributes(meta) end

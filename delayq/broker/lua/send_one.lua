@@ -2,14 +2,13 @@
 -- left unchanged. An id that is held after its message has been settled is refused. The runs are a key only for the
 -- rights: whoever may not write them does not send.
 -- KEYS: pending zset, retries hash, messages hash, deliveries hash, headers hash, attributes hash, events stream,
---   done zset, latest zset, runs hash, meta hash, replies hash, wake list
+--   done zset, runs hash, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), id, due (ms from now, or @ms since 1970), retries, payload, headers,
 --   attributes ('' for none)
 -- Returns: as `send`: 1 new, 0 exists, 4 in garbage and to be collected, 5 settled; then the time, and who holds the id
 -- Re-run: returns the same reply.
--- Uses: clock, numbers, once, lasting, attributed, signal, log, done, holder, unique, latest
-local pending, retries, messages, deliveries, headers, attributes, events, done, latest, runs, meta, replies, wake =
-  unpack(KEYS)
+-- Uses: clock, numbers, once, lasting, attributed, signal, log, done, holder, unique
+local pending, retries, messages, deliveries, headers, attributes, events, done, runs, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, id, due, retry_count, payload, header_text, attribute_text = unpack(ARGV, 1, 9)
 local past = answered(replies, slot, sequence)
 if past then return past end
@@ -23,10 +22,9 @@ if status == '1' then
   local wakes = is_to_wake(pending, wake, tonumber(due))
   redis.call('HLEN', retries)
   if header_text ~= '' then redis.call('HLEN', headers) end
-  if attribute_text ~= '' then redis.call('HLEN', attributes) end
   if attribute_text ~= '' then
+    redis.call('HLEN', attributes)
     note_end(done, at_once, id, attribute_text)
-    note_due(latest, id, due, attribute_text)
   end
   -- The first write needs memory: a full Redis must refuse it.
   if redis.call('HSETNX', messages, id, payload) == 1 then
@@ -38,7 +36,6 @@ if status == '1' then
       note_priority(attribute_text)
       note_attributes(meta)
       hold(done, meta, window, at_once)
-      index_dues(latest)
     end
     increase(meta, 'sent', '1')
     if wakes then redis.call('RPUSH', wake, '1') end

@@ -34,8 +34,6 @@ class Attributes(NamedTuple):
     """When it expires: milliseconds since 1970, or + and milliseconds after its due time; '' for never."""
     missed: str = ""
     """What becomes of it then: `drop`, or '' for the dead letter."""
-    latest: int = 0
-    """1 if it is superseded by a later one of its id prefix that is due."""
     priority: int = 0
     """Its head start among those that are due, in steps; negative for one that others overtake."""
     unique_for: str = ""

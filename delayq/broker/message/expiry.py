@@ -13,20 +13,15 @@ Missed = Literal["dead", "drop"]
 """What becomes of a message that is missed: it goes to the dead letter, or is discarded."""
 
 
-def check_expiry(
-    expires: Duration | datetime | None, missed: Missed, due: str | int, *, latest: int = 0
-) -> tuple[str, str]:
-    """Return the attributes `expires` and `missed` of a message with this due time, as they are stored.
-
-    A message with the attribute `latest` may be missed as well.
-    """
+def check_expiry(expires: Duration | datetime | None, missed: Missed, due: str | int) -> tuple[str, str]:
+    """Return the attributes `expires` and `missed` of a message with this due time, as they are stored."""
     if missed not in ("dead", "drop"):
         raise ConfigurationError(f"missed must be 'dead' or 'drop', not {short_repr(missed)}")
     kept = "" if missed == "dead" else missed
     if expires is None:
-        if kept and not latest:
-            raise ConfigurationError("missed goes with expires or after_outage: say when the message is missed")
-        return "", kept
+        if kept:
+            raise ConfigurationError("missed goes with expires: say when the message is missed")
+        return "", ""
     if not isinstance(expires, datetime):
         return f"+{to_millis(expires, 'expires', min=1)}", kept
     at = timestamp(expires, "expires")

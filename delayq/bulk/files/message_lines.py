@@ -16,7 +16,6 @@ import msgspec
 
 from delayq.broker.context import QueueContext
 from delayq.broker.keys import check_id
-from delayq.broker.message.after_outage import check_prefix
 from delayq.broker.message.attributes import Attributes
 from delayq.broker.message.same_id import check_holds
 from delayq.broker.requests import OutgoingTable
@@ -66,7 +65,8 @@ class MessageLine(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     expires_after: float | None = None
     """In place of a time: how long after it is due."""
     missed: Literal["dead", "drop"] = "dead"
-    after_outage: Literal["latest"] | None = None
+    after_outage: Any = None
+    """Only in the lines of a version before; ignored."""
     timeout: float | None = None
     retention: float | None = None
     unique_for: float | None = None
@@ -77,8 +77,8 @@ class MessageLine(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     died: _Time | None = None
 
 
-FIELDS = MessageLine.__struct_fields__
-"""The fields of a line, in their order."""
+FIELDS = tuple(name for name in MessageLine.__struct_fields__ if name != "after_outage")
+"""The fields of a line that is written, in their order."""
 _WrittenLine: Any = msgspec.defstruct("_WrittenLine", [(name, Any, msgspec.UNSET) for name in FIELDS])
 """The fields of a line as they are written; a field that is not set is left out."""
 _attributes_in = attrgetter(
@@ -86,7 +86,6 @@ _attributes_in = attrgetter(
     "priority",
     "expires",
     "expires_after",
-    "after_outage",
     "timeout",
     "retention",
     "unique_for",
@@ -142,8 +141,7 @@ def _attribute_fields(stored: bytes) -> dict[str, Any]:
         "priority": attributes.priority,
         "expires": iso_millis(int(expires)) if expires.isdecimal() else None,
         "expires_after": _seconds(expires.removeprefix("+")) if expires.startswith("+") else None,
-        "missed": attributes.missed if expires or attributes.latest else None,
-        "after_outage": "latest" if attributes.latest else None,
+        "missed": attributes.missed if expires else None,
         "timeout": _seconds(attributes.timeout),
         "retention": _seconds(attributes.retention),
         "unique_for": _seconds(attributes.unique_for),
@@ -177,8 +175,8 @@ def outgoing_of(lines: Sequence[MessageLine], context: QueueContext, max_payload
 
     Raises `PayloadTooLargeError` for a payload of more than `max_payload` bytes.
 
-    One that has ended begins anew, as with a redrive: it is due at once, and what was counted, has expired or was
-    superseded in its life before is left out.
+    One that has ended begins anew, as with a redrive: it is due at once, and what was counted or has
+    expired in its life before is left out.
     """
     for line in lines:
         if line.state not in MESSAGE_STATES:
@@ -208,22 +206,18 @@ def _attributes(line: MessageLine, context: QueueContext) -> bytes:
     if _attributes_in(line) == _NO_ATTRIBUTES and not context.settings.retention:
         return b""
     again = line.state in ENDED
-    if line.after_outage:
-        check_prefix(line.id)
     expires = None if again else line.expires or line.expires_after
-    latest = None if again else line.after_outage
     holds = check_holds(line.unique_for, line.unique_after, line.id, replace=False)
     stored = attributes_of(
         context,
         0,  # one that was rescheduled may be due after it expires
         name=line.name,
         expires=expires,
-        missed=line.missed if expires is not None or latest else "dead",
+        missed=line.missed if expires is not None else "dead",
         priority=line.priority,
         holds=holds,
         retention=line.retention,
         timeout=line.timeout,
-        after_outage=latest,
     )
     snoozes = check_int(line.snoozes, "snoozes", 0, MAX_SNOOZES)
     return stored if again or not snoozes else Attributes.of(stored)._replace(snoozes=snoozes).encode()

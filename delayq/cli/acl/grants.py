@@ -87,7 +87,7 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
             [
                 *("pending_to_ready", "ready_to_unack", "pending_to_unack", "unack_to_retry"),
                 *("collect_garbage", "wake"),
-                *("ack", "complete", "nack", "extend", "release", "reject", "superseded", "withdraw", "report"),
+                *("ack", "complete", "nack", "extend", "release", "reject", "withdraw", "report"),
                 *("hold", "declare"),
                 *("counts", "get", "page", "limits_page", "beat", "workers_page", "history", *_FORECAST),
                 *("fire", "schedules_due", *_SCHEDULES),

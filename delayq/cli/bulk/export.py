@@ -48,8 +48,8 @@ def export(
 
     A line: {"id", "state", "due", "retries": those left, "attempts", "payload", "encoding": json, text, base64 or
     redacted} and what the message has of "headers", "name", "priority", "expires" or "expires_after", "missed",
-    "after_outage", "timeout", "retention", "unique_for", "unique_after", "snoozes", "error", "reason" and "died".
-    Durations are in seconds. Payloads with what the queue redacts are not imported: a backup needs --reveal.
+    "timeout", "retention", "unique_for", "unique_after", "snoozes", "error", "reason" and "died". Durations are in
+    seconds. Payloads with what the queue redacts are not imported: a backup needs --reveal.
 
     JSON: {"queue", "file", "exported", "states": {STATE: number, …}}; both null if --resume finds FILE complete.
     """

@@ -62,7 +62,6 @@ _FEATURES = {
     "retention": Feature.RESULTS,
     "timeout": Feature.TIMEOUTS,
     "jitter": Feature.DELAYS,
-    "after_outage": Feature.AFTER_OUTAGE,
     "unique": Feature.UNIQUE_IDS,
     "unique_for": Feature.HOLDS,
     "unique_after": Feature.HOLDS,
@@ -91,7 +90,6 @@ _DEBOUNCED = tuple(one.name for one in fields(NewMessage) if one.name not in ("p
 @click.option("--at-most", type=DURATION, help="With --debounce, deliver at most so long after the first send.")
 @click.option("--name", metavar="NAME", help="The name of what is to be done, such as invoice.paid.")
 @click.option("--jitter", type=DURATION, help="Make it due up to so long later, drawn from its id.")
-@click.option("--after-outage", type=click.Choice(["latest"]), help="Start only the latest due of its id prefix.")
 @click.option("--expires", type=DURATION, help="Do not start it later than so long after its due time.")
 @click.option("--timeout", type=DURATION, help="Let its callback run no longer; then the attempt has failed.")
 @click.option("--missed", type=click.Choice(["dead", "drop"]), default="dead", help="What becomes of it then.")
@@ -203,8 +201,6 @@ def _check_held(params: dict[str, Any]) -> None:
 def _check_replace(params: dict[str, Any]) -> None:
     if params["replace"] and params["replace_after"]:
         raise click.UsageError("give either --replace or --replace-after, not both")
-    if params["replace_after"] and params["after_outage"]:
-        raise click.UsageError("--after-outage does not go with --replace-after: send the later one with its own id")
     if params["replace_after"] and params["id"] is None:
         raise click.UsageError("--replace-after needs the --id of the message to replace")
     if params["replace"] and params["id"] is None:
@@ -212,7 +208,7 @@ def _check_replace(params: dict[str, Any]) -> None:
 
 
 def _check_debounce(params: dict[str, Any]) -> None:
-    others = ("delay", "at", "jitter", "after_outage", "file", "replace", "replace_after", "unique_for", "unique_after")
+    others = ("delay", "at", "jitter", "file", "replace", "replace_after", "unique_for", "unique_after")
     other = next((name for name in others if params[name] not in (None, False)), None)
     if other is not None or params["payload"] == "-":
         shown = f"--{other.replace('_', '-')}" if other else "- as PAYLOAD"

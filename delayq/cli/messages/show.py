@@ -87,7 +87,6 @@ def _details(message: MessageInfo | ItemInfo, now: datetime) -> dict[str, str]:
         "next try" if message.state == State.BACKOFF else "lease ends": exact_time(message.deadline, now),
         "attempts": f"{message.attempts}, {retries} left",
         "expires": exact_time(message.expires, now),
-        "after outage": message.after_outage or "",
         "priority": f"{message.priority:+d}" if message.priority else "",
         "timeout": format_duration(message.timeout) if message.timeout else "",
         "snoozes": f"{message.snoozes:,}" if message.snoozes else "",

@@ -21,7 +21,6 @@ from delayq.worker.delivery.attempt_log import log_completions, log_expired
 from delayq.worker.delivery.disposition import Completion, Disposition, disposition_of, missed, undecodable
 from delayq.worker.delivery.in_flight_delivery import InFlightDelivery, deliveries_of
 from delayq.worker.delivery.message import AsyncMessage, Message
-from delayq.worker.delivery.superseded import ask, may_be_superseded, note_superseded
 from delayq.worker.drivers.wakeup import pass_on
 from delayq.worker.loop.settlements import PendingSettlements
 from delayq.worker.parts.closed_scopes import ClosedScopes
@@ -136,18 +135,8 @@ class _LeaseBase(Generic[M]):
         return self._context.calls.ready_to_unack(wanted, lease=self._lease, consumer_id=self._executor.consumer_id)
 
     def _add(self, claimed: ClaimReply) -> Operation[None]:
-        now, failed, refused = monotonic(), list[Completion](), None
-        deliveries = deliveries_of(claimed, now, self._sent_at + self._lease / 1000)
-        if asked := may_be_superseded(self._context, deliveries):
-            calls = ask(self._context, asked)
-            try:
-                replies = yield calls
-            except DelayqError as caught:
-                replies, refused = [caught] * len(calls), caught
-            if unknown := note_superseded(asked, replies):
-                failed.append(Completion(unknown, Disposition.RELEASE))
-                deliveries = [one for one in deliveries if one not in unknown]
-        for delivery in deliveries:
+        now, failed = monotonic(), list[Completion]()
+        for delivery in deliveries_of(claimed, now, self._sent_at + self._lease / 1000):
             if delivery.claimed.attributes and (late := missed(delivery, now, self._context.queue)):
                 failed.append(late)
                 continue
@@ -158,8 +147,6 @@ class _LeaseBase(Generic[M]):
                 policy = self._context.settings.policy
                 failed += log_completions([undecodable(delivery, error, policy)], error, policy, self._context.queue)
         yield from self._send(failed)
-        if refused:
-            raise refused
 
     def _settle(self, error: BaseException | None) -> Operation[None]:
         """Settle the messages that were not settled by hand, as if a callback had ended with `error`."""

@@ -226,7 +226,6 @@ class Inspector:
             "name": attributes.name,
             "snoozes": attributes.snoozes,
             "expires": None if expires is None or expires > LATEST else from_millis(expires),
-            "after_outage": "latest" if attributes.latest else None,
             "unhandled": attributes.unhandled,
             "priority": attributes.priority,
             "timeout": attributes.timeout / 1000 if attributes.timeout > 0 else None,

@@ -64,8 +64,6 @@ class MessageInfo:
     """What its callback returned; the bytes if they cannot be decoded."""
     sent: datetime | None = None
     """When it was sent, as `Message.sent`: by the sender's clock; None for an id of your own."""
-    after_outage: str | None = None
-    """`latest` if a later one of its id prefix that is due supersedes it; None if none does."""
     unhandled: int = 0
     """How often a worker has sent it back because none of its functions takes its name, its arguments or its schedule;
     a snooze or a redrive begins anew."""

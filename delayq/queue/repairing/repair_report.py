@@ -34,8 +34,6 @@ class FindingKind(StrEnum):
     """Not repaired: the message goes to the dead letter when it is delivered. Only a deep examination looks."""
     IDLE_PLACE = "place of none that runs"
     """Takes a place among those that run under a limit. Repaired by giving it back."""
-    UNINDEXED = "not in the index latest"
-    """A message with `after_outage` that supersedes none. Repaired by adding it to the index."""
     DEAD_WITHOUT_MESSAGE = "dead without message"
     """Repaired by removing the entry from the dead letter; its message is lost."""
     DEAD_WITHOUT_ENTRY = "dead without entry"
@@ -75,7 +73,6 @@ MESSAGE_DEFECTS = {
     "6": FindingKind.UNREADABLE_RECORD,
     "9": FindingKind.IDLE_PLACE,
     "b": FindingKind.NEVER,
-    "a": FindingKind.UNINDEXED,
 }
 DEAD_DEFECTS = {
     "1": FindingKind.DEAD_WITHOUT_MESSAGE,

@@ -33,7 +33,7 @@ from delayq.schedules.store import Change, ScheduleOutcome, put, read_one, remov
 from delayq.values.checks import check_int
 from delayq.values.times import from_millis
 
-_TIMED = ("delay", "at", "id", "unique", "unique_for", "unique_after", "jitter", "after_outage")
+_TIMED = ("delay", "at", "id", "unique", "unique_for", "unique_after", "jitter")
 """What the schedule decides for each of its messages."""
 
 

@@ -7,7 +7,6 @@ from datetime import datetime
 
 from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
-from delayq.broker.message.after_outage import AfterOutage, check_after_outage
 from delayq.broker.message.attributes import Attributes, check_message_name, check_timeout
 from delayq.broker.message.expiry import Missed, check_expiry
 from delayq.broker.message.priority import check_priority
@@ -16,11 +15,10 @@ from delayq.values.times import Duration
 
 KEPT = {
     **{option: option for option in ("retries", "headers", "name", "expires", "priority", "retention", "timeout")},
-    "after_outage": "latest",
     "unique_for": "unique_for",
     "unique_after": "unique_after",
 }
-"""The options that stay when a message is replaced, and how they are stored; `missed` belongs to two of them."""
+"""The options that stay when a message is replaced, and how they are stored; `missed` belongs to `expires`."""
 
 
 def attributes_of(
@@ -34,16 +32,13 @@ def attributes_of(
     holds: tuple[str, str] = ("", ""),
     retention: Duration | None = None,
     timeout: Duration | None = None,
-    after_outage: AfterOutage | None = None,
 ) -> bytes:
     """Return the stored attributes of a message with this due time; raise `ConfigurationError` for invalid options."""
-    latest = check_after_outage(after_outage)
-    expiry = check_expiry(expires, missed, due, latest=latest)
+    expiry = check_expiry(expires, missed, due)
     attributes = Attributes(
         name="" if name is None else check_message_name(name),
         expires=expiry[0],
         missed=expiry[1],
-        latest=latest,
         priority=0 if priority is None else check_priority(priority),
         unique_for=holds[0],
         unique_after=holds[1],
@@ -53,7 +48,6 @@ def attributes_of(
     needed = {
         Feature.NAMES: name is not None,
         Feature.EXPIRY: expires is not None,
-        Feature.AFTER_OUTAGE: latest,
         Feature.PRIORITIES: priority,
         Feature.HOLDS: any(holds),
         Feature.RESULTS: attributes.retention,
@@ -68,6 +62,6 @@ def attributes_of(
 def keeping(attributes: bytes, given: Mapping[str, object]) -> bytes:
     """Return the attributes of a send that keeps, of the message it replaces, all whose option is not given: None."""
     kept = [stored for option, stored in KEPT.items() if given.get(option) is None]
-    if given.get("expires") is given.get("after_outage") is None:
+    if given.get("expires") is None:
         kept.append("missed")
     return b" ".join(filter(None, [attributes, b"keep=" + ",".join(kept).encode()]))

@@ -12,7 +12,6 @@ from delayq.broker.batches import BATCH, byte_slices
 from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
 from delayq.broker.keys import check_id
-from delayq.broker.message.after_outage import AfterOutage, check_after_outage, check_prefix
 from delayq.broker.message.expiry import Missed
 from delayq.broker.message.ids import Unique, digest_id, new_id, new_ids
 from delayq.broker.message.jitter import MAX_JITTER, later
@@ -68,7 +67,6 @@ class NewMessage(Generic[T]):
     retention: Duration | None = None
     timeout: Duration | None = None
     jitter: Duration | None = None
-    after_outage: AfterOutage | None = None
 
 
 def due_text(delay: Duration | None, at: datetime | None) -> str | int:
@@ -124,15 +122,10 @@ class Producer:
         retention: Duration | None = None,
         timeout: Duration | None = None,
         jitter: Duration | None = None,
-        after_outage: AfterOutage | None = None,
         replace: Replace = False,
     ) -> Outgoing:
         """Return an encoded message with a due time from `due_text`; raises `ConfigurationError` or `PayloadError`."""
         encoded = encode_payload(payload, self.encode, self._context.settings.max_payload)
-        if after_outage is not None:
-            self._context.calls.capabilities.require(Feature.AFTER_OUTAGE)
-            check_after_outage(after_outage, replace=replace)
-            check_prefix(id)
         if unique is not None:
             id = digest_id(unique, id, name, self.encode_canonical(self.in_one_form(name, payload)))
         if check_replace(replace) and id is None:
@@ -147,10 +140,9 @@ class Producer:
         held = unique_for is not None or unique_after is not None
         holds = check_holds(unique_for, unique_after, id if own_id else None, replace=replace) if held else ("", "")
         extras = self._attributes
-        plain = name is expires is retention is timeout is after_outage is None and missed == "dead"
+        plain = name is expires is retention is timeout is None and missed == "dead"
         if not plain or priority is not None or held:
             named: Any = {"name": name, "expires": expires, "missed": missed, "priority": priority, "timeout": timeout}
-            named["after_outage"] = after_outage
             extras = attributes_of(self._context, due, **named, holds=holds, retention=retention)
         if replace and not isinstance(replace, Debounce):
             given: Any = {
@@ -160,7 +152,7 @@ class Producer:
                 "expires": expires,
                 "priority": priority,
             }
-            given |= {"retention": retention, "timeout": timeout, "after_outage": after_outage}
+            given |= {"retention": retention, "timeout": timeout}
             extras = keeping(extras, given)
         if not self._has_delays:
             if due != 0:
@@ -252,7 +244,6 @@ class Producer:
                 retention=one.retention,
                 timeout=one.timeout,
                 jitter=one.jitter,
-                after_outage=one.after_outage,
                 replace=replace,
             )
             for one in (message if isinstance(message, NewMessage) else NewMessage(message) for message in messages)

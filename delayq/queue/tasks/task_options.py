@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, TypedDict, cast
 
-from delayq.broker.message.after_outage import AfterOutage, check_after_outage
 from delayq.broker.message.expiry import Missed, check_expiry
 from delayq.broker.message.ids import check_unique
 from delayq.broker.message.jitter import MAX_JITTER
@@ -53,8 +52,6 @@ class TaskSendOptions(TypedDict, total=False):
     """How long it may run, then the attempt has failed; by default that of the task."""
     jitter: Duration
     """How much later it is due at most, which is drawn from its id; by default that of the task, or 0."""
-    after_outage: AfterOutage
-    """`latest` to miss it if a later one with the same id prefix is due; by default that of the task."""
     replace: bool | Literal["after"]
     """Whether a waiting message with this id gets the new arguments and due time; `after` follows a running one too."""
 
@@ -96,8 +93,6 @@ class TaskOptions(TypedDict, total=False):
     """How long it may run, then the attempt has failed; by default as `max_consume_duration` says."""
     jitter: Duration
     """How much later its messages are due at most, drawn from the id of each; 0 by default."""
-    after_outage: AfterOutage
-    """`latest` to process only the latest of its due messages with one id prefix; all of them by default."""
     replace: bool | Literal["after"]
     """Whether a waiting message with the id of a send gets its arguments and due time; False by default."""
     rate_limit: str
@@ -118,13 +113,9 @@ def send_options(options: TaskOptions) -> TaskSendOptions:
     if "delay" in options:
         due_text(options["delay"], None)  # refuses one that is invalid
         defaults["delay"] = options["delay"]
-    latest = check_after_outage(options.get("after_outage"))
-    check_expiry(options.get("expires"), options.get("missed", "dead"), 0, latest=latest)
+    check_expiry(options.get("expires"), options.get("missed", "dead"), 0)
     if "expires" in options:
         defaults["expires"] = options["expires"]
-        defaults["missed"] = options.get("missed", "dead")
-    if latest:
-        defaults["after_outage"] = options["after_outage"]
         defaults["missed"] = options.get("missed", "dead")
     if "priority" in options:
         defaults["priority"] = check_priority(options["priority"])
@@ -152,7 +143,6 @@ def _same_id_options(options: Mapping[str, Any]) -> dict[str, Any]:
         replace = given.get("replace", False)
         check_replace(replace)
         how = replacing(replace, given.get("debounce"), given.get("at_most"), delay=options.get("delay"))
-        check_after_outage(options.get("after_outage"), replace=how)
         if "unique_for" in given or "unique_after" in given:
             check_holds(given.get("unique_for"), given.get("unique_after"), "any", replace=how)
     return given

@@ -30,7 +30,6 @@ from delayq.testing.torture.workload import (
     LIMITS,
     Action,
     payload_of,
-    prefix_of,
     profile_name,
     profile_of,
 )
@@ -138,17 +137,14 @@ def _send_apart(queue: Any, messages: list[dict[str, Any]]) -> None:
 def _options(id: str, due: int, payload: bytes) -> dict[str, Any]:
     """Return the arguments of a send."""
     profile = profile_of(payload)
-    is_latest = bool(prefix_of(id))
-    expires = None if is_latest else profile.expires  # so that what is missed is superseded
     return {
         "payload": payload,
         "at": from_millis(due),
         "id": id,
         "name": profile_name(payload),
         "retries": profile.retries,
-        "expires": expires,
-        "missed": "drop" if expires or (is_latest and int(id[-1]) % 2) else "dead",
-        "after_outage": "latest" if is_latest else None,
+        "expires": profile.expires,
+        "missed": "dead" if profile.expires is None else "drop",
         "priority": profile.priority,
         "retention": profile.retention,
     }

@@ -91,10 +91,6 @@ class CallRecord(Record, tag="call", frozen=True):
     """Of a hold or a break: the name of which nothing more is to start; of a break '' for the whole queue."""
     lasts: int = 0
     """Of a hold: for how long (ms). Of a break: the pause of the breaker that trips, 0 if all start again."""
-    missed: bool = False
-    """Of an ack: whether the messages are dropped unstarted, as they have expired or are superseded."""
-    reasons: list[str] = []
-    """Of a reject."""
 
 
 class ReplyRecord(Record, tag="reply", frozen=True):

@@ -107,11 +107,7 @@ class RecordedSettlements(CallRecorder):
     def _settlement(self, op: str, deliveries: Iterable[Any], **options: Any) -> ScriptCall[str]:
         deliveries = list(deliveries)
         call = self._unrecorded(op, deliveries, **options)
-        columns = _receipt_columns(deliveries)
-        if op == "reject":
-            columns["reasons"] = [one.reason for one in deliveries]
-        missed = options.get("outcome") == "missed"
-        return self.with_statuses(call, op, lease=options.get("lease", 0), missed=missed, **columns)
+        return self.with_statuses(call, op, lease=options.get("lease", 0), **_receipt_columns(deliveries))
 
     def _unrecorded(self, op: str, deliveries: Iterable[Any], **options: Any) -> ScriptCall[str]:
         call: ScriptCall[str] = getattr(super(), op)(deliveries, **options)

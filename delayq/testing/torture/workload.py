@@ -30,8 +30,6 @@ MAX_PAYLOAD = 1 << 20
 """Bytes: the default of `max_payload`."""
 OUTAGE, OUTAGE_EVERY = 500_000, 2_000_000
 """Microseconds for which a service fails that some callbacks use, and from one such outage to the next."""
-GROUP, BURST, BURST_EVERY = 500, 5, 100
-"""So many messages in a row of a producer have one id prefix, of those in bursts: so many of so many."""
 _PLANTED = "planted-"
 _PADDING = b"." * MAX_PAYLOAD
 
@@ -156,11 +154,6 @@ def priority_of(name: str) -> int:
     return PROFILES[name].priority if name in PROFILES else 0
 
 
-def prefix_of(id: str) -> str:
-    """Return the prefix of an id whose message has `after_outage="latest"`; '' for all others."""
-    return id[: id.rfind(":") + 1]
-
-
 def planted_id(part: str) -> str:
     """Return a new id for what is planted in a part of the queue."""
     return f"{_PLANTED}{part}-{secrets.token_hex(4)}"
@@ -245,31 +238,22 @@ class Action(NamedTuple):
 def actions(task: ProcessTask) -> Iterator[Action]:
     """Yield what a producer does, in no order: it sends its share of the messages, and then changes some of them.
 
-    A few ids are sent by every producer: users may send a message twice. Some ids have a prefix.
+    A few ids are sent by every producer: users may send a message twice.
     """
     number, producers, messages = task.number, task.producers, task.messages
     chance = random.Random(f"{task.seed}/{number}")  # noqa: S311 - reproducible, not secret
-    first_of_mine, end = messages * (number - 1) // producers, messages * number // producers
-    mine = [_id(number, n, n - first_of_mine) for n in range(first_of_mine, end)]
+    mine = [f"p{number}-{n}" for n in range(messages * (number - 1) // producers, messages * number // producers)]
     for index, first in enumerate(range(0, len(mine), task.batch)):
         ids = mine[first : first + task.batch]
         at = 0.9 * task.seconds * first / len(mine)
         shared = [f"all-{first}"] if len(ids) == task.batch and index % 5 == 0 else []
-        ahead = tuple(_ahead(chance, id) for id in ids)
+        ahead = tuple(_ahead(chance) for _ in ids)
         yield Action(at, "send", [*ids[len(shared) :], *shared], ahead=ahead)
         for id, due_after in zip(ids[len(shared) :], ahead, strict=False):
             yield from _later_actions(chance, id, at, due_after)
 
 
-def _id(number: int, message: int, index: int) -> str:
-    """Return an id of a producer; the prefixes of all producers are the same."""
-    id = f"p{number}-{message}"
-    return f"latest-{index // GROUP}:{id}" if index % BURST_EVERY < BURST else id
-
-
-def _ahead(chance: random.Random, id: str = "") -> float:
-    if prefix_of(id):  # some are due already, at different times
-        return chance.uniform(-1, 1)
+def _ahead(chance: random.Random) -> float:
     return chance.choices((0.0, chance.uniform(0, DUE_WITHIN), chance.uniform(DUE_WITHIN, DUE_LATEST)), (30, 68, 2))[0]
 
 
@@ -279,7 +263,7 @@ def _later_actions(chance: random.Random, id: str, at: float, due_after: float) 
     if profile.success == "echo":
         again = at + due_after + chance.uniform(0.4, 0.9)
         yield Action(again, "send", [id], next_life(id, "echoes"), (0.0,))
-    elif profile.leases and not prefix_of(id):
+    elif profile.leases:
         yield Action(at + due_after + 0.3, "follow", [id], 1, (0.0,))
         yield Action(at + due_after + chance.uniform(0.6, 1.2), chance.choice(("cancel", "stop")), [id])
     else:
@@ -288,7 +272,6 @@ def _later_actions(chance: random.Random, id: str, at: float, due_after: float) 
 
 def _changes(chance: random.Random, id: str, at: float, due_after: float, drawn: float) -> Iterator[Action]:
     profile = profile_of(payload_of(id, 0))
-    follow: Literal["replace", "follow"] = "replace" if prefix_of(id) else "follow"  # refused with `after_outage`
     soon, late = at + chance.uniform(0, DUE_WITHIN + 1), at + DUE_WITHIN + chance.uniform(0.5, 3)
     if drawn < 0.02:  # noqa: PLR2004 - shares of the ids
         yield Action(soon, "cancel", [id])
@@ -302,6 +285,6 @@ def _changes(chance: random.Random, id: str, at: float, due_after: float, drawn:
             yield Action(late + DUE_WITHIN + 1, "send", [id], 2, (_ahead(chance),))
     elif drawn < 0.11 or (drawn < 0.3 and profile.takes[1]):  # noqa: PLR2004
         running = at + due_after + chance.uniform(0, profile.takes[1] + 0.01)  # perhaps
-        yield Action(running, follow, [id], 1, (_ahead(chance),))
+        yield Action(running, "follow", [id], 1, (_ahead(chance),))
     elif drawn < 0.12 or (drawn < 0.4 and profile.takes[1]):  # noqa: PLR2004
         yield Action(at + due_after + chance.uniform(0, profile.takes[1] + 0.01), "stop", [id])

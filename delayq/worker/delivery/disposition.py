@@ -151,21 +151,15 @@ def undecodable(delivery: InFlightDelivery, error: UndecodableError, policy: Fai
 
 
 def missed(delivery: InFlightDelivery, now: float, queue: str) -> Completion | None:
-    """Return what becomes of a delivery that has expired at a local time, or is superseded, before it could start.
-
-    None if it may start.
-    """
+    """Return what becomes of a delivery that has expired at a local time; None if it may start."""
     claimed, attributes = delivery.claimed, delivery.attributes
-    if not attributes.expires and not delivery.superseded:
+    if not attributes.expires:
         return None
     expires = expiry_of(attributes, claimed.due)
     late = 0 if expires is None else delivery.server_now + (now - delivery.claimed_at) * 1000 - expires
-    if late > 0:
-        why = f"expired {format_duration(late / 1000)} ago, before it could start"
-    elif delivery.superseded:
-        why = "is superseded by a later one with its id prefix"
-    else:
+    if late <= 0:
         return None
+    why = f"expired {format_duration(late / 1000)} ago, before it could start"
     label, fields = log_label([delivery], queue)
     fields |= {"retries_left": claimed.retries_left, "delay": None, "error": "missed"}
     if attributes.missed == "drop":

@@ -67,8 +67,6 @@ class InFlightDelivery(msgspec.Struct, eq=False, gc=False):
     """Whether its callback has run for longer, so that its attempt has failed."""
     cancel_requested: bool = False
     """Whether it is asked to stop."""
-    superseded: bool = False
-    """Whether a later message of its id prefix was due before it could start."""
     span: str = ""
     """The span in which its callback runs, as `Attributes.span`; '' if none is recorded."""
     failed_by_hand: bool | None = None

@@ -3,7 +3,7 @@
 The loop is a generator without clock, socket, thread or event loop: it yields a `Step` and receives a `StepResult`.
 `drivers` act. One turn of the loop is one round trip. Its calls run in this order: what settles, what renews, expiry,
 collection, what feeds, promotion, claim, and what travels beside them. Each is made only if there is a reason for it.
-Whatever not every message needs is a part of its own: see `parts.part`. `superseded` may add one more round trip.
+Whatever not every message needs is a part of its own: see `parts.part`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from delayq.values.breaker import Breaker
 from delayq.worker.delivery.attempt_log import cut_off, log_expired
 from delayq.worker.delivery.disposition import DONE, Completion, Disposition
 from delayq.worker.delivery.in_flight_delivery import Batch, InFlightDelivery
-from delayq.worker.delivery.superseded import ask, may_be_superseded, note_superseded
 from delayq.worker.loop.loop_parts import Parts, PlannedCall, calls_of, make_parts, next_of
 from delayq.worker.loop.loop_steps import Cancel, RoundTrip, Run, Sleep, Step, StepResult, Withdraw
 from delayq.worker.loop.outlook import Outlook
@@ -157,18 +156,8 @@ class ConsumerLoop:
         if self.refusals.of_settlements or (self._claimed and self.in_flight.recalled):
             self._release(self._claimed)
             self._claimed = []
-        if asked := may_be_superseded(self.context, self._claimed):
-            yield from self._ask_superseded(asked)
         if self._claimed or self._interrupted or self.in_flight.overdue:
             yield from self._run_claimed()
-
-    def _ask_superseded(self, asked: list[InFlightDelivery]) -> Generator[Step, StepResult, None]:
-        result = yield RoundTrip(ask(self.context, asked))
-        self._update(result)
-        if unknown := note_superseded(asked, result.replies):
-            self._claimed = [one for one in self._claimed if one not in unknown]
-            self._release(unknown)
-            self.refusals.read_replies(result.replies, self._now, stopping=self._stop_at is not None)
 
     def _release_unstarted(self) -> Generator[Step, StepResult, None]:
         """Release what has waited too long for a busy worker: another consumer may be idle."""

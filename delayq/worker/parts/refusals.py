@@ -33,12 +33,6 @@ class Refusals:
             if not refused:
                 log.info("Redis accepts settlements again")
 
-    def read_replies(self, replies: Sequence[Any], now: float, *, stopping: bool) -> None:
-        """Note the first error among some replies of a turn, if there is one."""
-        error = next((reply for reply in replies if isinstance(reply, DelayqError)), None)
-        if error:
-            self.read_turn(error, now, stopping=stopping)
-
     def read_turn(self, error: DelayqError | None, now: float, *, stopping: bool) -> None:
         """Note the first error of a turn, None for none."""
         if error:

@@ -416,77 +416,22 @@ CASES += [
 ]
 CASES += logged(CASES, {"asked to stop": ["cancelled 0; ids a"]})
 
-_DAY = 86_400_000
-_OLD = -_DAY - 1
-_WAITING = World(
-    pending={"p:2": -_DAY - 5, "p:3": 7},
-    messages={"p:2": "m", "p:3": "m"},
-    retries={"p:2": 1, "p:3": 1},
-    latest={f"p: {-_DAY - 5} p:2", "p: 7 p:3"},
-)
-_PAGE = {f"p: {offset} p:x" for offset in range(-110, -10)}
+_LEFT = {"p: 001767225600000 p:1", "p: 001767225600000", "q: 001767225600000 q:1"}
 CASES += [
+    Case("what a version before has left", World(latest=_LEFT), collect(), CollectReply(0, 0, 0), World()),
     Case(
-        "members of ended messages are removed after a day",
-        World(latest={f"p: {_OLD} p:1", f"p: {-_DAY} p:1", "p: 5 p:1"}),
-        collect(),
+        "of which some at a time",
+        World(latest=_LEFT),
+        collect(limit=2),
         CollectReply(0, 0, 0),
-        World(latest={f"p: {-_DAY} p:1", "p: 5 p:1"}),
+        World(latest={max(_LEFT)}),
     ),
+    Case("with a cursor", World(meta={"latest_cursor": min(_LEFT)}), collect(), CollectReply(0, 0, 0), World()),
     Case(
-        "the last member is removed",
-        World(latest={f"p: {_OLD}"}),
+        "nothing is looked for before any message had attributes",
+        World(latest=_LEFT, meta={"schema": 1}),
         collect(),
         CollectReply(0, 0, 0),
-        World(),
-    ),
-    Case(
-        "marks are removed after a day",
-        World(latest={f"p: {_OLD}", f"q: {-_DAY}", "r: -5"}),
-        collect(),
-        CollectReply(0, 0, 0),
-        World(latest={f"q: {-_DAY}", "r: -5"}),
-    ),
-    Case(
-        "a mark stays while it supersedes what waits",
-        _WAITING + World(latest={f"p: {_OLD}", f"q: {_OLD}"}),
-        collect(),
-        CollectReply(0, 0, 0),
-        _WAITING + World(latest={f"p: {_OLD}"}),
-    ),
-    Case(
-        "members of moved messages are removed after a day",
-        _WAITING + World(latest={f"p: {_OLD} p:3", f"p: {_OLD} p:2"}),
-        collect(),
-        CollectReply(0, 0, 0),
-        _WAITING,
-    ),
-    Case(
-        "what is no member is removed",
-        World(latest={f"p: {_OLD} p:1 x", "p: 5"}),
-        collect(),
-        CollectReply(0, 0, 0),
-        World(latest={"p: 5"}),
-    ),
-    Case(
-        "a page at a time, and then from the next",
-        World(latest={*_PAGE, f"q: {_OLD}"}),
-        collect(),
-        CollectReply(0, 0, 0),
-        World(latest={*_PAGE, f"q: {_OLD}"}, meta={"latest_cursor": "p: -11 p:x"}),
-    ),
-    Case(
-        "the page after that, which is the last",
-        World(latest={*_PAGE, f"a: {_OLD}", f"q: {_OLD}"}, meta={"latest_cursor": "p: -11 p:x"}),
-        collect(),
-        CollectReply(0, 0, 0),
-        World(latest={*_PAGE, f"a: {_OLD}"}),
-    ),
-    Case(
-        "nothing is removed before any message had attributes",
-        World(latest={f"p: {_OLD}"}, meta={"schema": 1}),
-        collect(),
-        CollectReply(0, 0, 0),
-        World(latest={f"p: {_OLD}"}, meta={"schema": 1}),
+        World(latest=_LEFT, meta={"schema": 1}),
     ),
 ]

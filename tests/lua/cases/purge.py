@@ -19,7 +19,6 @@ from tests.support.scripts import LOG, Case, Kept, World, calls
 _TOTALS: dict[str, int | str] = {"token": "T-3", "sent": 9, "delivered": 8, "purged": 1}
 _FULL = (BACKOFF + CROWD + DEAD).but(
     wake=1,
-    latest={"p: -5 p:1", "p: -6"},
     ready=["q", "x", "x"],
     retry=["y", "s"],
     retries=CROWD.retries | {"a": 2, "y": 1},

@@ -95,7 +95,7 @@ CASES = [
             ("name=a since=1700000000000", "name=a"),
             ("name=a retention=50 progress=Nw==", "name=a retention=50"),
             ("progress=Nw==", ""),
-            ("name=a latest=1 missed=drop", "name=a missed=drop"),
+            ("name=a latest=1 missed=drop", "name=a latest=1 missed=drop"),  # of a version before
         )
     ),
     Case("with retries as given", DEAD, redrive(A, retries=9), "1", _ALIVE.but(retries={"a": 9})),

@@ -160,37 +160,3 @@ CASES += logged(
         "several": ["rescheduled 0; ids a b c d; dues 500 400 300 200"],
     },
 )
-
-_LATEST = PENDING.but(attributes={"a": "latest=1"}, latest={" 60000 a"}, meta={"rescheduled": 4})
-CASES += [
-    Case(
-        "the latest of a prefix",
-        _LATEST,
-        reschedule(),
-        "1",
-        _LATEST.but(pending={"a": 70_000}, latest={" 60000 a", " 70000 a"}, meta={"rescheduled": 5}, wake=1),
-    ),
-    Case(
-        "the latest of a prefix, to a time that it had before",
-        _LATEST.but(latest={" 60000 a", " 70000 a"}),
-        reschedule(),
-        "1",
-        _LATEST.but(pending={"a": 70_000}, latest={" 60000 a", " 70000 a"}, meta={"rescheduled": 5}, wake=1),
-    ),
-    Case(
-        "beside the latest of a prefix",
-        _LATEST + World(pending={"b": 60}, messages={"b": "B"}, retries={"b": 1}),
-        calls.reschedule([("b", 70), ("c", 80), ("a", 90)]),
-        "101",
-        (_LATEST + World(pending={"b": 70}, messages={"b": "B"}, retries={"b": 1})).but(
-            pending={"b": 70, "a": 90}, latest={" 60000 a", " 90 a"}, meta={"rescheduled": 6}, wake=1
-        ),
-    ),
-    Case(
-        "running, the latest of a prefix",
-        LEASED + World(latest={" -5 a"}),
-        reschedule(),
-        "2",
-        LEASED + World(latest={" -5 a"}),
-    ),
-]

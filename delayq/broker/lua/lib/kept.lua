@@ -16,8 +16,7 @@ local function sent_before(retries, headers, attributes, successors, id, state, 
 end
 
 -- Returns what is to be stored of a send as retries, headers and attributes, and the attributes that it has given itself.
--- `before` is the message before with its id, state and attempts; false for none. What follows a leased message is never
--- one of those of which only the latest is delivered.
+-- `before` is the message before with its id, state and attempts; false for none.
 local function with_kept(retry_count, header_text, text, before, retries, headers, attributes, successors)
   local given, names = string.match(text, '^(.-) ?keep=([%l_,]+)$')
   if not names then return retry_count, header_text, text, text end
@@ -27,7 +26,7 @@ local function with_kept(retry_count, header_text, text, before, retries, header
   local function keeps(name) return string.find(',' .. names .. ',', ',' .. name .. ',', 1, true) end
   text = given
   for name, value in string.gmatch(old, '([%l_]+)=(%S+)') do
-    if keeps(name) and not (state == 'leased' and name == 'latest') then
+    if keeps(name) then
       text = string.gsub(' ' .. text, ' ' .. name .. '=%S*', '') .. ' ' .. name .. '=' .. value
       text = string.gsub(text, '^ +', '')
     end

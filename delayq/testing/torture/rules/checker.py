@@ -11,17 +11,16 @@ import msgspec
 from delayq.testing.torture.history import FaultRecord, HistoryError, Line, read
 from delayq.testing.torture.rules.breaker_rules import starts_of_tripped
 from delayq.testing.torture.rules.history_rules import HISTORY_RULES, Finding
-from delayq.testing.torture.rules.latest_rules import superseded
 from delayq.testing.torture.rules.limit_rules import lose_limits, starts_over_limits
 from delayq.testing.torture.rules.message_rules import MESSAGE_RULES, repeated_starts
 from delayq.testing.torture.rules.timelines import History, Step, gather
 from delayq.testing.torture.workload import is_planted
 
 _DELIVERY = ("conservation", "provenance", "never early", "bounded deliveries", "leases", "fencing", "dead letter")
-_START = ("pauses", "limits", "breakers", "latest")
+_START = ("pauses", "limits", "breakers")
 RULES = (*_DELIVERY, "counters", "doubt", "liveness", "leftovers", "duplicates", *_START, "answers")
 """The rules, numbered as in the handbook."""
-_START_RULES = {"limits": starts_over_limits, "breakers": starts_of_tripped, "latest": superseded}
+_START_RULES = {"limits": starts_over_limits, "breakers": starts_of_tripped}
 MAX_SHOWN = 3
 """Violations of a rule that are shown; the others are counted."""
 
@@ -31,7 +30,7 @@ class ReportedViolation(msgspec.Struct, frozen=True, kw_only=True):
 
     rule: str
     number: int
-    """Of the rule, from 1 to 17."""
+    """Of the rule, from 1 to 16."""
     id: str
     """The message; '' if it concerns all of them."""
     text: str

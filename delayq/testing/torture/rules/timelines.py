@@ -23,8 +23,6 @@ from delayq.testing.torture.rules.engine_guarantees import GUARANTEES, Guarantee
 
 OPEN_END = 1 << 62
 """The end of a call whose outcome is unknown (µs): the server may execute it at any later time."""
-MISSED = "missed"
-"""The reason in the dead letter of a message that was not to start any more."""
 _BEGINNING = {"send": "12", "redrive": "1"}
 _DONE = {"nack": "12", **_BEGINNING}
 
@@ -49,8 +47,6 @@ class Step:
     """The name of a claimed message, or of what is held or breaks."""
     lasts: int = 0
     """For how long a hold closes a name, or the pause of a breaker that trips (ms)."""
-    missed: bool = False
-    """Whether it settles a message that was not to start, as it has expired or is superseded."""
     replaces: bool = False
     lease: int = 0
     server: int = 0
@@ -276,9 +272,8 @@ def _add_call(history: History, process: str, call: CallRecord, reply: ReplyReco
     elif call.op != "claim":
         facts |= {"replaces": call.replace, "lease": call.lease}
         columns: dict[str, Any] = {"id": call.ids, "token": call.tokens, "due": call.dues, "retries": call.retries}
-        missed = [reason == MISSED for reason in call.reasons] or [True for _ in call.ids if call.missed]
+        columns["payload"] = call.payloads
         statuses = reply.statuses if reply else ""
-        columns |= {"payload": call.payloads, "missed": missed}
         if statuses:  # a call that reads payloads may have done the first ones only
             columns = {name: column[: len(statuses)] for name, column in columns.items()}
         _add_rows(history, facts, columns | {"status": statuses})
