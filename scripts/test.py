@@ -5,7 +5,8 @@ process of its own, whose output follows when both have ended. `quick` has one t
 `spark` has all but the long ones, `long` has all that `quick` leaves out. `coverage` runs the quick tests and those of
 Spark, measures both and lists the lines and branches that they miss; it takes half as long again.
 
-A selection (a path, -k, -m, -x, …) runs in one process, so that a file takes as long as its tests.
+A selection (a path, -k, -m, -x, …) runs in one process, so that a file takes as long as its tests. Of a file that is named
+all tests run, also the long ones.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +66,24 @@ def coverage(*words: str) -> str:
 def cache_byte_code() -> None:
     """Keep byte code in .venv where it is kept nowhere: the tests start a thousand interpreters."""
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
-        os.environ.setdefault("PYTHONPYCACHEPREFIX", str(ROOT / ".venv" / "byte-code"))
+        sys.pycache_prefix = os.environ.setdefault("PYTHONPYCACHEPREFIX", str(ROOT / ".venv" / "byte-code"))
+
+
+def compile_tests() -> None:
+    """Compile the tests of a fresh checkout once, on every core; each process that collects them would do it again."""
+    tests = ROOT / "tests"
+    if Path(cache_from_source(tests / "conftest.py")).parent.exists():
+        return
+    shares: list[list[Path]] = [[] for _ in range(os.cpu_count() or 1)]
+    for folder in sorted(filter(Path.is_dir, tests.iterdir()), key=size, reverse=True):
+        min(shares, key=lambda share: sum(map(size, share))).append(folder)
+    for one in [start(pytest("-q", "--co", *map(str, share)), stdout=subprocess.DEVNULL) for share in shares]:
+        one.wait()  # an error is told by the tests themselves
+
+
+def size(folder: Path) -> int:
+    """Return the bytes of the modules below a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*.py"))
 
 
 def is_path(word: str) -> bool:
@@ -115,9 +134,10 @@ def main() -> int:
     cache_byte_code()
     paths = [word for word in words if is_path(word)]
     if paths or asked.marked or any(word.startswith(SELECTING) for word in words):
-        named = any("::" in path for path in paths)  # a test that is named is run, be it long or not
+        named = any(not Path(path).is_dir() for path in paths)  # what is named is run, be it long or not
         apart = "" if paths or "spark" in asked.marked else "not spark"
         return run_selection(words, both(asked.marked, ALL if named else SETS[asked.set][0] or QUICK, apart))
+    compile_tests()
     return run_halves(words, *SETS[asked.set], measured=asked.set == "coverage")
 
 

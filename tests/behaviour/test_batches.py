@@ -347,6 +347,7 @@ def test_stop_returns_unsettled_messages_of_a_batch_that_exceeds_the_grace_perio
     assert left == [None, (0, 1), (0, 1)]
 
 
+@pytest.mark.long
 def test_the_leases_of_a_slow_batch_are_renewed(open_queue, gate):
     deliveries = []
     queue = open_queue(lease="1s")
@@ -363,6 +364,7 @@ def test_the_leases_of_a_slow_batch_are_renewed(open_queue, gate):
     assert sorted(deliveries) == sorted(ids)
 
 
+@pytest.mark.long
 def test_hanging_batch_is_abandoned_once_and_does_not_block_its_consumer(open_queue, gate, caplog):
     seen = []
     queue = open_queue(lease="1s", max_consume_duration="300ms", concurrency=1)

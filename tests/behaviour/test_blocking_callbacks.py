@@ -184,6 +184,7 @@ def test_blocking_callback_may_stop_its_consumer(url):
     assert asyncio.run(main()) == (1, 2)
 
 
+@pytest.mark.long
 def test_hanging_blocking_callback_is_replaced(url, gate):
     seen = []
 

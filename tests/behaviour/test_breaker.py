@@ -209,6 +209,7 @@ def test_breaker_of_a_task_holds_up_nobody_else(open_queue, service, caplog):
     assert (limit.held_until, limit.spread_until, limit.paused) == (None, None, None)
 
 
+@pytest.mark.long
 @everywhere
 def test_one_starts_as_a_trial_in_all_processes_and_if_it_succeeds_all_start_again(open_queue, service, caplog):
     caplog.set_level(logging.INFO, "delayq.consumer")

@@ -56,6 +56,7 @@ def fate(queue):
     return {name: totals[name] for name in names if totals.get(name)}
 
 
+@pytest.mark.long
 @everywhere
 @threads
 @pytest.mark.parametrize("raised", RAISED)
@@ -80,6 +81,7 @@ def test_callback_that_stops_when_asked_is_cancelled_and_charged_nothing(open_qu
     assert queue.cancel("long", running=True) == "gone"
 
 
+@pytest.mark.long
 @threads
 @pytest.mark.parametrize("end", ["return", "ack by hand", "discard"])
 def test_callback_that_succeeds_after_all_is_done(open_queue, end):
@@ -100,6 +102,7 @@ def test_callback_that_succeeds_after_all_is_done(open_queue, end):
     assert fate(queue) == {"discarded" if end == "discard" else "acked": 1}
 
 
+@pytest.mark.long
 @threads
 def test_returning_false_and_a_nack_by_hand_cancel(open_queue):
     queue = open_queue(concurrency=2)
@@ -179,6 +182,7 @@ def test_asyncio_callback_may_clean_up_and_its_worker_goes_on(redis_url, pooled)
     assert seen == ["long", "cleaned up", "next"]
 
 
+@pytest.mark.long
 def test_blocking_callback_of_an_asyncio_queue_is_asked(redis_url):
     started, seen = threading.Event(), []
 
@@ -246,6 +250,7 @@ def test_message_whose_holder_dies_is_cancelled_when_its_lease_runs_out(open_que
     assert [event.kind for event in queue.events()][-1] == "cancelled"
 
 
+@pytest.mark.long
 @threads
 def test_what_follows_is_cancelled_too_unless_it_is_sent_later(open_queue):
     queue = open_queue()
@@ -266,6 +271,7 @@ def test_what_follows_is_cancelled_too_unless_it_is_sent_later(open_queue):
     wait_until(lambda: fate(queue) == {"cancelled": 1})
 
 
+@pytest.mark.long
 @threads
 def test_message_of_a_batch_is_asked_and_the_others_go_on(open_queue):
     queue = open_queue()

@@ -54,6 +54,7 @@ def test_burst_delivers_messages_as_the_clock_advances(clock, open_queue):
     assert seen == [0, 1, 2, 30]
 
 
+@pytest.mark.long
 @embedded
 def test_message_is_not_delivered_a_second_early(clock, open_queue):
     seen = []
@@ -227,6 +228,7 @@ def test_wrong_client_clock_makes_no_difference(open_queue, off):
     assert timedelta(hours=23) < due - datetime.now(UTC) < timedelta(hours=25)
 
 
+@pytest.mark.long
 def test_producer_with_another_date_sends_messages_on_time(open_queue, url):
     """The producer runs in another process, whose clock is years ahead."""
     script = f"""

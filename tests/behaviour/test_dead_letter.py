@@ -26,6 +26,7 @@ def entries(queue):
     return [message.id for message in queue.dead.list().messages]
 
 
+@pytest.mark.long
 def test_dead_message_keeps_its_data(queue):
     queue.send_delay_msg({"user": 42}, retries=1, id="m", headers={"trace": "1"})
     for attempt in (1, 2):
@@ -269,6 +270,7 @@ def test_dead_messages_are_grouped_by_the_shape_of_their_errors(queue):
     assert queue.dead.groups() == []
 
 
+@pytest.mark.long
 def test_redrive_at_a_rate_lets_messages_become_due_one_after_another(queue):
     names = [f"m{n:03}" for n in range(130)]
     kill(queue, *names)

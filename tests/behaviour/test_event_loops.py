@@ -11,6 +11,7 @@ from delayq.queue.sending import group_commit
 from delayq.streams import AsyncStreamQueue, StreamQueue
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")  # at exit
 @pytest.mark.parametrize("kind", ["queue", "stream", "client", "results"])
 def test_queue_goes_on_in_the_next_event_loop_once_the_first_is_closed(redis_url, kind, caplog):

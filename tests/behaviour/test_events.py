@@ -393,6 +393,7 @@ def test_following_survives_a_server_restart(open_queue, start_redis):
     assert [(event.offset, event.id) for event in follower.join()] == [(1, "a"), (2, "b")]
 
 
+@pytest.mark.long
 @pytest.mark.faults
 def test_following_goes_on_after_an_outage_longer_than_the_deadline(open_queue, start_redis):
     server = start_redis("--appendonly", "yes", "--appendfsync", "always")
@@ -415,6 +416,7 @@ def test_following_an_unreachable_redis_fails_at_the_deadline(open_queue):
         next(iter(open_queue(url="redis://localhost:1", deadline="100ms").events(follow=True)))
 
 
+@pytest.mark.long
 @pytest.mark.faults
 @pytest.mark.parametrize(("lost", "later"), [(5, 8), (200, 2)], ids=["the log has grown past its old end", "shorter"])
 def test_following_misses_nothing_after_a_failover_that_has_undone_events(open_queue, start_redis, caplog, lost, later):
@@ -438,6 +440,7 @@ def test_following_misses_nothing_after_a_failover_that_has_undone_events(open_q
     assert "the event log has lost its end" in caplog.text
 
 
+@pytest.mark.long
 def test_following_goes_on_after_the_log_was_deleted(queue, open_queue, redis_client):
     for number in range(3):
         queue.send_delay_msg(number, 60, id=f"before-{number}")

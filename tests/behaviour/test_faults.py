@@ -138,6 +138,7 @@ def test_send_to_a_dead_server_raises_an_error(open_queue, start_redis):
     assert queue.send_delay_msg("hello", id="m").new
 
 
+@pytest.mark.long
 def test_send_waits_for_a_frozen_server(open_queue, start_redis):
     server, seen = start_redis(), []
     queue = open_queue(url=server.url, callback=lambda message: seen.append(message.payload), socket_timeout="300ms")
@@ -327,6 +328,7 @@ def test_send_can_be_repeated_after_an_unknown_outcome(open_queue, start_redis):
     assert patient.counts().pending == 2
 
 
+@pytest.mark.long
 def test_cut_connections_lose_and_duplicate_no_message(open_queue, redis_client):
     deliveries, done = Counter(), threading.Event()
     queue = open_queue(callback=lambda message: deliveries.update([message.payload]), concurrency=4)
@@ -436,6 +438,7 @@ def start(script, *arguments):
     )
 
 
+@pytest.mark.long
 def test_message_of_a_killed_worker_is_redelivered_when_its_lease_expires(open_queue, url):
     seen = []
     queue = open_queue(callback=lambda message: seen.append((message.attempt, time.monotonic())))
@@ -453,6 +456,7 @@ def test_message_of_a_killed_worker_is_redelivered_when_its_lease_expires(open_q
     assert again - killed < 20  # some leeway for a busy machine; a lease is 30 s unless it is set
 
 
+@pytest.mark.long
 def test_worker_frozen_past_its_lease_cannot_settle_a_redelivered_message(open_queue, url):
     seen = []
     queue = open_queue(callback=lambda message: seen.append(message.attempt))
@@ -471,6 +475,7 @@ def test_worker_frozen_past_its_lease_cannot_settle_a_redelivered_message(open_q
     assert queue.stats().totals["acked"] == 1
 
 
+@pytest.mark.long
 def test_message_that_kills_its_workers_goes_to_the_dead_letter(open_queue, url):
     queue = open_queue()
     queue.send_delay_msg("poison", retries=1, id="m")
@@ -485,6 +490,7 @@ def test_message_that_kills_its_workers_goes_to_the_dead_letter(open_queue, url)
     assert (message.state, message.attempts, message.error) == ("dead", 2, "lease expired")
 
 
+@pytest.mark.long
 def test_interrupt_finishes_the_running_callback_and_ends_run(open_queue, url):
     queue = open_queue()
     queue.send_many(["first", "second"])

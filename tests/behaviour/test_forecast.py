@@ -36,6 +36,7 @@ def start_of(at: datetime, unit: str, zone: ZoneInfo) -> datetime:
     return at.astimezone(UTC) - past
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("until", "unit", "zone"),
     [("14d", "day", BERLIN), ("14d", "hour", KOLKATA), ("14d", "day", NEW_YORK), ("3d", "minute", BERLIN)],
@@ -232,6 +233,7 @@ def test_names_of_few_messages_and_of_schedules_are_exact(timed):
     assert (forecast.sampled, forecast.sampled_of) == (5, 5)
 
 
+@pytest.mark.long
 def test_names_of_many_messages_are_estimated_from_a_sample(timed):
     names = ["mail"] * 70 + ["sms"] * 25 + [None] * 5
     timed.send_many(NewMessage(n, name=names[n * 37 % 100], delay=60 + n) for n in range(20_000))

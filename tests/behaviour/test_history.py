@@ -65,6 +65,7 @@ def test_it_is_told_with_each_beat(open_queue, monkeypatch):
     assert total_of(queue).acked == 3
 
 
+@pytest.mark.long
 def test_a_killed_consumer_loses_only_what_came_after_its_last_beat(redis_url, queue):
     with Process([sys.executable, "-c", CONSUMER, redis_url]) as process:
         queue.send_many(list(range(50)))

@@ -14,6 +14,7 @@ threads = pytest.mark.parametrize("face", [Blocking], ids=["blocking"], indirect
 """For what hangs: the callbacks of an asyncio queue are cancelled at their timeout."""
 
 
+@pytest.mark.long
 def test_callback_longer_than_three_leases_is_one_delivery(open_queue):
     attempts = []
     queue = open_queue(lease="1s")
@@ -35,6 +36,7 @@ def test_callback_longer_than_three_leases_is_one_delivery(open_queue):
     assert queue.stats().totals["acked"] == 1
 
 
+@pytest.mark.long
 def test_prefetched_messages_behind_a_slow_callback_keep_their_leases(open_queue):
     attempts = []
     queue = open_queue(lease="1s", prefetch=5)
@@ -85,6 +87,7 @@ def test_hanging_callback_does_not_block_its_consumer(open_queue, gate):
     wait_until(lambda: sorted(seen) == ["b", "c", "poison", "poison"])
 
 
+@pytest.mark.long
 @threads
 def test_consumer_says_that_many_callbacks_hang_and_claims_again_when_they_end(open_queue, gate, caplog):
     seen = []

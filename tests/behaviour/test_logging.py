@@ -387,6 +387,7 @@ DelayQueue("jobs", callback=print).run(connect_timeout=1.5)
 """
 
 
+@pytest.mark.long
 def test_failed_callback_is_printed_by_a_program_without_logging(redis_url):
     ended = run([sys.executable, "-c", FAILING, redis_url], capture_output=True, check=True)
 
@@ -395,6 +396,7 @@ def test_failed_callback_is_printed_by_a_program_without_logging(redis_url):
     assert b"ZeroDivisionError: division by zero" in ended.stderr
 
 
+@pytest.mark.long
 def test_missing_redis_is_printed_at_once_with_its_address_and_where_that_is_from():
     env = os.environ | {"DELAYQ_URL": "redis://:secret@localhost:1/0"}
     ended = run([sys.executable, "-c", WITHOUT_REDIS], capture_output=True, env=env)

@@ -175,6 +175,7 @@ def test_next_occurrences_of_a_label_come_in_order(users):
     assert users.schedules.upcoming(label="user:1") == []
 
 
+@pytest.mark.long
 @everywhere
 def test_pages_have_every_schedule_of_many(queue):
     all_names = [f"{'ab'[n % 2]}{n}" for n in range(2500)]

@@ -259,6 +259,7 @@ def test_callback_that_a_stop_cuts_off_sees_at_once_that_its_lease_is_lost(open_
     assert lost.wait(30)
 
 
+@pytest.mark.long
 def test_lease_extended_by_hand_is_not_shortened_by_a_heartbeat(open_queue, gate):
     leases = []
     queue = open_queue(lease="2s", concurrency=2)

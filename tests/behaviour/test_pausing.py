@@ -30,6 +30,7 @@ def test_paused_queue_gives_nothing_and_goes_on_after_resume(open_queue):
     assert taken == {"a", "b"}
 
 
+@pytest.mark.long
 def test_pause_ends_by_itself(open_queue):
     queue = open_queue()
     queue.send_delay_msg("x", id="a")

@@ -62,6 +62,7 @@ def test_stop_inside_the_tenth_callback_ends_the_run_without_losing_messages(ope
     assert queue.stats().totals["acked"] == len(seen)
 
 
+@pytest.mark.long
 def test_messages_of_a_steady_producer_are_never_early(open_queue):
     sent, early, seen = {}, [], []
 
@@ -118,6 +119,7 @@ def test_consumer_claims_no_more_than_fetch_limit_unsettled_messages(open_queue,
     wait_until(lambda: queue.counts().living == 0)
 
 
+@pytest.mark.long
 def test_nacked_message_is_delivered_once_after_its_delay(open_queue):
     queue = open_queue(nack_delay=1)
     queue.send_delay_msg("hello")
@@ -131,6 +133,7 @@ def test_nacked_message_is_delivered_once_after_its_delay(open_queue):
     assert len(queue.lease(n=10)) == 0
 
 
+@pytest.mark.long
 def test_cancelled_message_is_never_delivered_from_any_waiting_state(open_queue):
     seen = []
     queue = open_queue(callback=lambda message: seen.append(message.id), nack_delay="1s")
@@ -186,6 +189,7 @@ def test_counts_follow_a_thousand_messages_from_pending_to_active(open_queue):
     assert (counts.pending, counts.ready, counts.active) == (0, 500, 500)
 
 
+@pytest.mark.long
 def test_slow_work_with_a_short_lease_is_delivered_once(open_queue):
     many, deliveries = 120, Counter()
 
@@ -203,6 +207,7 @@ def test_slow_work_with_a_short_lease_is_delivered_once(open_queue):
     assert (totals["acked"], totals["delivered"]) == (many, many)
 
 
+@pytest.mark.long
 def test_new_messages_do_not_delay_a_retry(open_queue):
     seen = []
 
@@ -219,6 +224,7 @@ def test_new_messages_do_not_delay_a_retry(open_queue):
     assert [at for at, payload in enumerate(seen) if payload == "flaky"][1] < 1_000
 
 
+@pytest.mark.long
 def test_idle_consumer_sends_few_commands(open_queue, redis_client):
     consumer = open_queue(callback=lambda message: None)
     consuming = consumer.start_consume()

@@ -696,6 +696,7 @@ def test_occurrence_read_before_a_change_is_not_fired(queue, clock, change):
     assert queue.counts().living == 0
 
 
+@pytest.mark.long
 def test_new_schedule_wakes_an_idle_consumer(open_queue):
     seen = []
     consumer, other = open_queue(tick="1h"), open_queue()
@@ -723,6 +724,7 @@ def check_once(found: dict[str, list[datetime]]) -> None:
         assert all(later - sooner == timedelta(seconds=1) for sooner, later in pairwise(sorted(times))), name
 
 
+@pytest.mark.long
 def test_several_workers_fire_each_occurrence_once(redis_url):
     seen = []
     workers = [
@@ -752,6 +754,7 @@ queue.run()
 """
 
 
+@pytest.mark.long
 @pytest.mark.faults
 def test_killed_workers_leave_no_gaps_or_duplicate_occurrences(redis_url):
     with DelayQueue("reminders", url=redis_url, events=True) as queue:

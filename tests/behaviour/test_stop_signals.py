@@ -68,6 +68,7 @@ def read_until(stream, line):
         assert seen[-1], seen
 
 
+@pytest.mark.long
 @PROGRAMS
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_lets_a_running_callback_finish(reminders, redis_url, program, number):
@@ -82,6 +83,7 @@ def test_signal_lets_a_running_callback_finish(reminders, redis_url, program, nu
 SAYS = "{}: finishing running callbacks for up to 30s; another signal cuts them off"
 
 
+@pytest.mark.long
 @PROGRAMS
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_first_signal_says_how_long_it_waits_to_a_program_without_logging(reminders, redis_url, program, number):
@@ -104,6 +106,7 @@ ENDLESS = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.long
 @ENDLESS
 def test_second_signal_cuts_callbacks_off(reminders, redis_url, program):
     reminders.send_delay_msg("endless", id="m")

@@ -77,6 +77,7 @@ def three(open_queue, starts):
     return {starts.of(open_queue(name)): weight for name, weight in WEIGHTS.items()}
 
 
+@pytest.mark.long
 def test_full_queues_start_in_proportion_to_their_weights(three, starts, open_worker):
     for queue in three:
         fill(queue, 7000)
@@ -262,6 +263,7 @@ def test_a_worker_can_be_started_again_and_knows_that_it_runs(three, starts, ope
     assert worker.stop_consume()
 
 
+@pytest.mark.long
 def test_batches_retries_and_schedules_work_as_in_a_queue_alone(open_queue, open_worker):
     sizes, tries, fired = [], [], []
     batches, failing = open_queue("batches"), open_queue("failing", nack_delay=0.05)
@@ -285,6 +287,7 @@ def test_batches_retries_and_schedules_work_as_in_a_queue_alone(open_queue, open
     assert max(sizes) == 10
 
 
+@pytest.mark.long
 def test_queues_on_two_servers_share_one_pool(open_queue, starts, open_worker, start_redis, redis_url):
     other = start_redis()
     here, there = starts.of(open_queue("here")), starts.of(open_queue("there", url=other.url, deadline=1))
@@ -360,6 +363,7 @@ def test_messages_of_a_thousand_queues_are_delivered_when_they_are_due(redis_url
     assert sorted(late)[500] < 5  # far from a tick, on any machine
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("later", [False, True], ids=["empty", "with a message for later"])
 def test_a_lost_wake_up_is_noticed_within_a_tick(open_queue, starts, open_worker, redis_client, later):
     queues = [starts.of(open_queue(f"queue{number}")) for number in range(3)]

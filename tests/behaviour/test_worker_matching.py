@@ -134,6 +134,7 @@ def test_a_limit_bounds_the_callbacks_of_each_queue(open_queue, busy, serve):
     assert [open_queue(name).counts().active for name in ("tenant-a", "tenant-b")] == [2, 2]
 
 
+@pytest.mark.long
 def test_schedules_of_the_template_are_those_of_every_queue(open_queue, serve, seen):
     tenants = open_queue("tenants")
 

@@ -123,6 +123,7 @@ def test_due_messages_without_a_consumer_are_told_once_it_is_silent(open_queue, 
     assert [str(finding.kind) for finding in queue.examine().findings if "consumes" in finding.kind] != []
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("often")
 def test_a_worker_of_many_queues_is_listed_by_each(face, open_queue, client):
     queues = [open_queue(f"q{number:02}", callback=lambda message: None, tick="50ms") for number in range(12)]

@@ -186,6 +186,7 @@ def test_failed_installation_is_one_line(monkeypatch, tmp_path):
 # Adapters
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("work", ["send", "bulk", "consume", "producers"])
 def test_delayq_adapter_sends_and_consumes(redis_url, work):
     reply = run_adapter(PYTHON, ADAPTERS / "delayq_peer.py", work, 300, redis_url)
@@ -193,6 +194,7 @@ def test_delayq_adapter_sends_and_consumes(redis_url, work):
     assert 0 < reply["seconds"] < 30
 
 
+@pytest.mark.long
 def test_delayq_adapter_leaves_delayed_messages_in_redis(redis_url):
     assert run_adapter(PYTHON, ADAPTERS / "delayq_peer.py", "schedule", 20, redis_url) == {}
     with DelayQueue("peers", url=redis_url) as queue:
@@ -225,6 +227,7 @@ measuring.main(FakePeer)
 """
 
 
+@pytest.mark.long
 def test_reply_has_the_lateness_of_each_message_despite_other_output(adapter):
     path = adapter(fake_adapter(lead=1, should_retry=20, wait=0))
     late = run_adapter(PYTHON, path, "late", 5, "redis://nowhere")["late"]
@@ -271,6 +274,7 @@ def reply_after(seconds):
     return f"import json, sys; print(json.dumps({{'seconds': {seconds}, 'late': {late}, 'cpu': 0.1, 'commands': 20}}))"
 
 
+@pytest.mark.long
 def test_failed_peer_does_not_end_the_run_and_is_not_called_again(program, capsys):
     program(
         delayq=reply_after(0.1), broken="raise SystemExit('out of order')", odd="print('{}')", fast=reply_after(1.0)
@@ -296,6 +300,7 @@ def test_failed_peer_does_not_end_the_run_and_is_not_called_again(program, capsy
     assert found["multiples"]["consume"] == {"peer": "fast", "multiple": 10.0, "goal": 8.0, "met": True}
 
 
+@pytest.mark.long
 def test_peer_with_a_failed_setup_is_reported(program, monkeypatch, capsys):
     program(delayq=reply_after(0.1), gone=reply_after(1.0), fast=reply_after(1.0))
 
@@ -311,6 +316,7 @@ def test_peer_with_a_failed_setup_is_reported(program, monkeypatch, capsys):
     assert "gone, send" not in err
 
 
+@pytest.mark.long
 def test_missed_goal_exits_1_and_is_the_last_line(program, capsys):
     program(delayq=reply_after(0.5), fast=reply_after(1.0))
     assert bench_peers.main(["--rounds", "1"]) == 1

@@ -22,6 +22,7 @@ def tcp_url():
         yield server.url
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("work", "n"), [("flow", 40), ("slow", 40), ("idle", 1)])
 def test_delayq_adapter_reports_the_cost_of_the_ordinary_day(tcp_url, work, n):
     reply = run_adapter(PYTHON, ADAPTERS / "delayq_peer.py", work, n, tcp_url)
@@ -31,6 +32,7 @@ def test_delayq_adapter_reports_the_cost_of_the_ordinary_day(tcp_url, work, n):
     assert work == "idle" or reply["commands"] > n
 
 
+@pytest.mark.long
 def test_failure_of_the_sender_of_a_flow_is_the_reason(adapter, tcp_url):
     path = adapter(f"""
 import sys
@@ -93,6 +95,7 @@ def test_cost_counts_commands_inside_scripts_but_not_its_own(tcp_url):
     assert added["cpu"] >= 0
 
 
+@pytest.mark.long
 def test_proxy_delays_each_way(tcp_url):
     with DelayProxy(tcp_url, 0.05) as proxy, redis.Redis.from_url(proxy.url) as client:
         client.ping()

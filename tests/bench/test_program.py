@@ -117,6 +117,7 @@ def test_gate_checks_ratios_not_goals(measured, capsys, before, code):
     assert worse == (["worse: send: 0.80, was 0.99: fell by 19%"] if code else [])
 
 
+@pytest.mark.long
 def test_quick_run_reports_figures_with_references():
     command = [sys.executable, PROGRAM, "--quick", "--only", "event_log", "--json"]
     done = run(command, capture_output=True, text=True, check=False, timeout=50)

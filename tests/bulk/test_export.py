@@ -420,6 +420,7 @@ import_messages(file, "other", url=url, report=lambda done, total: done > total 
 """
 
 
+@pytest.mark.long
 def test_round_trip_survives_killed_processes(queue, other, export, stored, to_other):
     queue.send_many([NewMessage(b'{"n":%d}' % n, id=f"{n}", at=LATER + timedelta(seconds=n)) for n in range(10_000)])
     file = export.folder / "q.jsonl"

@@ -140,6 +140,7 @@ def test_horizon_needs_a_due_time(redis_url):
     assert counts(load(hours(2).drop_columns("due"), "q", url=redis_url, start="now")) == {"new": 2}, "due at once"
 
 
+@pytest.mark.long
 def test_invalid_rows_are_collected_or_stop_the_load(redis_url, queue):
     table = hours(30_000)
     payloads = table["payload"].to_pylist()
@@ -232,11 +233,13 @@ def test_rate_is_limited(redis_url, monkeypatch):
     assert waited == [4, 4, 2]
 
 
+@pytest.mark.long
 def test_redis_that_is_away_is_an_error_within_the_deadline():
     with pytest.raises(UnavailableError):
         load(hours(1), "q", url="unix:///nowhere/redis.sock", deadline=0.5)
 
 
+@pytest.mark.long
 def test_interrupted_load_says_what_it_has_stored_and_is_resumed(redis_url, queue, tmp_path, monkeypatch):
     write_table(hours(30_000), tmp_path / "m.parquet")
     from delayq.bulk.loading.message_sender import MessageSender

@@ -36,6 +36,7 @@ def actions(planned):
     return sorted((row["source"], row["revision"], row["action"]) for row in planned.to_pylist())
 
 
+@pytest.mark.long
 def test_due_times_agree_with_zoneinfo():
     cases = {f"{zone} {number}": (moment, zone) for zone in ZONES for number, moment in enumerate(moments(zone))}
     planned = {}

@@ -104,6 +104,7 @@ def test_what_no_function_takes_is_counted_by_reason_with_some_ids(cli, queue, a
     assert "geheim" not in table.out + ended.out
 
 
+@pytest.mark.long
 def test_wrong_use_is_one_line(cli, app, tmp_path, redis_url):
     (tmp_path / f"{app}_stream.py").write_text(
         f"from delayq.streams import StreamQueue\nqueue = StreamQueue('s', url={redis_url!r}, callback=print)\n"
@@ -143,6 +144,7 @@ def charge(user: int): note("charge", user)
 )
 
 
+@pytest.mark.long
 def test_a_worker_of_old_code_among_new_ones_loses_nothing(start: Start, queue, tmp_path):
     """Default options; both kinds of message come all the time, and the old worker leaves what it does not know."""
     for name, text in (("old", OLD), ("new", NEW)):

@@ -88,6 +88,7 @@ def test_shell_completion_reads_the_settings_of_the_folder(redis_url, settings):
     ]
 
 
+@pytest.mark.long
 def test_shell_completion_is_empty_without_redis():
     env = {"_DELAYQ_COMPLETE": "bash_complete", "COMP_WORDS": "delayq list r", "COMP_CWORD": "2"}
     assert completion(env | {"DELAYQ_URL": "unix:///nowhere"}) == []
@@ -289,6 +290,7 @@ def test_internal_error_is_one_line_or_a_traceback(cli, monkeypatch):
 # Output
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("arguments", [["list", "reminders", "--all"], ["list", "reminders", "--all", "--json"]])
 def test_closed_pipe_is_not_an_error(queue, redis_url, arguments):
     for _ in range(3):

@@ -212,6 +212,7 @@ def test_needs_exactly_one_kind_of_selection(cli, dead, verb, options, error):
     assert dead.counts().dead == 6
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("verb", "question"), [("redrive", "Send 6 dead messages of reminders again?"), ("purge", "permanently?")]
 )

@@ -39,6 +39,7 @@ def alive(pid: int) -> bool:
 # Each way of delivery
 
 
+@pytest.mark.long
 def test_log_prints_messages(start: Start, queue):
     queue.send_delay_msg({"summary": "Zahnarzt"}, id="a", headers={"source": "x"})
     ended = start(*SERVE, "log", "--burst").ended()
@@ -81,6 +82,7 @@ def test_status_of_the_webhook_decides_how_a_message_is_settled(start: Start, qu
     assert "Traceback" not in ended.err
 
 
+@pytest.mark.long
 def test_url_of_a_payload_reaches_no_private_address_unless_allowed(start: Start, queue, hooks):
     queue.send_delay_msg({"url": hooks.url}, id="m")
     ended = start(*SERVE, "webhook", "--webhook-url", "{url}", "--burst").ended()
@@ -106,6 +108,7 @@ def test_chat_gets_the_text_of_a_template(start: Start, queue, hooks, service, b
     assert queue.counts().living == 0
 
 
+@pytest.mark.long
 def test_chat_that_refuses_its_url_stops_the_worker_and_buries_nothing(start: Start, queue, hooks):
     hooks.replies = [status(404, b"no_service")]
     queue.send_many([{"n": n} for n in range(5)])
@@ -117,6 +120,7 @@ def test_chat_that_refuses_its_url_stops_the_worker_and_buries_nothing(start: St
     assert {one.attempts for one in queue.list("ready").messages} == {0}
 
 
+@pytest.mark.long
 def test_smtp_mails_messages(start: Start, queue, tmp_path):
     queue.send_delay_msg({"summary": "Zahnarzt", "email": "anna@example.com"})
     (tmp_path / "body").write_text("Dear {email},\n{summary}.\n")
@@ -153,6 +157,7 @@ def locked(tmp_path):
         yield (*SERVE, "smtp", *server, *letter), env
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("processes", ["1", "3"])
 def test_refused_login_stops_all_workers_with_one_line_and_charges_nothing(start: Start, queue, locked, processes):
     options, env = locked
@@ -203,6 +208,7 @@ def test_recipients_that_the_mail_server_does_not_accept_are_left_over_alone(sta
     assert queue.counts().living == 1
 
 
+@pytest.mark.long
 def test_command_passes_messages_to_a_program(start: Start, queue):
     queue.send_delay_msg({"code": 0}, id="a")
     queue.send_delay_msg({"code": 100}, id="b")
@@ -217,6 +223,7 @@ def test_command_passes_messages_to_a_program(start: Start, queue):
     }
 
 
+@pytest.mark.long
 def test_options_are_read_from_environment_and_settings(start: Start, queue, hooks, tmp_path):
     queue.send_delay_msg({"n": 1})
     (tmp_path / "pyproject.toml").write_text("[tool.delayq.worker]\nqueue = 'reminders'\ndeliver = 'webhook'\n")
@@ -259,6 +266,7 @@ def test_second_signal_kills_a_program(start: Start, queue, tmp_path):
     assert (queue.get("a").state, queue.get("a").snoozes) == ("ready", 1)
 
 
+@pytest.mark.long
 def test_several_processes_deliver_and_none_shows_a_secret(start: Start, queue, hooks):
     hooks.replies = [hooks.slow]
     queue.send_many([{"n": n} for n in range(2)])
@@ -279,6 +287,7 @@ def test_several_processes_deliver_and_none_shows_a_secret(start: Start, queue, 
     assert queue.counts().living == 0
 
 
+@pytest.mark.long
 def test_several_processes_start_the_same_program(start: Start, queue):
     queue.send_many([{"n": n} for n in range(4)])
     options = ("--processes", "2", "--burst", "--", "sh", "-c", 'printf "%s %s\\n" "$(cat)" "$1"', "sh", "--processes")

@@ -48,6 +48,7 @@ def test_names_the_page_about_a_command(cli, command, page):
     assert (ended.code, ended.out, ended.line) == (3, "", text)
 
 
+@pytest.mark.long
 def test_renders_a_page_on_a_terminal(cli):
     out = cli("docs", "guarantees", env={"FORCE_COLOR": "1", "COLUMNS": "60", "TERM": "xterm-256color"}).out
     assert "\x1b[" in out
@@ -55,6 +56,7 @@ def test_renders_a_page_on_a_terminal(cli):
     assert max(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) for line in out.splitlines()) <= 60
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("piped", "lines", "paged"), [("", 24, True), ("stdout", 24, False), ("stdin", 24, False), ("", 9999, False)]
 )

@@ -187,6 +187,7 @@ def test_stats_watch_prints_again_and_again(start, tasks, redis_url):
 # worker
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("target", ["app:tasks", "app:later"])
 def test_worker_consumes_a_stream_queue_of_a_module(start, tasks, tmp_path, target):
     (tmp_path / "app.py").write_text(APP)
@@ -198,6 +199,7 @@ def test_worker_consumes_a_stream_queue_of_a_module(start, tasks, tmp_path, targ
     assert tasks.counts().living == 0
 
 
+@pytest.mark.long
 def test_stream_worker_stops_on_a_signal(start, tasks, tmp_path):
     (tmp_path / "app.py").write_text(APP)
     program = start("worker", "app:tasks", "--processes", "2")
@@ -216,6 +218,7 @@ def test_worker_delivers_a_stream_without_code(start, tasks):
     assert tasks.counts().living == 0
 
 
+@pytest.mark.long
 def test_delivering_processes_get_the_engine_and_the_group(start, tasks):
     tasks.send({"n": 1}, id="a")
     words = ("worker", "--queue", "tasks", *STREAMS, "--group", "others", "--deliver", "log", "--burst")

@@ -168,6 +168,7 @@ def test_notes_that_there_are_no_runs(cli, queue):
     assert cli("runs", "reminders", "--json").json == {"runs": []}
 
 
+@pytest.mark.long
 @pytest.mark.faults
 def test_follows_across_an_outage_that_is_longer_than_the_timeout(start, start_redis):
     server = start_redis("--appendonly", "yes", "--appendfsync", "always")

@@ -60,6 +60,7 @@ def test_program_that_is_not_the_first_process_stays_as_it_is():
 IN_CONTAINER = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="there are no namespaces of processes")
 def test_worker_of_a_container_leaves_no_zombies(redis_url):
     if run([*IN_CONTAINER, "true"], capture_output=True).returncode:

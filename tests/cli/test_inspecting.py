@@ -198,6 +198,7 @@ def test_says_that_messages_are_due_and_nobody_consumes(cli, redis_url, queue):
     assert found["lag"] > 899
 
 
+@pytest.mark.long
 def test_stats_watch_runs_until_ctrl_c(start, queue):
     queue.send_delay_msg(1, "1h")
     program = start("stats", "reminders", "--watch", "--json", "--every", "100ms")
@@ -210,6 +211,7 @@ def test_stats_watch_runs_until_ctrl_c(start, queue):
     assert all(json.loads(line)["queue"] == "reminders" for line in ended.out.splitlines())
 
 
+@pytest.mark.long
 def test_stats_watch_prints_plain_text_without_a_terminal(start, queue):
     queue.send_delay_msg(1, "1h")
     program = start("stats", "reminders", "--watch", "--every", "100ms")
@@ -236,6 +238,7 @@ def test_stats_watch_redraws_in_place_on_a_terminal(cli, queue, monkeypatch):
     assert "next due in 1h" in ended.out
 
 
+@pytest.mark.long
 def test_watch_ends_when_redis_stops(start, start_redis):
     server = start_redis()
     with DelayQueue("reminders", url=server.url) as queue:

@@ -63,6 +63,7 @@ def is_running(pid: int) -> bool:
     return True
 
 
+@pytest.mark.long
 def test_hung_thread_ends_with_its_process_and_its_message_in_the_dead_letter(start: Start, jobs, started):
     program: Program = start("worker", "app:queue", "--processes", "2", "--kill-hung")
     program.says("consuming jobs", 2)
@@ -85,6 +86,7 @@ def test_hung_thread_ends_with_its_process_and_its_message_in_the_dead_letter(st
     assert program.ends() == 0
 
 
+@pytest.mark.long
 def test_process_waits_for_its_other_callbacks_and_charges_none(start: Start, jobs, started, tmp_path):
     program: Program = start("worker", "app:queue", "--kill-hung")
     jobs.send_delay_msg("waits", id="waits", retries=0)
@@ -103,6 +105,7 @@ def test_process_waits_for_its_other_callbacks_and_charges_none(start: Start, jo
     assert program.ends() == 0
 
 
+@pytest.mark.long
 def test_a_process_without_a_hung_callback_is_not_replaced(start: Start, jobs, started):
     jobs.send_many(f"n{n}" for n in range(5))
     program: Program = start("worker", "app:queue", "--kill-hung")
@@ -112,6 +115,7 @@ def test_a_process_without_a_hung_callback_is_not_replaced(start: Start, jobs, s
     assert "takes over" not in program.err
 
 
+@pytest.mark.long
 def test_stop_meanwhile_does_not_wait_for_what_hangs(start: Start, jobs, started):
     """The grace of 30 s is for callbacks within their time."""
     jobs.send_delay_msg("hangs", id="hangs", retries=5, timeout="300ms", delay=0)
@@ -123,6 +127,7 @@ def test_stop_meanwhile_does_not_wait_for_what_hangs(start: Start, jobs, started
     assert jobs.stats().totals["nacked"] == 1
 
 
+@pytest.mark.long
 def test_running_message_is_cancelled_from_the_command_line(start: Start, cli, jobs, started):
     jobs.send_delay_msg("stops", id="stops", retries=5)
     program: Program = start("worker", "app:queue")

@@ -183,6 +183,7 @@ def test_times_are_shown_in_the_chosen_zone(cli, hourly, queue):
     assert cli("--tz", "Europe/Berlin", "show", "reminders", "m0", "--json").json["due"] == "2033-05-18T12:00:00.000Z"
 
 
+@pytest.mark.long
 def test_times_are_shown_in_the_local_zone_by_default(start, hourly):
     program = start("show", "reminders", "m0", env={"TZ": "Asia/Tokyo"})
     assert program.ends() == 0

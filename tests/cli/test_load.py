@@ -78,6 +78,7 @@ def test_says_what_to_install(cli, without):
     assert (ended.code, ended.line) == (1, "pyarrow is not installed: pip install 'delayq[bulk]'")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_load_that_was_cut_off_is_completed_by_the_next(cli, start, queue, files, number):
     many(files / "many.parquet")
@@ -96,6 +97,7 @@ def test_load_that_was_cut_off_is_completed_by_the_next(cli, start, queue, files
     assert queue.counts().pending == 400_000
 
 
+@pytest.mark.long
 def test_redis_that_goes_away_ends_the_load_with_one_line(start, start_redis, files):
     many(files / "many.parquet")
     server = start_redis()

@@ -191,6 +191,7 @@ def test_purge_needs_yes_without_a_terminal(cli, messages):
     assert messages.counts().living == 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("reply", "code", "left"), [(b"y\n", 0, 0), (b"n\n", 1, 3), (b"\n", 1, 3)])
 def test_purge_asks_for_confirmation(start, messages, reply, code, left):
     with terminal() as (keyboard, seen):
@@ -203,6 +204,7 @@ def test_purge_asks_for_confirmation(start, messages, reply, code, left):
         assert program.err.splitlines()[-1].endswith("delayq: cancelled: nothing was changed")
 
 
+@pytest.mark.long
 def test_ctrl_c_at_a_confirmation_exits_130(start, messages):
     with terminal() as (_, seen):
         program: Program = start("purge", "reminders", stdin=seen)

@@ -83,6 +83,7 @@ def test_a_port_that_is_taken_is_one_line(cli, importing, monkeypatch):
         assert (refused.code, refused.line.startswith("cannot listen on ")) == (1, True)
 
 
+@pytest.mark.long
 def test_the_exporter_serves_until_a_signal_and_outlives_redis(start_redis, start):
     server = start_redis()
     program = start("--timeout", "1s", "metrics", "--port", "0", url=server.url)
@@ -96,6 +97,7 @@ def test_the_exporter_serves_until_a_signal_and_outlives_redis(start_redis, star
     assert program.ends() == 0
 
 
+@pytest.mark.long
 def test_processes_of_a_worker_add_up_and_vanish(start, queue, tmp_path):
     (tmp_path / "app.py").write_text(APP)
     program = start("worker", "app", "--processes", "2", "--http-port", "0", env={"DELAYQ_WORKER_HTTP_HOST": "::1"})

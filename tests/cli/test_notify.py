@@ -30,6 +30,7 @@ def die(queue, reason="no such user 7"):
         message.reject(reason)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(180)
 def test_killed_between_delivery_and_its_note_it_delivers_the_same_again(start: Start, cli, logged):
     with receiver() as hooks:

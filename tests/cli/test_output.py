@@ -69,6 +69,7 @@ def filled(redis_url):
     return redis_url
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "gbk", "utf-8"])
 def test_what_an_encoding_lacks_is_escaped(filled, encoding, tmp_path):
     env = {"DELAYQ_URL": filled, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0", "TERM": "dumb"}
@@ -98,6 +99,7 @@ def ended(arguments, url, stdin=None, stdout=None):
     return done.returncode, done.stderr.decode()
 
 
+@pytest.mark.long
 def test_reader_that_is_gone_changes_neither_work_nor_exit_code(filled):
     lines = "".join(f"{n}\n" for n in range(600)).encode()
     assert ended(["send", "many", "-", "--json"], filled, stdin=lines) == (0, "")
@@ -115,6 +117,7 @@ def test_reader_that_is_gone_changes_neither_work_nor_exit_code(filled):
     assert ended(["show", "q", "nowhere"], filled)[0] == 3
 
 
+@pytest.mark.long
 def test_closed_output_and_full_disk(filled):
     close = 'exec "$0" -m delayq --url "$1" send q 1 --delay 1h --id "$2"'
     for how, id in ((">&-", "d"), (">&- 2>&-", "e"), ("<&- >&- 2>&-", "f")):

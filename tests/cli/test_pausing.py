@@ -23,6 +23,7 @@ def work(message):
 """
 
 
+@pytest.mark.long
 @pytest.mark.timeout(180)
 def test_nothing_starts_in_two_workers_after_a_tick_and_all_is_done_once_after_resume(
     start: Start, cli, redis_url, tmp_path

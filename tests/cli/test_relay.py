@@ -49,6 +49,7 @@ def test_unreachable_redis_prints_one_line(cli):
     assert "cannot be reached" in done.line
 
 
+@pytest.mark.long
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_relay_runs_until_a_signal(start, redis_url, stream, number):

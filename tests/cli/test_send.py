@@ -320,6 +320,7 @@ def test_refuses_a_line_that_is_too_long(cli, monkeypatch):
     assert (ended.code, ended.line) == (2, "line 1 is longer than 100 bytes. See 'delayq send --help'.")
 
 
+@pytest.mark.long
 def test_reports_a_full_redis(cli, start_redis):
     server = start_redis("--maxmemory", "1mb", "--maxmemory-policy", "noeviction")
     ended = cli("--url", server.url, "send", "reminders", "1")

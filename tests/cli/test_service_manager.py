@@ -83,6 +83,7 @@ def systemd(request, tmp_path):
     made.close()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("systemd", ["abstract"], indirect=True)
 def test_ready_alive_hung_and_stopping(start: Start, systemd, redis_url, tmp_path):
@@ -111,6 +112,7 @@ def test_ready_alive_hung_and_stopping(start: Start, systemd, redis_url, tmp_pat
     assert sum(text.count("READY=1") + text.count("STOPPING=1") for text in manager.received) == 2
 
 
+@pytest.mark.long
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("systemd", ["path"], indirect=True)
 def test_a_parent_speaks_for_its_processes(start: Start, systemd, tmp_path):

@@ -76,6 +76,7 @@ def pair(start: Start, done) -> Program:
     return program
 
 
+@pytest.mark.long
 def test_processes_share_the_messages_and_finish_them_on_a_signal(pair, jobs, done, tmp_path):
     jobs.send_many({"n": n, "wait": True} for n in range(2))
     pair.until(lambda: len(done()) == 2, "two callbacks at a time")
@@ -100,6 +101,7 @@ def test_killed_process_is_replaced(pair, jobs, done):
     assert pair.ends() == 0
 
 
+@pytest.mark.long
 def test_a_message_that_kills_its_process_is_delivered_again(start: Start, jobs, done):
     jobs.send_delay_msg({"n": 1, "die": True})
     program: Program = start("worker", "app:queue", "--processes", "2")
@@ -110,6 +112,7 @@ def test_a_message_that_kills_its_process_is_delivered_again(start: Start, jobs,
     assert program.ends() == 0
 
 
+@pytest.mark.long
 def test_process_that_ends_with_0_in_the_middle_of_work_is_replaced(start: Start, jobs, done):
     jobs.send_delay_msg({"n": 1, "exit": True})
     program: Program = start("worker", "app:queue", "--processes", "2")
@@ -121,6 +124,7 @@ def test_process_that_ends_with_0_in_the_middle_of_work_is_replaced(start: Start
     assert jobs.counts().living == 0
 
 
+@pytest.mark.long
 def test_second_signal_interrupts_all_processes(pair, jobs, done):
     jobs.send_many({"n": n, "wait": True} for n in range(2))
     pair.until(lambda: len(done()) == 2, "two callbacks at a time")
@@ -132,6 +136,7 @@ def test_second_signal_interrupts_all_processes(pair, jobs, done):
     assert not any(map(is_running, consuming(pair)))
 
 
+@pytest.mark.long
 def test_third_signal_kills_at_once(pair, jobs, done):
     for pid in consuming(pair):
         os.kill(pid, signal.SIGSTOP)
@@ -142,18 +147,21 @@ def test_third_signal_kills_at_once(pair, jobs, done):
     assert not any(map(is_running, consuming(pair)))
 
 
+@pytest.mark.long
 def test_child_processes_exit_when_their_parent_is_killed(pair):
     pair.signal(signal.SIGKILL)
     pair.ends()
     wait_until(lambda: not any(map(is_running, consuming(pair))), PATIENCE, "the end of the children", every=0.02)
 
 
+@pytest.mark.long
 def test_ctrl_c_in_a_terminal_does_not_signal_child_processes(pair, jobs, done, tmp_path):
     # A terminal signals the whole process group of the program; each child has its own group.
     group = os.getpgid(pair.process.pid)
     assert all(os.getpgid(pid) != group for pid in consuming(pair))
 
 
+@pytest.mark.long
 def test_burst_ends_when_all_processes_have_drained(start: Start, jobs, done):
     jobs.send_many({"n": n} for n in range(30))
     ended = start("worker", "app:queue", "--processes", "2", "--burst").ended()
@@ -168,16 +176,19 @@ def test_same_error_in_all_child_processes_is_reported_once(start: Start, done):
     assert "no module 'nothing'" in ended.line
 
 
+@pytest.mark.long
 def test_unreachable_redis_is_reported_once(start: Start, done):
     ended = start("--timeout", "200ms", "worker", "app:queue", "--processes", "3", url="redis://127.0.0.1:1").ended()
     assert ended.code == 69
     assert "127.0.0.1:1" in ended.line
 
 
+@pytest.mark.long
 def test_only_one_child_process_warns_of_an_unsafe_redis(pair):
     assert pair.err.count("Redis has no append-only file") == 1
 
 
+@pytest.mark.long
 def test_child_processes_get_the_options_of_their_parent(start: Start, redis_url, jobs, done):
     environment = {"DELAYQ_WORKER_PROCESSES": "2", "DELAYQ_WORKER_LOG_JSON": "1", "DELAYQ_WORKER_GRACE": "7s"}
     options = ("--url", redis_url, "--timeout", "9s", "worker", "app:queue", "--concurrency", "5")
@@ -189,6 +200,7 @@ def test_child_processes_get_the_options_of_their_parent(start: Start, redis_url
     assert all(line.startswith("{") for line in program.err.splitlines())
 
 
+@pytest.mark.long
 @pytest.mark.faults
 def test_all_child_processes_continue_after_redis_was_down(start: Start, start_redis, done):
     server = start_redis("--appendonly", "yes", "--appendfsync", "always")
@@ -218,6 +230,7 @@ queue.start_consume = start_slowly
 """
 
 
+@pytest.mark.long
 def test_process_that_ends_with_0_before_it_has_reported_its_start_is_replaced(start: Start, jobs, done, tmp_path):
     (tmp_path / "app.py").write_text(APP + EXITS_AT_ONCE)
     jobs.send_delay_msg({"n": 1, "exit": True})
@@ -229,6 +242,7 @@ def test_process_that_ends_with_0_before_it_has_reported_its_start_is_replaced(s
     assert program.ends() == 0
 
 
+@pytest.mark.long
 def test_processes_are_replaced_after_max_messages_and_lose_none(start: Start, jobs, done):
     jobs.send_many({"n": n} for n in range(200))
     program: Program = start("worker", "app:queue", "--processes", "2", "--max-messages", "10")
@@ -242,6 +256,7 @@ def test_processes_are_replaced_after_max_messages_and_lose_none(start: Start, j
     assert not any(map(is_running, consuming(program)))
 
 
+@pytest.mark.long
 def test_single_process_is_replaced_too_and_finishes_what_runs(start: Start, jobs, done, tmp_path):
     jobs.send_delay_msg({"n": 1, "wait": True})
     program: Program = start("worker", "app:queue", "--max-messages", "1")
@@ -256,6 +271,7 @@ def test_single_process_is_replaced_too_and_finishes_what_runs(start: Start, job
     assert jobs.counts().living == 0
 
 
+@pytest.mark.long
 def test_burst_with_max_messages_ends_when_nothing_is_due(start: Start, jobs, done):
     jobs.send_many({"n": n} for n in range(30))
     program: Program = start("worker", "app:queue", "--burst", "--max-messages", "5")
@@ -263,6 +279,7 @@ def test_burst_with_max_messages_ends_when_nothing_is_due(start: Start, jobs, do
     assert sorted(n for n, _ in done()) == list(range(30))
 
 
+@pytest.mark.long
 def test_process_over_max_memory_is_replaced(start: Start, jobs, done, tmp_path):
     (tmp_path / "app.py").write_text(f"{APP}    if payload.get('leak'):\n        queue.leak = bytearray(400 << 20)\n")
     jobs.send_delay_msg({"n": 1, "leak": True})
@@ -276,6 +293,7 @@ def test_process_over_max_memory_is_replaced(start: Start, jobs, done, tmp_path)
     assert program.ends() == 0
 
 
+@pytest.mark.long
 def test_max_memory_below_what_the_program_takes_is_an_error(start: Start, done):
     program: Program = start("worker", "app:queue", "--processes", "2", "--max-memory", "1M")
     assert program.ends() == 2

@@ -53,6 +53,7 @@ def test_without_the_extra_it_names_it(cli, without):
     assert (refused.code, refused.line) == (2, "the dashboard needs the extra: pip install 'delayq[web]'")
 
 
+@pytest.mark.long
 def test_it_serves_until_a_signal(queue, start):
     queue.send_delay_msg(1, "1h")
     program = start("web", "--port", "0", "--log-json")

@@ -95,6 +95,7 @@ def jobs(redis_url):
 # Draining
 
 
+@pytest.mark.long
 @BOTH
 def test_burst_drains_the_queue_and_exits(start: Start, jobs, app, target):
     jobs.send_many({"n": n} for n in range(20))
@@ -149,6 +150,7 @@ def test_callback_can_stop_the_worker(start: Start, jobs, app):
 # Signals
 
 
+@pytest.mark.long
 @BOTH
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_first_signal_lets_running_callbacks_finish(start: Start, jobs, app, tmp_path, *, target, number):
@@ -190,6 +192,7 @@ def test_callback_longer_than_the_grace_period_is_interrupted(start: Start, jobs
     assert (jobs.get("a").state, jobs.get("a").attempts) == ("ready", 0)
 
 
+@pytest.mark.long
 def test_an_idle_worker_stops_at_once(start: Start, jobs, app):
     program: Program = start("worker", "app:queue")
     program.says("consuming jobs")
@@ -200,6 +203,7 @@ def test_an_idle_worker_stops_at_once(start: Start, jobs, app):
 # Redis fails and comes back
 
 
+@pytest.mark.long
 @pytest.mark.faults
 @BOTH
 def test_worker_continues_after_redis_was_down(start: Start, start_redis, app, target):
@@ -219,6 +223,7 @@ def test_worker_continues_after_redis_was_down(start: Start, start_redis, app, t
     assert "Redis answers again" in program.err
 
 
+@pytest.mark.long
 @pytest.mark.faults
 @BOTH
 def test_worker_survives_a_password_that_is_rotated(start: Start, start_redis, app, target):
@@ -241,6 +246,7 @@ def test_worker_survives_a_password_that_is_rotated(start: Start, start_redis, a
     assert program.err.count("Cannot connect to Redis") == 1
 
 
+@pytest.mark.long
 @BOTH
 def test_unreachable_redis_at_the_start_exits_69(start: Start, app, target):
     ended = start("--timeout", "200ms", "worker", target, url="redis://u:s3cr3t@127.0.0.1:1").ended()
@@ -274,6 +280,7 @@ def test_log_can_be_json(start: Start, jobs, app):
     assert "\x1b" not in ended.err
 
 
+@pytest.mark.long
 def test_log_removes_terminal_escapes(start: Start, jobs, app):
     jobs.send_delay_msg({"n": 1, "fail": True}, retries=0)
     err = start("worker", "app:queue", "--burst").ended().err
@@ -302,6 +309,7 @@ def test_log_is_short_and_coloured_on_a_terminal(monkeypatch, no_color, level):
     assert re.search(rf"\d\d:\d\d:\d\d\S* {re.escape(level)} delayq.test: evil words\n", sys.stderr.getvalue())
 
 
+@pytest.mark.long
 def test_log_warns_of_a_redis_that_may_lose_messages(start: Start, jobs, app, start_redis):
     assert "Redis has no append-only file" in start("worker", "app:queue", "--burst").ended().err
     safe = start_redis(*PERSISTENT)
@@ -312,6 +320,7 @@ def test_log_level_option_hides_lower_levels(start: Start, jobs, app):
     assert start("worker", "app:queue", "--burst", "--log-level", "error").ended().err == ""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_log_messages_option_tells_of_each_message_that_is_done(start: Start, jobs, app, processes):
     jobs.send_many([NewMessage({"n": n}, id=f"m{n}", name="remind") for n in range(3)])
@@ -383,6 +392,7 @@ def test_module_that_sends_on_import_while_redis_is_down_exits_69(cli, importing
     assert "Redis cannot be reached" in ended.line
 
 
+@pytest.mark.long
 def test_traceback_option_shows_where_a_target_fails(start: Start, tmp_path):
     (tmp_path / "broken.py").write_text("a = 1\na / 0\n")
     ended = start("--traceback", "worker", "broken:queue").ended()

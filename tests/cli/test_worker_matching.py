@@ -61,6 +61,7 @@ def test_every_queue_that_matches_is_drained(start: Start, app, fill, target):
     assert "serving 2 queues: tenant-a, tenant-b" in ended.err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_queues_to_come_are_served(start: Start, app, fill, processes):
     words = ["worker", "app:tenants", "--queues", "tenant-*", "--processes", processes]
@@ -87,6 +88,7 @@ def test_a_worker_waits_while_no_queue_matches(start: Start, app, fill, target, 
     assert "Traceback" not in program.err
 
 
+@pytest.mark.long
 def test_a_worker_waits_when_the_last_queue_is_gone(start: Start, app, fill, redis_client):
     program: Program = start("worker", "app:tenants", "--queues", "tenant-*", env={"REREAD_EVERY": "1.5"})
     program.says("no queue matches tenant-*: waiting for one")

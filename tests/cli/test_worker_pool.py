@@ -59,6 +59,7 @@ def test_queues_with_weights_share_one_pool(start: Start, app, fill, first, seco
     assert f"draining {first}=6, {second}=1, 1 at a time" in ended.err
 
 
+@pytest.mark.long
 def test_strict_goes_by_the_order_given(start: Start, app, fill):
     fill("critical", 50)
     fill("low", 50)
@@ -84,6 +85,7 @@ def test_sigterm_drains_the_pool(start: Start, app, fill, redis_url, tmp_path):
             assert queue.counts().ready == left
 
 
+@pytest.mark.long
 def test_several_processes_take_the_weights(start: Start, app, fill):
     fill("critical", 20)
     fill("low", 20)

@@ -147,6 +147,7 @@ def test_only_the_given_queues_are_served(start: Start, shop, orders, mails, tas
     assert "draining tasks, 3 at a time" in ended.err
 
 
+@pytest.mark.long
 def test_concurrency_is_that_of_each_queue(start: Start, shop, orders, mails):
     for queue in (orders, mails):
         queue.send_many({"n": n, "wait": True} for n in range(4))
@@ -288,6 +289,7 @@ def test_one_queue_that_is_cut_off_counts(start: Start, shop, orders, mails):
     assert "stopped orders; messages that were cut off will be delivered again" in ended.err
 
 
+@pytest.mark.long
 def test_a_callback_may_stop_its_queue_only(start: Start, shop, orders, mails):
     orders.send_delay_msg({"n": 1, "stop": True})
     program: Program = start("worker", "shop")
@@ -309,6 +311,7 @@ def test_burst_drains_what_its_callbacks_send_to_other_queues(start: Start, shop
     assert len([line for line in shop() if line.startswith("end")]) == 4
 
 
+@pytest.mark.long
 def test_burst_does_not_restart_a_queue_that_was_stopped(start: Start, shop, orders, mails):
     orders.send_many([{"n": 1, "stop": True}, {"n": 2}])
     mails.send_delay_msg({"n": 3})
@@ -320,6 +323,7 @@ def test_burst_does_not_restart_a_queue_that_was_stopped(start: Start, shop, ord
 # Failures
 
 
+@pytest.mark.long
 def test_failed_queue_stops_the_worker_after_the_others_have_drained(start: Start, shop, orders, mails, tasks):
     tasks.send({"n": 1, "wait": True})
     program: Program = start("worker", "shop")
@@ -333,6 +337,7 @@ def test_failed_queue_stops_the_worker_after_the_others_have_drained(start: Star
     assert {"end mails 2", "end tasks 1"} <= set(shop())
 
 
+@pytest.mark.long
 def test_cancelled_consumer_stops_the_worker(start: Start, shop, orders, mails):
     mails.send_delay_msg({"n": 1, "then": "cancel"})
     ended = start("worker", "shop").ended()
@@ -340,6 +345,7 @@ def test_cancelled_consumer_stops_the_worker(start: Start, shop, orders, mails):
     assert "stopped orders\n" in ended.err
 
 
+@pytest.mark.long
 def test_worst_exit_code_of_all_queues_is_that_of_the_worker(start: Start, shop, orders, mails):
     mails.send_delay_msg({"n": 1, "then": "fail and cancel"})
     ended = start("worker", "shop").ended()
@@ -347,6 +353,7 @@ def test_worst_exit_code_of_all_queues_is_that_of_the_worker(start: Start, shop,
     assert "the consumer of mails was cancelled" in ended.err
 
 
+@pytest.mark.long
 def test_failed_process_of_several_is_replaced_with_all_its_queues(start: Start, shop, orders, mails):
     program: Program = start("worker", "shop", "--processes", "2")
     for line in CONSUMING:
@@ -359,6 +366,7 @@ def test_failed_process_of_several_is_replaced_with_all_its_queues(start: Start,
     assert program.ends() == 0
 
 
+@pytest.mark.long
 @pytest.mark.faults
 def test_outage_and_its_end_are_logged_once_for_all_queues(start: Start, start_redis, shop):
     server = start_redis(*PERSISTENT)

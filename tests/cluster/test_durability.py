@@ -35,6 +35,7 @@ def fail_over(pair):
     pair.await_failover(killed)
 
 
+@pytest.mark.long
 def test_messages_sent_while_replication_is_cut_are_lost(pair, link):
     with DelayQueue("reminders", url=pair.url) as queue:
         before = queue.send_many(range(SENDS))
@@ -48,6 +49,7 @@ def test_messages_sent_while_replication_is_cut_are_lost(pair, link):
         assert [queue.get(sent.id) for sent in after] == [None] * SENDS
 
 
+@pytest.mark.long
 def test_replicated_sends_that_returned_are_never_lost(pair, link):
     options = {"durability": "replicated", "replication_timeout": "200ms"}
     returned, refused = [], []

@@ -191,6 +191,7 @@ def test_command_line_works_with_many_queues(deployment, prefix):
     assert json.loads(cli("--url", deployment.url, "stats", "queue-3", "--json"))["living"] == 0
 
 
+@pytest.mark.long
 def test_command_line_worker_consumes(deployment, prefix, tmp_path):
     (tmp_path / "app.py").write_text(
         "from delayq import DelayQueue\n"
@@ -206,6 +207,7 @@ def test_command_line_worker_consumes(deployment, prefix, tmp_path):
         assert queue.counts().living == 0
 
 
+@pytest.mark.long
 def test_metrics_of_queues_on_all_nodes(deployment, prefix):
     names = [f"queue-{number}" for number in range(6)]
     for name in names:

@@ -73,6 +73,7 @@ def test_killed_master_loses_no_message(deployment, prefix):
     kill_masters(deployment, prefix, 1)
 
 
+@pytest.mark.long
 def test_killed_master_loses_no_replicated_send(redis_cluster, prefix):
     kill_masters_of_replicated_sends(redis_cluster, prefix, 1)
 

@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(180)]
 one_face = pytest.mark.parametrize("face", [Blocking], indirect=True, ids=["blocking"])
 
 
+@pytest.mark.long
 @one_face
 def test_command_follows_events_across_a_failover_and_another_waits_for_it(open_queue, deployment, prefix):
     queue = open_queue(deployment, events=True)

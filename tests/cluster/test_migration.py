@@ -42,6 +42,7 @@ def migrate(cluster, prefix, times):
     return waits
 
 
+@pytest.mark.long
 def test_queue_moves_to_another_node_under_load(redis_cluster, prefix):
     migrate(redis_cluster, prefix, 2)
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from contextlib import closing
 
+import pytest
+
 from delayq.broker.keys import Keys
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.executor import open_executor
 from delayq.options import read_settings
 
 
+@pytest.mark.long
 def test_message_without_a_place_is_repaired_and_delivered(deployment, open_queue, prefix):
     queue = open_queue(deployment)
     queue.send_delay_msg("hello", 60, id="m")

@@ -16,6 +16,7 @@ NOISE = 5.0
 """Seconds a machine may add whose processors others use as well."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("down", [0.0, 3.0], ids=["at once", "after a while"])
 def test_clients_continue_within_a_second_of_a_restart(start_redis, prefix, down):
     server = start_redis("--appendonly", "yes", "--appendfsync", "always", tcp=True)
@@ -34,6 +35,7 @@ def test_clients_continue_within_a_second_of_a_restart(start_redis, prefix, down
     print(f"\nsends again after {sends:.2f} s, consumes again after {consumes:.2f} s")
 
 
+@pytest.mark.long
 def test_clients_leave_a_demoted_master_for_the_new_one_at_its_address(start_redis, prefix):
     first, second = start_redis(*REPLICATION, tcp=True), start_redis(tcp=True)
     old, new = first.client(), second.client()

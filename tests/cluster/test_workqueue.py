@@ -29,6 +29,7 @@ def test_work_queue_with_a_hash_tag_works_on_a_cluster(redis_cluster, prefix):
             WorkQueue(prefix).queue_len(db)
 
 
+@pytest.mark.long
 def test_asyncio_work_queue_works_on_a_cluster(redis_cluster, prefix):
     async def work():
         jobs = AsyncWorkQueue(f"{{{prefix}}}")

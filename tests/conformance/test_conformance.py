@@ -227,6 +227,7 @@ def test_concurrent_recovery_duplicates_nothing(hire):
     assert all(second - first > LONG / 2 for times in seen.values() for first, second in pairwise(times))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(120)
 def test_message_of_a_killed_process_is_redelivered(engine, redis_url):
     command = [sys.executable, "-m", "tests.conformance.child", engine, redis_url]

@@ -86,6 +86,7 @@ def commands_of_a_burst(url: str) -> int:
     return cutter.count
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cut", Cut)
 def test_burst_that_is_cut_off_delivers_nothing_twice(redis_url, looking, cut):
     for at in range(1, commands_of_a_burst(redis_url) + 1):
@@ -105,6 +106,7 @@ def burst_killed(url: str, looking: Executor, at: int, cut: Cut) -> None:
     finish(looking, CALLS)
 
 
+@pytest.mark.long
 @pytest.mark.faults
 def test_burst_killed_after_its_claim_loses_nothing(redis_url, looking):
     burst_killed(redis_url, looking, 8, Cut.AFTER)
@@ -127,6 +129,7 @@ def commands_of_an_occurrence(url: str) -> int:
     return cutter.count
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cut", Cut)
 def test_occurrence_is_fired_once_if_its_consumer_is_cut_off(redis_url, looking, cut):
     for at in range(1, commands_of_an_occurrence(redis_url) + 1):
@@ -170,6 +173,7 @@ def command_that_fires(url: str, looking: Executor) -> int:
     return next(at for at, stands in enumerate(stood) if stands["totals"].get("sent"))
 
 
+@pytest.mark.long
 @pytest.mark.faults
 def test_occurrence_is_fired_once_if_its_consumer_is_killed_around_firing(redis_url, looking):
     fires = command_that_fires(redis_url, looking)
@@ -206,6 +210,7 @@ def end_to_end(url: str, looking: Executor, name: str, ats: list[int]) -> None:
             finish(looking, CALLS)
 
 
+@pytest.mark.long
 @pytest.mark.faults
 @pytest.mark.parametrize(("name", "at"), KILLED)
 def test_killed_process_leaves_whole_commands(redis_url, looking, name, at):

@@ -143,6 +143,7 @@ def test_program_that_is_replaced_is_waited_for(tmp_path, caplog):
 # Time-outs and stopping
 
 
+@pytest.mark.long
 def test_timeout_kills_the_process_group(tmp_path):
     pids = tmp_path / "pids"
     code = f"trap '' TERM; sleep 600 & echo $! $$ > {pids}.new; mv {pids}.new {pids}; wait"

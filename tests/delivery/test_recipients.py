@@ -106,6 +106,7 @@ def test_deferred_recipient_has_the_retries_that_are_left_and_one_attempt_at_lea
     assert (got(box), queue.counts().living) == ([[A, C]], 0)
 
 
+@pytest.mark.long
 def test_worker_that_died_before_the_acknowledgement_leaves_nobody_a_second_email(redis_url, box, mailer):
     box.replies = {B: ["450 busy"]}
     mail = mailer(retry_after="3s")

@@ -360,6 +360,7 @@ def test_unreachable_server_is_retried():
     assert raised.value.delay is None
 
 
+@pytest.mark.long
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("drop", [b"2", b"220-wait\r\n"])
 def test_server_that_drips_does_not_hold_the_delivery(drop):
@@ -533,6 +534,7 @@ WORDS = st.lists(st.sampled_from(["a", "_", "=0D=0A", "=00", "Bcc:", "=2C", "=40
 HOSTILE = st.lists(st.sampled_from(PARTS) | WORDS.map("=?utf-8?q?{}?=".format), max_size=12).map("".join)
 
 
+@pytest.mark.long
 @settings(max_examples=300, deadline=None)
 @given(summary=HOSTILE, name=st.just("Anna") | HOSTILE, address=st.just("a@b.c") | HOSTILE)
 def test_payload_cannot_change_headers(summary, name, address):

@@ -198,6 +198,7 @@ def test_timeout_is_retried(hooks, webhook):
         webhook(timeout=0.05)(delivered({}))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("first", ["", "HTTP/1.1 200 OK\r\n"])
 def test_receiver_that_drips_does_not_hold_the_delivery(hooks, webhook, first):

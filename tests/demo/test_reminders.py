@@ -34,12 +34,14 @@ def test_plan_covers_the_world_and_a_whole_year(year):
     assert set(months) == set(range(1, 13))
 
 
+@pytest.mark.long
 def test_reminder_is_due_the_day_before_at_nine_local_time(year):
     for reminder in year.values():
         assert (reminder.at.hour, reminder.at.minute) == (9, 0)
         assert reminder.at.date() == reminder.day - timedelta(days=1)
 
 
+@pytest.mark.long
 def test_ids_are_valid_and_stable(year):
     assert all(check_id(id) == id for id in year)
     assert list(plan_year(NOW)) == list(year)

@@ -54,6 +54,7 @@ def check(account):
     assert account["countries"] == 20
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not find_program(), reason="needs a redis-server on PATH")
 def test_demo_on_a_temporary_server_adds_up_and_leaves_nothing_behind(folder):
     with start(folder, "demo", "--json", *YEAR) as demo:
@@ -74,6 +75,7 @@ def test_demo_without_redis_runs_embedded_with_a_note(folder):
     check(json.loads(out))
 
 
+@pytest.mark.long
 def test_ctrl_c_prints_the_balance_and_cleans_the_server(folder, redis_url, redis_client):
     with start(folder, "demo", "--seconds", "60", "--countries", COUNTRIES, DELAYQ_URL=redis_url) as demo:
         assert demo.stdout

@@ -55,6 +55,7 @@ def due_at_once(open_queue, start_redis, messages: int, should_retry: float) -> 
     return max(slow, default=0.0), sorted(pings)[len(pings) * 99 // 100]
 
 
+@pytest.mark.long
 @one_face
 @pytest.mark.timeout(180)
 def test_ten_thousand_messages_due_at_once_are_promoted_in_small_batches(open_queue, start_redis):

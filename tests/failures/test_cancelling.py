@@ -65,6 +65,7 @@ def cancel_against_promotion(open_queue, rounds: int) -> Counter[str]:
     return Counter({outcome: len(numbers) for outcome, numbers in replies.items()})
 
 
+@pytest.mark.long
 @pytest.mark.timeout(180)
 def test_two_thousand_cancels_return_exact_outcomes(open_queue):
     replies = cancel_against_promotion(open_queue, 2000)
@@ -120,6 +121,7 @@ def rest_of(queue, worker):
     return sorted(worker.stdout.read().splitlines())
 
 
+@pytest.mark.long
 @one_face
 def test_message_that_was_claimed_and_not_started_is_cancelled_and_killed(held):
     queue, worker = held
@@ -135,6 +137,7 @@ def test_message_that_was_claimed_and_not_started_is_cancelled_and_killed(held):
     assert (totals["cancelled"], totals.get("nacked", 0), totals.get("expired", 0)) == (1, 0, 0)
 
 
+@pytest.mark.long
 @one_face
 def test_message_that_was_claimed_and_not_started_is_rescheduled_and_replaced(held):
     queue, worker = held
@@ -149,6 +152,7 @@ def test_message_that_was_claimed_and_not_started_is_rescheduled_and_replaced(he
     assert rest_of(queue, worker) == ["b second 1", "c second 1", "d first 1"]
 
 
+@pytest.mark.long
 @one_face
 def test_message_of_a_worker_that_does_not_answer_counts_as_running(held):
     queue, worker = held

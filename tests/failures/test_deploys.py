@@ -31,6 +31,7 @@ queue.stop_consume()
 """
 
 
+@pytest.mark.long
 def test_old_worker_leaves_messages_of_a_new_function_to_the_new_worker(redis_url):
     with (
         program(WORKER, redis_url, "old") as old,
@@ -79,6 +80,7 @@ def lines_until(process, text: str) -> list[str]:
     raise AssertionError(f"{text!r} is not in {lines}")
 
 
+@pytest.mark.long
 def test_worker_with_newer_time_zone_data_plans_the_schedules_anew(redis_url, redis_client, tmp_path):
     for release, hours in (("2031a", 1), ("2031b", 2)):
         write_zone(tmp_path / release / "Test" / "Zone", hours)

@@ -80,6 +80,7 @@ RAISE = "await queue.start_consume(); await started.wait(); raise SystemExit(0)"
 RUN_AS_A_TASK = "task = asyncio.create_task(queue.run()); await started.wait()"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["Delay", "Stream"])
 @pytest.mark.parametrize(
     ("script", "main"),
@@ -132,6 +133,7 @@ except LookupError:
             assert process.stdout.readline() == "False 0\n"
 
 
+@pytest.mark.long
 def test_a_process_ends_although_redis_does_not_answer(start_redis):
     server = start_redis()
     with DelayQueue("reminders", url=server.url) as queue:
@@ -146,6 +148,7 @@ def test_a_process_ends_although_redis_does_not_answer(start_redis):
         server.resume()
 
 
+@pytest.mark.long
 def test_a_forked_child_that_exits_leaves_the_consumer_of_its_parent_alone(redis_url):
     main = """
 queue.start_consume()
@@ -166,6 +169,7 @@ sys.stdin.readline()
             wait_until(lambda: queue.get("slow").snoozes == 1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "blocking"), [(AsyncDelayQueue, DelayQueue), (AsyncStreamQueue, StreamQueue)])
 def test_claim_that_is_under_way_when_the_event_loop_ends_is_released(redis_url, kind, blocking):
     async def consume(until):

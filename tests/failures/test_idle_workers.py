@@ -74,6 +74,7 @@ def test_two_idle_workers_take_one_of_two_slow_messages_each(workers):
     assert queue.counts().dead == 0
 
 
+@pytest.mark.long
 def test_what_was_prefetched_behind_a_slow_callback_is_processed_by_the_other_worker(workers):
     queue, both = workers
     queue.send_many(["quick"] * 1000)  # now both prefetch as much as they ever do

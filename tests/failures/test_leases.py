@@ -47,6 +47,7 @@ def take_over(queue):
     return message
 
 
+@pytest.mark.long
 @one_face
 def test_frozen_worker_cannot_extend_nack_release_or_reject_after_redelivery(open_queue, url):
     queue, taken = open_queue(), []
@@ -58,6 +59,7 @@ def test_frozen_worker_cannot_extend_nack_release_or_reject_after_redelivery(ope
     assert taken[0].ack()
 
 
+@pytest.mark.long
 @one_face
 def test_late_ack_of_a_frozen_worker_counts_if_the_message_is_not_settled(open_queue, url):
     queue, taken = open_queue(), []
@@ -68,6 +70,7 @@ def test_late_ack_of_a_frozen_worker_counts_if_the_message_is_not_settled(open_q
     assert queue.stats().totals["acked"] == 1
 
 
+@pytest.mark.long
 @one_face
 def test_late_ack_of_a_frozen_worker_is_refused_if_another_has_settled(open_queue, url):
     queue = open_queue()
@@ -76,6 +79,7 @@ def test_late_ack_of_a_frozen_worker_is_refused_if_another_has_settled(open_queu
     assert queue.stats().totals["acked"] == 1
 
 
+@pytest.mark.long
 def test_prefetched_messages_of_slow_work_are_delivered_once(open_queue):
     deliveries = Counter()
 
@@ -95,6 +99,7 @@ def test_prefetched_messages_of_slow_work_are_delivered_once(open_queue):
     assert queue.stats().totals["delivered"] == 100
 
 
+@pytest.mark.long
 def test_lost_replies_to_claims_and_acks_lose_no_capacity_and_no_attempt(open_queue, redis_url, monkeypatch):
     monkeypatch.setattr("delayq.broker.transport.protocol._FIRST_PAUSE", 0.001)
     deliveries, running, most = Counter(), set(), []
@@ -126,6 +131,7 @@ def test_lost_replies_to_claims_and_acks_lose_no_capacity_and_no_attempt(open_qu
     assert (totals["acked"], totals["delivered"], totals.get("expired", 0)) == (400, 400, 0)
 
 
+@pytest.mark.long
 def test_retry_is_delivered_within_two_ticks_among_new_messages(open_queue):
     tick = 1.0
 

@@ -111,6 +111,7 @@ def assert_all_is_done_and_free(queue, server, sent):
     assert not server.exists(Keys.of("delayq", "reminders").throttled)
 
 
+@pytest.mark.long
 def test_killed_workers_let_no_more_run_than_may_and_give_their_places_back(queue, redis_url, server):
     queue.limits.set("report", running=2)
     sent = killed_in_the_middle(queue, redis_url, server, [NewMessage(n, name="report") for n in range(80)])
@@ -120,6 +121,7 @@ def test_killed_workers_let_no_more_run_than_may_and_give_their_places_back(queu
     assert sum(Counter(id for what, id, _ in told if what == "start").values()) <= len(sent) + 2 * 2
 
 
+@pytest.mark.long
 def test_killed_workers_start_no_more_than_a_rate_allows(queue, redis_url, server):
     queue.limits.set("mail", rate_limit="30/s")
     sent = killed_in_the_middle(queue, redis_url, server, [NewMessage(n, name="mail") for n in range(120)])

@@ -91,11 +91,13 @@ def assert_stops_without_redis(start_redis, script, payload: str, finish: Callab
     assert_soon(stopping, GRACE / 2)
 
 
+@pytest.mark.long
 @PROGRAMS
 def test_idle_consumer_stops_at_once_although_redis_is_gone(start_redis, script):
     assert_stops_without_redis(start_redis, script, "quick", lambda process: read_until(process, "left"))
 
 
+@pytest.mark.long
 @PROGRAMS
 def test_stop_waits_for_a_running_callback_but_not_for_redis(start_redis, script):
     def finish(process: Popen[str]) -> None:
@@ -221,6 +223,7 @@ def consuming(server: RedisServer, script: str) -> Iterator[tuple[redis.Redis, o
             yield admin, process
 
 
+@pytest.mark.long
 @PROGRAMS
 @pytest.mark.parametrize("begin", STATES, ids=lambda begin: begin.__name__)
 def test_running_consumer_survives_whatever_a_later_try_may_mend(start_redis, script, begin: Break):

@@ -44,6 +44,7 @@ def follow(client, _):
     client.execute_command("REPLICAOF", "127.0.0.1", "1")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [

@@ -47,6 +47,7 @@ def test_payload_just_below_the_limit_is_sent_in_pieces(url, kind):
         assert not queue.counts().dead
 
 
+@pytest.mark.long
 def test_reply_that_cannot_be_sent_at_all_is_named(url, caplog):
     with DelayQueue("whole", url=url, max_payload=4_000_000, deadline="1s") as queue:
         queue.send_delay_msg("x" * 2_000_000, id="large", delay=60)

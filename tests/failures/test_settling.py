@@ -30,6 +30,7 @@ queue.run()
 ERRORS = Keys.of("delayq", "reminders").errors
 
 
+@pytest.mark.long
 def test_nothing_is_claimed_while_settlements_are_refused(redis_url):
     with DelayQueue("reminders", url=redis_url) as queue, redis.Redis.from_url(redis_url) as client:
 

@@ -64,6 +64,7 @@ print(queue.stop_consume())
 """
 
 
+@pytest.mark.long
 @one_face
 @pytest.mark.parametrize("off", [DAY, -DAY])
 def test_process_with_a_wrong_clock_sends_and_consumes_normally(open_queue, url, off):
@@ -97,6 +98,7 @@ def test_local_waits_are_monotonic(open_queue, monkeypatch):
     assert 0.3 <= time.monotonic() - began < 10
 
 
+@pytest.mark.long
 def test_server_clock_set_forward_redelivers_only_messages_in_flight(open_queue, shifted, shim):
     deliveries, early, gate = Counter(), [], threading.Event()
 
@@ -125,6 +127,7 @@ def test_server_clock_set_forward_redelivers_only_messages_in_flight(open_queue,
     wait_until(lambda: deliveries["later"] == 1)
 
 
+@pytest.mark.long
 def test_server_clock_set_back_delays_messages_by_that_time_and_tokens_rise(open_queue, shifted, shim):
     tokens, deliveries = [], Counter()
 
@@ -152,6 +155,7 @@ def test_server_clock_set_back_delays_messages_by_that_time_and_tokens_rise(open
     assert tokens == sorted(set(tokens))
 
 
+@pytest.mark.long
 def test_server_clock_steps_lose_nothing_and_duplicate_only_messages_in_flight(open_queue, shifted, shim):
     deliveries = Counter()
 

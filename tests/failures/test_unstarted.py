@@ -50,6 +50,7 @@ def payloads_of_the_dead(queue):
     return [message.payload for message in queue.dead.list().messages]
 
 
+@pytest.mark.long
 def test_killed_consumer_buries_nothing_that_it_had_not_started(queue, redis_url):
     payloads = [*["quick"] * 300, "slow", *["quick"] * 300]
     queue.send_many([NewMessage(payload, retries=0, id=f"{n:03}") for n, payload in enumerate(payloads)])
@@ -63,6 +64,7 @@ def test_killed_consumer_buries_nothing_that_it_had_not_started(queue, redis_url
     assert (queue.counts().living, queue.stats().totals["acked"]) == (0, 600)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("concurrency", "other", "number"), [(1, "quick", 300), (10, "quick", 300), (10, "short", 20)])
 def test_message_that_kills_its_consumers_takes_no_other_with_it(queue, redis_url, concurrency, other, number):
     payloads = [*[other] * number, "poison", *[other] * number]

@@ -61,6 +61,7 @@ def package(tmp_path):
     return folder, {"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["threads", "pool", "asyncio", "async-pool", "stream", "async-stream"])
 def test_worker_without_its_package(redis_url, package, tmp_path, kind):
     folder, env = package
@@ -94,6 +95,7 @@ def test_worker_without_its_package(redis_url, package, tmp_path, kind):
         assert "ModuleNotFoundError" not in error
 
 
+@pytest.mark.long
 def test_dashboard_without_its_package(redis_url, package, tmp_path):
     folder, env = package
     with DelayQueue("q", url=redis_url) as queue:

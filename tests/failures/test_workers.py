@@ -50,6 +50,7 @@ def test_messages_of_a_killed_worker_are_redelivered_when_leases_expire(open_que
     assert_soon(redelivery, 1 + 1)
 
 
+@pytest.mark.long
 @one_face
 def test_interrupted_worker_finishes_and_releases_the_rest(open_queue, url):
     queue = open_queue()
@@ -65,6 +66,7 @@ def test_interrupted_worker_finishes_and_releases_the_rest(open_queue, url):
     assert queue.stats().totals["acked"] == 1
 
 
+@pytest.mark.long
 @one_face
 def test_second_signal_ends_the_worker_at_once(open_queue, url):
     queue = open_queue()
@@ -154,6 +156,7 @@ for line in range(1, 61):
 """
 
 
+@pytest.mark.long
 def test_stop_in_a_signal_handler_ends_run_wherever_the_signal_comes(redis_url):
     with program(STOPPED_BY_A_HANDLER, redis_url) as worker:
         assert worker.stdout.read().split() == [str(line) for line in range(1, 61)]

@@ -185,6 +185,7 @@ def alive() -> int:
     )
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_opening_and_closing_queues_leaks_nothing(face, start_redis):
     url = start_redis().url

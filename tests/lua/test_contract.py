@@ -254,6 +254,7 @@ def test_commands_touch_only_declared_keys(name):
     assert unpacked <= {"purge": {"unpack(KEYS, 1, 18)"}, "remove": {"unpack(KEYS)"}}.get(name, set())
 
 
+@pytest.mark.long
 @pytest.mark.table("name", SCRIPTS)
 def test_fragments_are_called_with_the_keys_they_declare(name):
     declared = [part for part, _ in declared_keys(name)]

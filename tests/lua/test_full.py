@@ -40,6 +40,7 @@ def adds(case: Case) -> bool:
     return name in ADDING or (name == "fire" and before.messages != after.messages)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("script", [*sorted(ADDING), "fire", "schedule_put"])
 def test_calls_that_store_something_new_are_refused_completely(executor, script):
     executor.client.script_load(TABLES[script][0].call.script.text)

@@ -317,6 +317,7 @@ def test_every_script_has_a_case():
     assert {case.call.script.name for case in CASES} == set(MUTATING) - of_one_or_no_id
 
 
+@pytest.mark.long
 @on_each
 @pytest.mark.table("case", CASES, ids=lambda case: f"{case.call.script.name}: {case.name}")
 def test_call_handles_a_thousand_ids(executor, case: Case):
@@ -369,6 +370,7 @@ REMEMBERED = {"leased", "completed", "rejected", "cancelled", "killed", "collect
 REMEMBERED |= {"imported dead"}
 
 
+@pytest.mark.long
 @on_each
 @pytest.mark.table("case", CASES, ids=lambda case: f"{case.call.script.name}: {case.name}")
 def test_call_logs_and_remembers_a_thousand_ids(executor, case: Case):

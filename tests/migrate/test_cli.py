@@ -150,6 +150,7 @@ def test_unreachable_redis(cli, go, tmp_path, which):
     assert len(go.ids()["pending"]) == 1
 
 
+@pytest.mark.long
 def test_shows_a_progress_bar_on_a_terminal(go, redis_url, tmp_path):
     for n in range(3):
         go.pending(b"m%d" % n)

@@ -66,6 +66,7 @@ def cases(redis_url, go, left) -> Callable[..., Iterator[MigrationCase]]:
     return make
 
 
+@pytest.mark.long
 def test_lost_connection_changes_no_result(cases, left):
     for case in cases(Cut.AFTER):
         assert case.move().complete
@@ -75,6 +76,7 @@ def test_lost_connection_changes_no_result(cases, left):
         assert case.go.ids() == left
 
 
+@pytest.mark.long
 def test_killed_migration_can_be_repeated_after_consuming(cases, left):
     for case in cases(*Cut, ends=gone):
         with pytest.raises(GoneError):

@@ -56,6 +56,7 @@ def test_every_message_is_moved_unchanged(redis_url, redis_client, queue, base):
     assert {id.decode() for id in redis_client.hkeys(go.key(COUNTS))} == {*left["pending"], *left["ready"]}
 
 
+@pytest.mark.long
 def test_moved_messages_keep_retries_and_due_times(redis_url, go, queue):
     go.fill()
     soon = go.pending(b"soon", delay=2, retries=1)
@@ -164,6 +165,7 @@ def test_client_of_the_caller_is_used(redis_url, go, queue, protocol):
     assert arrived(queue, go) == go.expected
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("prefix", ["dp", "mine"])
 def test_messages_are_moved_within_a_cluster(cluster, prefix):
     with redis.RedisCluster.from_url(cluster.url.replace("redis+cluster", "redis").partition(",")[0]) as client:

@@ -68,6 +68,7 @@ MUTANTS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_mutant_is_detected(mutant, redis_url):
     source = source_of(mutant.file)

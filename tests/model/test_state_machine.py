@@ -115,6 +115,7 @@ def executor(request):
         yield opened
 
 
+@pytest.mark.long
 def test_embedded_redis_matches_the_model():
     with connected("memory://model") as executor:
         run(executor, STEPS // 10)

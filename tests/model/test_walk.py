@@ -143,6 +143,7 @@ WEAKENED = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("weakened", WEAKENED, ids=lambda weakened: weakened.name)
 def test_weakened_script_is_found_by_a_shortest_path(executor, weakened):
     text = script(weakened.script).text.decode()

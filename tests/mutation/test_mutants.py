@@ -55,6 +55,7 @@ def test_at_least_95_of_100_mutants_are_killed():
     assert len(survivors()) <= 0.05 * len(names)
 
 
+@pytest.mark.long
 def test_every_survivor_is_a_mutant_and_has_a_reason():
     listed = survivors()
     assert listed.keys() <= {mutant.name for file in FILES for mutant in mutants_of(file)}

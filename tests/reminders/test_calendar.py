@@ -402,6 +402,7 @@ events = st.dictionaries(st.sampled_from("abcdef"), st.tuples(st.integers(-2, 60
 offsets = st.lists(st.sampled_from(["0m", "1h", "1d", "1d@09:00"]), min_size=1, max_size=3)
 
 
+@pytest.mark.long
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(events, offsets), min_size=2, max_size=4))
 def test_series_of_imports_has_the_result_of_the_last_one(imports):

@@ -33,6 +33,7 @@ rules = st.builds(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(rules, st.integers(0, 1500), st.booleans())
 def test_old_series_recurs_as_if_it_were_followed_from_its_start(rule, ago, all_day):

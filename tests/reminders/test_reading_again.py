@@ -59,6 +59,7 @@ def file(events: list[tuple[str, str]], head: str = MINE) -> bytes:
     return ics(*(f"UID:{uid}\n{event}" for uid, event in events), head=head)
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(nights, st.sampled_from([20, 60]))
 def test_reading_again_finds_what_a_full_reading_finds(nights, horizon):

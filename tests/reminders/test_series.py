@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -64,6 +65,7 @@ def series(days: int, changes: dict[int, tuple[str, bool, int]]) -> tuple[bytes,
     return ics("\n".join(master), *events), starts
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 3), overrides)
 def test_each_occurrence_has_its_own_reminder(days, changes):
@@ -79,6 +81,7 @@ def test_each_occurrence_has_its_own_reminder(days, changes):
         assert sorted(one.due for one in messages) == sorted(start.astimezone(UTC) - hour for start in starts.values())
 
 
+@pytest.mark.long
 @settings(max_examples=8, deadline=None)
 @given(st.integers(1, 3), overrides)
 def test_imports_of_every_night_deliver_each_reminder_once(days, changes):
@@ -114,6 +117,7 @@ def this_and_future(*, old: bool) -> Reading:
     return reading
 
 
+@pytest.mark.long
 def test_plan_of_the_version_before_reminds_of_each_occurrence_once():
     for planned_before in (timedelta(days=1), timedelta(days=-5, hours=-1)):
         clock, delivered = Clock(BEGIN - timedelta(days=1)), []

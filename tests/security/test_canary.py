@@ -368,6 +368,7 @@ def test_no_error_of_a_client_shows_the_secret():
         assert CANARY not in told(caught.value)
 
 
+@pytest.mark.long
 @pytest.mark.faults
 def test_no_error_of_a_lost_reply_shows_the_secret(guarded, url):
     with FaultyProxy(guarded.url) as proxy, DelayQueue("reminders", url=with_password(proxy.url), deadline=1) as queue:

@@ -139,6 +139,7 @@ def only_read(monkeypatch) -> None:
             monkeypatch.setattr(command, "callback", lambda *_, **__: None)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("only_read")
 def test_any_command_line_ends_with_one_line_and_a_known_code(redis_url, tmp_path, monkeypatch, cases):

@@ -248,6 +248,7 @@ def plain_commands() -> set[str]:
     return found
 
 
+@pytest.mark.long
 def test_admin_has_every_command_that_delayq_uses():
     used = plain_commands().union(*map(commands_of, names()))
     assert {"blpop", "script", "xtrim", "hset"} <= used
@@ -281,6 +282,7 @@ def executors(guarded) -> Iterator[dict[Role, Executor]]:
         executor.close()
 
 
+@pytest.mark.long
 @roles
 @pytest.mark.table("name", TABLES)
 def test_script_is_executed_or_refused_completely(role, name, admin, executors):
@@ -623,6 +625,7 @@ def test_producer_wakes_an_idle_consumer(guarded, admin):
         wait_until(lambda: seen)
 
 
+@pytest.mark.long
 @pytest.mark.faults
 def test_roles_suffice_on_a_cluster(face):
     # The port of the cluster's bus too: 10,000 above its own it could be that of an outgoing connection.
@@ -693,6 +696,7 @@ def test_missing_script_raises_until_an_admin_loads_it(role, guarded, admin, fac
     queue.close()
 
 
+@pytest.mark.long
 @pytest.mark.faults
 def test_consumer_continues_when_scripts_are_loaded_again(guarded, admin, caplog):
     seen = []

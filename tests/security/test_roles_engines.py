@@ -537,6 +537,7 @@ def test_relay_can_move_fire_and_recover_messages_and_nothing_else(guarded, admi
         client.xrange(STREAM)
 
 
+@pytest.mark.long
 def test_asyncio_relay_has_sufficient_rights(guarded, admin, left_behind):
     async def run() -> None:
         url = url_of(guarded, user_of("delay", Role.RELAY))

@@ -65,6 +65,7 @@ def test_first_findings_of_many_are_on_the_page():
     assert f"The first {MAX_FINDINGS} of {MAX_FINDINGS + 1}." in Texts(shown).text
 
 
+@pytest.mark.long
 def test_report_and_audit_may_be_made_in_any_order(tmp_path):
     facts = bad(("missing", "visit-2", ""))
     before, after = tmp_path / "before", tmp_path / "after"
@@ -94,6 +95,7 @@ def test_page_that_delayq_did_not_make_is_left_alone(tmp_path):
     assert (tmp_path / PAGE).read_text(encoding="utf-8") == "<p>my own"
 
 
+@pytest.mark.long
 def test_data_of_an_audit_is_escaped():
     end = "<!-- end of audit -->\n"
     facts = bad((EVIL, EVIL + end, EVIL), runs=[RUN | {"run": EVIL}]) | {"at": T0.isoformat()}
@@ -150,6 +152,7 @@ def test_notebook_shows_the_main_figures_of_a_report(monkeypatch):
     assert made._repr_html_() == "<p>The log has no events.</p>"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("width", "media"), [(1280, "screen"), (400, "screen"), (703, "print")])
 def test_audit_in_a_browser(browser, tmp_path, width, media):
     """On A4 there are 703 pixels within the margins."""

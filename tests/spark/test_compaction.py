@@ -295,6 +295,7 @@ def killed_at(folder, step, *, retain=None):
     return False
 
 
+@pytest.mark.long
 def test_killed_at_any_step_each_event_counts_once(folder, tmp_path):
     compact_archive(str(folder))
     write_batches(folder, 24, first=12)
@@ -364,6 +365,7 @@ def test_day_that_goes_on_and_large_files_are_not_merged_again(hourly, monkeypat
     assert list(_merge_days(folder, date(2026, 5, 1), datetime.now(UTC))) == []
 
 
+@pytest.mark.long
 def test_day_that_is_over_is_merged_by_steps_that_may_be_killed(hourly, tmp_path):
     steps = []
     for _ in range(3):
@@ -420,6 +422,7 @@ def test_archive_of_an_older_delayq_is_merged(former):
     assert not list(former.glob("part=*/*.parquet"))
 
 
+@pytest.mark.long
 def test_archive_of_an_older_delayq_is_merged_by_steps_that_may_be_killed(former, tmp_path):
     age(former)
     for _ in range(3):

@@ -150,6 +150,7 @@ class Texts(HTMLParser):
         return re.sub(r"\s+", " ", " ".join(self.shown))
 
 
+@pytest.mark.long
 def test_page_has_the_figures_of_a_report():
     text = Texts(page(healthy_tables(), queue="orders", at=T0)).text
     assert "orders 2026-03-01 09:00:00 to 2026-03-03 09:00:00 UTC · made 2026-03-01 09:00:00 UTC" in text
@@ -221,6 +222,7 @@ def test_data_is_escaped():
     assert "\u202e" not in read.text
 
 
+@pytest.mark.long
 def test_same_report_gives_the_same_page():
     assert page(healthy_tables(), queue="q", at=T0) == page(healthy_tables(), queue="q", at=T0)
     assert page(healthy_tables()).count("made 2") == 0
@@ -233,6 +235,7 @@ def test_page_loads_no_other_files():
     assert len(ids) == len(set(ids)) > 20
 
 
+@pytest.mark.long
 def test_letters_missing_in_the_font_of_the_plots_are_shown():
     made = healthy_tables(
         dead=[{"reason": "注文が見つかりません", "deaths": 1, "messages": 1, "first": T0, "last": T0}]
@@ -247,6 +250,7 @@ def test_naive_time_is_refused():
         page(NOTHING, at=datetime(2026, 1, 1))  # noqa: DTZ001
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("hours", [1, 299, 10_000])
 def test_number_of_plotted_points_is_limited(hours):
     made = healthy_tables(hours=hours)
@@ -257,6 +261,7 @@ def test_number_of_plotted_points_is_limited(hours):
     assert len(page(healthy_tables(hours=hours))) < 400_000
 
 
+@pytest.mark.long
 def test_only_the_latest_hours_are_listed():
     text = Texts(page(healthy_tables(hours=10_000))).text
     assert "The 24 latest of 10,000 times of 1 h, by p99" in text
@@ -341,6 +346,7 @@ def test_summary_has_colours_unless_no_color(monkeypatch):
 # In a browser
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 400])
 def test_page_in_a_browser(browser, tmp_path, width, scheme):
@@ -373,6 +379,7 @@ def test_page_in_a_browser(browser, tmp_path, width, scheme):
     assert messages == []
 
 
+@pytest.mark.long
 def test_printed_page_cuts_no_column(browser, tmp_path):
     """A4 is 210 mm wide, 186 mm within the margins: 703 pixels."""
     file = tmp_path / "report.html"

@@ -99,6 +99,7 @@ print(session() is spark)
     assert ran(program).stdout == "pyspark.sql.connect.session 10\nUTC 3\nTrue\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("url", "error"),
     [

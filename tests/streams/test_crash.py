@@ -187,6 +187,7 @@ def test_a_relay_call_is_persisted_completely_or_not_at_all(start_redis):
         assert stored == ((20, 0) if cut == len(file) else (0, 20)), f"cut at {cut - before}"
 
 
+@pytest.mark.long
 @pytest.mark.faults
 def test_lost_replies_deliver_and_move_no_message_twice(start_redis):
     redis_server = start_redis(tcp=True)
@@ -272,6 +273,7 @@ def run_killed_consumers(url, server, *, part, kills):
     assert done.total() - sent <= kills * 600, "only messages that a killed consumer held"
 
 
+@pytest.mark.long
 @pytest.mark.faults
 def test_killed_relays_lose_no_message(redis_url, server):
     run_killed_relays(redis_url, server, part=2000, kills=3)
@@ -282,6 +284,7 @@ def test_killed_consumers_lose_no_message(redis_url, server):
     run_killed_consumers(redis_url, server, part=1000, kills=3)
 
 
+@pytest.mark.long
 @pytest.mark.faults
 @pytest.mark.parametrize("how", [[], ["async"]], ids=["blocking", "asyncio"])
 def test_a_message_sent_while_a_process_stops_is_available_to_others(redis_url, server, how):
@@ -346,6 +349,7 @@ def held(server):
     return started, sum(row["pending"] for row in rows) - started
 
 
+@pytest.mark.long
 def test_what_a_killed_consumer_had_not_started_is_charged_nothing(redis_url, server):
     with StreamQueue("tasks", url=redis_url, lease="1s", concurrency=4) as tasks:
         tasks.send_many([NewMessage(n, id=f"m{n}", retries=0) for n in range(30)])
@@ -362,6 +366,7 @@ def test_what_a_killed_consumer_had_not_started_is_charged_nothing(redis_url, se
         assert (len(set(done)), tasks.counts().dead) == (28, 2)
 
 
+@pytest.mark.long
 def test_message_that_ends_its_consumers_is_charged_and_takes_no_other_with_it(redis_url, server):
     with StreamQueue("tasks", url=redis_url, lease="1s", concurrency=1) as tasks:
         tasks.send_many([NewMessage(n, id=f"m{n}", retries=0) for n in range(5)])

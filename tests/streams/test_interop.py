@@ -187,6 +187,7 @@ def test_other_clients_take_over_our_abandoned_messages_with_their_count(queue, 
     assert not ours.extend()
 
 
+@pytest.mark.long
 def test_a_heartbeat_of_another_client_keeps_its_message(redis_url, server):
     with StreamQueue("tasks", url=redis_url, lease="2s") as queue:
         assert len(queue.lease()) == 0  # creates the group

@@ -48,6 +48,7 @@ def test_a_message_that_can_be_claimed_counts_as_waiting_without_deadline(queue)
     assert poll(queue).waiting == 0
 
 
+@pytest.mark.long
 def test_a_consumer_at_capacity_does_not_poll(redis_url, queue, server):
     started, gate = threading.Event(), threading.Event()
 

@@ -238,6 +238,7 @@ def test_a_claim_also_scans_entries_before_its_cursor(queue):
     assert second.ack()
 
 
+@pytest.mark.long
 def test_an_extended_lease_keeps_the_message(open_queue):
     ours, theirs = open_queue(lease="2s"), open_queue(lease="2s")
     ours.send("x")
@@ -333,6 +334,7 @@ def test_redrive_and_purge_need_an_entry_or_everything(queue, wrong):
 # Consuming
 
 
+@pytest.mark.long
 @everywhere
 @pytest.mark.parametrize("delay", [0.1, 1.5])  # within a lease, and beyond it
 def test_snoozed_message_comes_again_after_the_delay_and_is_not_counted(open_queue, delay):

@@ -110,6 +110,7 @@ def test_the_queue_counts_a_moved_message_as_delivered_and_acknowledged(queue):
     assert (totals["sent"], totals["delivered"], totals["acked"]) == (2, 2, 2)
 
 
+@pytest.mark.long
 def test_what_a_relay_has_moved_is_in_the_history(queue):
     queue.send_many(range(300))
     assert burst(queue) == 300
@@ -252,6 +253,7 @@ def test_messages_stay_in_the_queue_if_the_stream_cannot_be_written(queue, serve
     assert burst(queue) == 2
 
 
+@pytest.mark.long
 def test_several_relays_share_the_work_and_move_each_message_once(queue, redis_url, server):
     others = [DelayQueue("reminders", url=redis_url) for _ in range(3)]
     relays = [Relay(each, "tasks") for each in others]
@@ -270,6 +272,7 @@ def test_several_relays_share_the_work_and_move_each_message_once(queue, redis_u
         each.close()
 
 
+@pytest.mark.long
 def test_an_idle_relay_is_woken_by_a_send(queue, redis_url, server):
     moving = Relay(queue, "tasks")
     thread = threading.Thread(target=moving.run)
@@ -289,6 +292,7 @@ def test_an_idle_relay_is_woken_by_a_send(queue, redis_url, server):
     assert 0 <= late < 1000
 
 
+@pytest.mark.long
 def test_a_relay_fires_the_schedules_of_its_queue(queue, server):
     queue.schedules.add("often", every="1s", payload="tick")
     moving = Relay(queue, "tasks")
@@ -303,6 +307,7 @@ def test_a_relay_fires_the_schedules_of_its_queue(queue, server):
     assert all(int(entry.partition("-")[0]) >= int(fields["due"]) for entry, fields in found)
 
 
+@pytest.mark.long
 def test_a_relay_is_listed_among_the_workers_of_its_queue(queue, caplog):
     moving = Relay(queue, "tasks")
     thread = threading.Thread(target=moving.run)
@@ -332,6 +337,7 @@ def test_an_asyncio_relay_moves_messages(redis_url):
     assert asyncio.run(_relay_async(redis_url)) == (1, "x")
 
 
+@pytest.mark.long
 def test_a_relay_continues_after_redis_comes_back(start_redis):
     redis_server = start_redis("--appendonly", "yes", "--appendfsync", "always")
     with DelayQueue("reminders", url=redis_server.url, deadline=0.2) as queue:
@@ -393,6 +399,7 @@ def test_a_relay_uses_the_clock_of_its_queue(redis_url, server):
         assert queue._executor.call(relay(ahead, "tasks", consumer_id="relay:tasks")).moved == 1
 
 
+@pytest.mark.long
 def test_a_relay_works_on_the_embedded_server():
     url = f"memory://{uuid.uuid4().hex}"
     with DelayQueue("reminders", url=url) as queue, StreamQueue("tasks", url=url) as tasks:

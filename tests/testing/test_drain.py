@@ -193,6 +193,7 @@ def test_nothing_of_a_queue_paused_without_an_end_is_drained(clock, delayq_queue
     assert outcomes(drain(delayq_queue)) == [("a", "acked", 2 * DAY)]
 
 
+@pytest.mark.long
 def test_a_small_priority_starves_not_among_large_ones_without_end(clock, delayq_queue):
     seen = []
 

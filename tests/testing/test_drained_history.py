@@ -66,6 +66,7 @@ def test_every_hour_of_the_history_adds_up_to_the_event_log(delayq_queues, reten
     assert history.total.lateness.percentile(0.5) == timedelta(milliseconds=1)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("delayq_clock")
 def test_the_history_of_a_batch_callback_adds_up(delayq_queues):
     queue = delayq_queues("tests", events=True)

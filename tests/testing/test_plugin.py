@@ -126,6 +126,7 @@ def test_fixtures_are_listed(pytester):
         result.stdout.re_match_lines([rf"{name}\b.* -- .*plugin\.py"])
 
 
+@pytest.mark.long
 def test_run_without_fixtures_loads_nothing(pytester):
     pytester.makepyfile("def test_it(): pass")
     program = f"""

@@ -101,6 +101,7 @@ def work(engine, task, recorder):
 WORK = {"streams": consume, "workqueue": work}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["streams", "workqueue"])
 def test_check_passes_without_a_defect_and_leaves_no_keys(play, engine, redis_client, monkeypatch):
     # The first deliveries are dropped where allowed; later ones are completed. So some items are delivered twice.
@@ -153,11 +154,13 @@ DEFECTS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("file", "right", "wrong", "text"), DEFECTS.values(), ids=DEFECTS)
 def test_planted_defect_is_found(play, file, right, wrong, text):
     expect_violation(play, file, right, wrong, text)
 
 
+@pytest.mark.long
 def test_clean_that_restores_nothing_is_found(play, monkeypatch):
     monkeypatch.setattr(workqueue_worker, "fraction_of", lambda _: 0.0)  # drops every item that may be dropped
     right, wrong = "redis.call('LPUSH', queue, unpack(restored))", "redis.call('LLEN', queue)"

@@ -92,6 +92,7 @@ def test_server_refuses_writes_while_the_disk_is_full(built, server, client):
     assert client.get("a") == b"1"
 
 
+@pytest.mark.long
 def test_server_refuses_writes_after_a_failed_fsync_until_a_restart(built, server, client):
     client.config_set("appendfsync", "everysec")
     built.fail_syncs(errno.EIO)

@@ -239,6 +239,7 @@ def nothing_stored(client):
 FACES = pytest.mark.parametrize("face", [DelayQueue, AsyncDelayQueue], ids=["blocking", "asyncio"])
 
 
+@pytest.mark.long
 @FACES
 @pytest.mark.table(("act", "wrong"), ARGUMENTS)
 def test_invalid_argument_is_refused_before_anything_is_sent(face, act, wrong):
@@ -539,6 +540,7 @@ sends = st.fixed_dictionaries(
 jsons = st.recursive(st.none() | st.text() | st.floats(allow_nan=False), lambda inner: st.lists(inner), max_leaves=5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("codec", "payloads"), [("json", jsons), ("bytes", st.binary()), ("text", st.text())])
 def test_any_send_is_stored_exactly_once_or_refused_by_a_typed_error(redis_url, redis_client, codec, payloads):
     outcomes = {"stored": 0, "refused": 0}

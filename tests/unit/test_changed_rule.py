@@ -92,6 +92,7 @@ def test_consumers_fire_each_occurrence_once_however_late(drawn, waits, makes_up
         assert fired == possible
 
 
+@pytest.mark.long
 @settings(max_examples=200, deadline=None)
 @given(changed_rules(), TIMES)
 def test_kept_changes_give_the_same_occurrences_from_then_on(drawn, horizon):

@@ -100,6 +100,7 @@ def test_consumer_goes_on_with_the_threads_there_is_room_for(consumer, room, cap
     assert "no room for one more thread (can't start new thread)" in logged[0]
 
 
+@pytest.mark.long
 @in_event_loop
 async def test_blocking_callbacks_of_asyncio_wait_for_a_thread(room, request):
     seen = []

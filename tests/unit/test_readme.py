@@ -128,6 +128,7 @@ def test_python_blocks_of_a_page_run(page, workplace, capsys):
         assert "remember {'user': 42}\n" in capsys.readouterr().out
 
 
+@pytest.mark.long
 @every_page
 def test_shell_commands_of_a_page_run(page, workplace, monkeypatch):
     write_files(page, workplace)
@@ -179,10 +180,12 @@ def diagram():
     return module
 
 
+@pytest.mark.long
 def test_diagrams_match_the_code(diagram):
     assert [page.name for page, _ in diagram.outdated()] == [], "run scripts/diagram.py"
 
 
+@pytest.mark.long
 def test_diagrams_change_with_the_states(diagram, monkeypatch):
     other = [replace(move, cause=move.cause.upper()) for move in diagram.TRANSITIONS]
     monkeypatch.setattr(diagram, "TRANSITIONS", other)
@@ -448,6 +451,7 @@ def test_redis_accepts_the_documented_configuration(start_redis):
     start_redis(*(word for line in production("conf") for word in shlex.split(f"--{line}")))
 
 
+@pytest.mark.long
 def test_documented_access_rights_suffice(start_redis, workplace, monkeypatch):
     server = start_redis(tcp=True)
     with redis.Redis.from_url(server.url) as admin:

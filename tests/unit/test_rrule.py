@@ -69,6 +69,7 @@ def rules(draw):
     return ";".join(parts)
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(rules(), st.integers(0, 15 * 365))
 def test_occurrences_are_those_of_dateutil_from_its_start(text, days):
@@ -98,6 +99,7 @@ def of_month(day: datetime) -> list[datetime]:
     return [one for n in range(31) if (one := first + timedelta(days=n)).month == first.month]
 
 
+@pytest.mark.long
 @settings(max_examples=12, deadline=None)
 @given(st.integers(1, 5), st.booleans(), st.sampled_from(range(7)), st.integers(1, 5), st.integers(0, 11))
 def test_nth_weekday_of_the_month_is_that_of_a_calendar(n, last, weekday, interval, month):

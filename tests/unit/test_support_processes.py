@@ -108,6 +108,7 @@ def test_a_process_that_has_no_environment_yet_is_looked_at_again(monkeypatch):
     assert len(looks) > 3
 
 
+@pytest.mark.long
 def test_after_a_failure_the_shared_server_is_another_one(pytester, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", ROOT)
     pytester.makeconftest("from tests.conftest import *")

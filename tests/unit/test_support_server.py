@@ -91,6 +91,7 @@ def test_a_server_that_cannot_start_says_why(redis_server):
     assert not server.folder.exists()
 
 
+@pytest.mark.long
 def test_free_port_never_returns_a_port_twice():
     among = range(19_000, 19_100)
     program = (

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 PROOFS = ROOT / "tests" / "typing"
 
 
+@pytest.mark.long
 @pytest.mark.timeout(180)
 def test_mypy_accepts_every_file_in_typing():
     command = [sys.executable, "-m", "mypy", "--no-error-summary", str(PROOFS)]

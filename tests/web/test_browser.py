@@ -163,6 +163,7 @@ def test_hostile_contents_do_nothing_and_pages_fit(browser, hostile, redis_url):
     assert queue.counts().dead == 2
 
 
+@pytest.mark.long
 def test_the_keyboard_alone_and_without_javascript(browser, full, redis_url):
     """Logs in, finds a dead message, and mends a wrong rate to send it again; every place with the focus shows it."""
     token = "a-token-of-24-characters"
@@ -207,6 +208,7 @@ def _tab_to(page: Page, text: str) -> None:
     raise AssertionError(f"{text} cannot be reached")
 
 
+@pytest.mark.long
 def test_two_viewers_see_changes_and_outlive_the_server(browser, queue, redis_url, monkeypatch):
     monkeypatch.setattr(live_figures, "EVERY", 0.1)
     queue.send_delay_msg(1, "1h")

@@ -214,6 +214,7 @@ def test_dead_letter_by_group(full, visit):
     assert sorted(listed, key=str) == [{"rejected"}, {"spent"}]
 
 
+@pytest.mark.long
 @pytest.mark.table(
     "path, entry, error",
     [
@@ -345,6 +346,7 @@ def test_limits(queue, visit):
     assert f"paused until {until:%Y-%m-%d %H:%M:%S}" in text_of(visit().get("/limits?queue=orders"))
 
 
+@pytest.mark.long
 def test_what_a_queue_redacts_is_hidden_unless_the_dashboard_reveals_it(redis_url, visit):
     number = "4111-1111"
     with DelayQueue("cards", url=redis_url, redact=["number"], retention="1h") as cards:

@@ -45,6 +45,7 @@ def as_role(redis_url, redis_client, visit):
         yield lambda role: visit(url=None, redis=stack.enter_context(user(role)), write=True)
 
 
+@pytest.mark.long
 def test_inspector_may_look_at_every_page(full, as_role):
     full.preload()
     full.schedules.add("daily", every="1d", payload=1)

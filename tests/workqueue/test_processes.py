@@ -76,6 +76,7 @@ def work_through(server, *, items, workers, kills):
         return crew.deaths
 
 
+@pytest.mark.long
 def test_killed_workers_lose_and_duplicate_no_item(start_redis):
     assert work_through(start_redis(), items=41, workers=2, kills=0) >= 4
 

@@ -376,6 +376,7 @@ def test_an_id_that_this_library_would_refuse_can_be_processed(jobs, redis_clien
     assert redis_client.lrange(QUEUE, 0, -1) == [id]
 
 
+@pytest.mark.long
 def test_a_client_with_a_short_timeout_can_wait(opened):
     jobs = opened(socket_timeout=0.5, retry=None)
     began = time.monotonic()
