@@ -5,7 +5,7 @@ process of its own, whose output follows when both have ended. `quick` has one t
 `spark` has all but the long ones, `long` has all that `quick` leaves out. `coverage` runs the quick tests and those of
 Spark, measures both and lists the lines and branches that they miss; it takes half as long again.
 
-A selection (a path, -k, -m, -x, …) runs in one process, so that a file takes as long as its tests. Of a file that is named
+A selection (a path, -k, -m, -x, …) runs in one process, so that a file takes as long as its tests. Of a named file
 all tests run, also the long ones.
 """
 
