@@ -11,8 +11,7 @@ import msgspec
 from delayq.broker.replies.foreign import time_text
 from delayq.broker.replies.replies import pairs
 from delayq.broker.requests import UNSTARTED
-
-_decode_headers = msgspec.json.Decoder(dict[str, str]).decode
+from delayq.values.codec import decode_headers
 
 
 class _NoPayload(bytes):
@@ -90,7 +89,7 @@ def headers_of(fields: Mapping[bytes, bytes]) -> bytes:
         return known
     others = {read_text({name: name}, name): read_text(fields, name) for name in fields.keys() - KNOWN_FIELDS}
     try:
-        return msgspec.json.encode(others | (_decode_headers(known) if known else {}))
+        return msgspec.json.encode(others | (decode_headers(known) if known else {}))
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return known  # the callback learns that they are invalid
 
@@ -98,7 +97,7 @@ def headers_of(fields: Mapping[bytes, bytes]) -> bytes:
 def read_headers(fields: Mapping[bytes, bytes]) -> dict[str, str]:
     """Return the headers from the fields of an entry; none if they are missing or invalid."""
     with suppress(msgspec.MsgspecError, UnicodeDecodeError):
-        return _decode_headers(fields.get(b"headers", b"{}"))
+        return decode_headers(fields.get(b"headers", b"{}"))
     return {}
 
 

@@ -8,16 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.trace import INVALID_SPAN, SpanContext
 
 from delayq.broker.requests import Outgoing
 from delayq.errors import ConfigurationError
-from delayq.values.codec import encode_headers
+from delayq.values.codec import decode_headers, encode_headers
 
-_decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 _EMPTY = Context()
 
 
@@ -32,7 +30,7 @@ def with_carrier(outgoing: Outgoing, carrier: Mapping[str, str]) -> Outgoing:
     """Return a message with these headers as well; its own ones win. Without them, if they are too long together."""
     if not carrier:
         return outgoing
-    own = _decode_headers(outgoing.headers) if outgoing.headers else {}
+    own = decode_headers(outgoing.headers) if outgoing.headers else {}
     try:
         return outgoing._replace(headers=encode_headers({**carrier, **own}))
     except ConfigurationError:
@@ -55,5 +53,5 @@ def context_of(headers: Mapping[str, str]) -> tuple[Context, SpanContext | None]
 
 def created_in(stored: list[Any]) -> list[SpanContext]:
     """Return the contexts in which claimed messages were created, of those that have one."""
-    contexts = (context_of(_decode_headers(one.headers))[1] for one in stored if one.headers)
+    contexts = (context_of(decode_headers(one.headers))[1] for one in stored if one.headers)
     return [context for context in contexts if context is not None]

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-import msgspec
-
 from delayq.broker.message.attributes import Attributes
+from delayq.values.codec import decode_headers
 from delayq.values.times import from_millis
 from delayq.worker.delivery.disposition import Completion, Disposition
 from delayq.worker.delivery.in_flight_delivery import InFlightDelivery
@@ -29,7 +28,6 @@ _OUTCOMES: dict[Disposition, Outcome] = {
     Disposition.SNOOZE: "snoozed",
     Disposition.LEAVE: "snoozed",
 }
-_decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +70,7 @@ def describe_delivery(
         attempt=claimed.attempt,
         due=from_millis(claimed.due),
         at=at,
-        headers=_decode_headers(claimed.headers) if claimed.headers else {},
+        headers=decode_headers(claimed.headers) if claimed.headers else {},
         name=Attributes.of(claimed.attributes).name,
         error=error,
     )

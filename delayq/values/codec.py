@@ -263,6 +263,10 @@ def encode_payload(payload: Any, encode: Callable[[Any], bytes], max_bytes: int)
     return encoded
 
 
+decode_headers = msgspec.json.Decoder(dict[str, str]).decode
+"""Reads stored headers that are not empty."""
+
+
 def encode_headers(headers: Mapping[str, str]) -> bytes:
     """Return the encoded headers; `ConfigurationError` if they are not text or too long."""
     if not isinstance(headers, Mapping) or not all(

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 
 import msgspec
 
+from delayq.values.codec import decode_headers
 from delayq.values.times import LATEST
 
-_decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 _RECORD = re.compile(
     r"(pending|ready|ranked|throttled|leased|backoff|retry|garbage)"
     r" ([0-9]{1,15}) ([0-9]{1,9}) ([0-9]{1,16}) ([0-9]{1,16}) (.*)",
@@ -75,7 +75,7 @@ def record_fields(record: str) -> list[str]:
 def are_headers(stored: bytes) -> bool:
     """Return whether headers can be read."""
     try:
-        _decode_headers(stored)
+        decode_headers(stored)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return False
     return True
@@ -83,7 +83,7 @@ def are_headers(stored: bytes) -> bool:
 
 def read_headers(stored: bytes) -> dict[str, str]:
     """Return headers; none if they cannot be read."""
-    return _decode_headers(stored) if stored and are_headers(stored) else {}
+    return decode_headers(stored) if stored and are_headers(stored) else {}
 
 
 _ESCAPED = re.compile(r"\\x([89a-f][0-9a-f])")

@@ -25,7 +25,7 @@ from delayq.queue.inspecting.decoded_payload import stored_payload
 from delayq.queue.sending.message_attributes import attributes_of
 from delayq.queue.sweeps.stored_messages import StoredTable
 from delayq.values.checks import check_int, check_retries
-from delayq.values.codec import encode_headers, inert, without_values
+from delayq.values.codec import decode_headers, encode_headers, inert, without_values
 from delayq.values.states import MESSAGE_STATES, State
 from delayq.values.text import iso_millis
 from delayq.values.times import timestamp
@@ -41,7 +41,6 @@ _Time = Annotated[datetime, msgspec.Meta(tz=True)]
 _Encoding = Literal["json", "text", "base64", "redacted"]
 _encode = msgspec.json.Encoder().encode
 _encode_lines = msgspec.json.Encoder().encode_lines
-_decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 
 
 class MessageLine(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -124,7 +123,7 @@ def lines_of(messages: StoredTable) -> bytes:
 def _more_of(headers: bytes, attributes: bytes, error: str, reason: str, died: int | None) -> dict[str, Any]:
     """Return the fields that only some messages have."""
     more = {
-        "headers": _decode_headers(headers) if headers else None,
+        "headers": decode_headers(headers) if headers else None,
         **(_attribute_fields(attributes) if attributes else {}),
         "error": error,
         "reason": reason,

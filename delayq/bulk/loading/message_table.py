@@ -12,6 +12,7 @@ import pyarrow.compute
 from delayq.bulk.files.arrow_types import spark_name, value_type
 from delayq.bulk.loading.message_batches import check_columns
 from delayq.errors import ConfigurationError, short_repr
+from delayq.values.codec import decode_headers
 
 pc: Any = pyarrow.compute
 """Untyped: its stubs lack plain values as arguments."""
@@ -21,7 +22,6 @@ _HEADERS = pa.map_(pa.string(), pa.string())
 _EXAMPLE = "2027-01-31T09:00:00+01:00"
 _ADVICE = {"id": "write it as a text", "payload": "write it as a text, such as JSON"}
 _TEXTS = ("id", "payload")
-_decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 
 
 def message_table(table: pa.Table) -> pa.Table:
@@ -68,7 +68,7 @@ def _read_headers(column: Any) -> Any:
 
 def _pairs(headers: Any) -> list[tuple[str, str]]:
     if isinstance(headers, str):
-        headers = _decode_headers(headers)
+        headers = decode_headers(headers)
     # Arrow gives each row the names of all rows, with nulls.
     return [(name, value) for name, value in headers.items() if value is not None]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
 from delayq.broker.replies.foreign import record_fields
@@ -12,14 +11,13 @@ from delayq.broker.replies.replies import MessageRow, SnapshotReply
 from delayq.queue.inspecting.deaths import Death
 from delayq.queue.inspecting.inspector import RECORDED_STATES
 from delayq.spark.datasource.schemas import BATCH_ROWS, SNAPSHOT, arrow_schema, record_batch
+from delayq.values.codec import decode_headers
 from delayq.values.states import State, state_at
 from delayq.values.times import timestamp
 
 BATCH_BYTES = 8 << 20
 """Approximate bytes of payloads in one Arrow batch."""
 SCHEMA = arrow_schema(SNAPSHOT)
-
-_decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 
 
 class SnapshotRows:
@@ -114,4 +112,4 @@ class SnapshotRows:
 
 def _headers(stored: list[bytes | None]) -> list[Any]:
     """Return headers as pairs, which Arrow takes as a map."""
-    return [list(_decode_headers(headers).items()) if headers else None for headers in stored]
+    return [list(decode_headers(headers).items()) if headers else None for headers in stored]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import msgspec
-
 from delayq._parity import awaited
 from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
@@ -17,6 +15,7 @@ from delayq.broker.requests import Failure, Rejection, Release, ScriptCall
 from delayq.broker.transport.operation import Operation
 from delayq.errors import UndecodableError, short_repr
 from delayq.options import nack_wait
+from delayq.values.codec import decode_headers
 from delayq.values.times import Duration, from_millis, monotonic, to_millis
 from delayq.worker.delivery.attempt_log import log_by_hand
 from delayq.worker.delivery.disposition import Disposition
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 _BY_HAND = {
     "ack": Disposition.ACK,
     "complete": Disposition.ACK,
@@ -56,7 +54,7 @@ class _BaseMessage(Generic[T]):
         if claimed.unreadable:
             raise UndecodableError(f"undecodable: {claimed.unreadable}")
         try:
-            self._headers = _decode_headers(claimed.headers) if claimed.headers else None
+            self._headers = decode_headers(claimed.headers) if claimed.headers else None
         except Exception as error:
             raise UndecodableError(f"undecodable headers: {short_repr(error)}") from error
         try:
