@@ -10,10 +10,11 @@ from opentelemetry import metrics, trace
 
 from delayq.errors import ConfigurationError, short_repr
 from delayq.queue.base import QueueBase
+from delayq.queue.sending.observed_sends import observe_sends
 from delayq.telemetry.observed_calls import CallObserver, observed
 from delayq.telemetry.process_spans import ProcessSpans
 from delayq.telemetry.recorder import QueueRecorder, is_real
-from delayq.telemetry.traced_sends import TracedProducer, traced_sends
+from delayq.telemetry.traced_sends import TracedSends
 from delayq.values.checks import check_bool
 
 
@@ -64,10 +65,7 @@ class QueueTelemetry:
         recorder = QueueRecorder(partial(_attributes_of, queue), **self._options)
         context.calls = observed(context.calls, CallObserver(recorder, name))
         queue._handlers.around = ProcessSpans(recorder, name, awaits=queue._awaits).around
-        if hasattr(queue, "_sends"):
-            queue._sends = traced_sends(queue._sends, recorder, name, awaits=queue._awaits)
-        producer = TracedProducer(context, queue._codec, queue._handlers.in_one_form)
-        queue._producer = producer.trace(recorder, name, create_spans=self._create_spans)
+        observe_sends(queue, TracedSends(recorder, name, create_spans=self._create_spans))
 
 
 def _attributes_of(queue: Any) -> dict[str, Any]:
