@@ -50,6 +50,10 @@ if TYPE_CHECKING:
     from delayq.queue.dead_letter import DeadLetter as DeadLetter
     from delayq.queue.dead_letter import Redriven as Redriven
     from delayq.queue.delay_queue import DelayQueue as DelayQueue
+    from delayq.queue.hooks.hook_calls import Ended as Ended
+    from delayq.queue.hooks.hooked_sends import OutgoingMessage as OutgoingMessage
+    from delayq.queue.hooks.hooked_sends import Sending as Sending
+    from delayq.queue.hooks.hooks import Hooks as Hooks
     from delayq.queue.inspecting.counts import Counts as Counts
     from delayq.queue.inspecting.counts import Stats as Stats
     from delayq.queue.inspecting.event_log import EventKind as EventKind
@@ -108,6 +112,7 @@ if TYPE_CHECKING:
     from delayq.values.breaker import Breaker as Breaker
     from delayq.values.codec import Codec as Codec
     from delayq.values.outcomes import Discard as Discard
+    from delayq.values.outcomes import Outcome as Outcome
     from delayq.values.outcomes import RateLimited as RateLimited
     from delayq.values.outcomes import Reject as Reject
     from delayq.values.outcomes import Retry as Retry

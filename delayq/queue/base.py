@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault  # in `typing` from Python 3.13 on
 
     from delayq.broker.transport.executor import AsyncExecutor, Executor
+    from delayq.queue.hooks.hooks import Hooks
 
     T = TypeVarWithDefault("T", default=Any)  # without a `payload_type`, payloads may be any values
     M = TypeVarWithDefault("M", default=Any)
@@ -109,6 +110,15 @@ class QueueBase(Generic[T, M]):
     def _put_declared(self) -> Operation[Any]:
         """Store the schedules that the program declares; only called if there are any."""
         raise NotImplementedError
+
+    @property
+    def hooks(self) -> Hooks:
+        """What the program has done around sends and callbacks, and when messages end."""
+        if self._handlers.hooks is None:
+            from delayq.queue.hooks.hooks import Hooks  # not every program has hooks
+
+            self._handlers.hooks = Hooks(self)
+        return self._handlers.hooks
 
     def callback(self, function: Callable[[M], R]) -> Callable[[M], R]:
         """Register the function that processes messages, as a decorator or by a call; returns it unchanged.

@@ -83,7 +83,8 @@ class DrainWorker:
     def process_due(self) -> Steps[PromoteReply | None]:
         """Process all that is due now; returns the last promotion's reply, None if the worker crashed."""
         buffer = WorkBuffer(self._callback, self._make_message, self._context, self._executor)
-        consumer = ConsumerLoop(self._context, "drain", batch=self._callback.batch, reports_starts=False, promotes=True)
+        of_callback: Any = {"batch": self._callback.batch, "more": self._callback.parts}
+        consumer = ConsumerLoop(self._context, "drain", reports_starts=False, promotes=True, **of_callback)
         loop = consumer.run()
         step = next(loop)
         before = promoted = None
@@ -116,7 +117,9 @@ class DrainWorker:
             step = loop.send(result)
 
     def _count(self, consumer: ConsumerLoop) -> Steps[None]:
-        """Add what was counted to the history of the queue, as the beat of a consumer does."""
+        """Add what was counted to the history of the queue, as the beat of a consumer does, and let its parts end."""
+        for leave in consumer.parts.leave:
+            leave()
         tally = consumer.parts.find(Tally)
         if tally and (counted := tally.take()):
             yield from perform(self._executor.run, [self._context.calls.beat("drain", None, counted)])

@@ -12,6 +12,7 @@ LATE = (
     "delayq.broker.message.same_id",
     "delayq.queue.sending.debouncing",
     "delayq.queue.edited_redrive",
+    "delayq.queue.hooks.hooks",
     "delayq.queue.inspecting.forecast",
     "delayq.queue.sweeps.handler_check",
     "delayq.queue.inspecting.history",

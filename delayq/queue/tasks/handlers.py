@@ -23,6 +23,7 @@ from delayq.worker.drivers.work_buffer import Callback
 
 if TYPE_CHECKING:
     from delayq.queue.consuming.unhandled import UnhandledMessages
+    from delayq.queue.hooks.hooks import Hooks
     from delayq.queue.inspecting.message_info import MessageInfo
     from delayq.queue.tasks.tasks import BaseTask
     from delayq.schedules.store import ScheduleOutcome
@@ -63,6 +64,8 @@ class HandlerRegistry:
         """Whether this process has stored in Redis what it declares."""
         self._logged = False
         """Whether it has logged which schedules are left over."""
+        self.hooks: Hooks | None = None
+        """Those of the program, if it has any."""
         self.around: Callable[[Callback], Callback] | None = None
         """Puts something around the callback whenever consuming starts, such as spans; None for nothing."""
 
@@ -209,6 +212,8 @@ class HandlerRegistry:
     def find(self) -> Callback:
         """Return the callback that dispatches the queue's messages; raises `NoCallbackError` if there is none."""
         found = self._find()
+        if self.hooks is not None:
+            found = self.hooks.around(found, self._queue)
         return found if self.around is None else self.around(found)
 
     def _find(self) -> Callback:

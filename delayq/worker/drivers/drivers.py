@@ -70,6 +70,7 @@ class Driver(WorkerStarts):
             "batch": callback.batch,
             "limited": callback.limited,
             "breakers": callback.breakers,
+            "more": callback.parts,
         }
         presence = partial(Presence, context, executor.consumer_id, burst=burst)
         self._loop = ConsumerLoop(context, executor.consumer_id, burst=burst, presence=presence, **of_callback)

@@ -33,6 +33,7 @@ from delayq.worker.delivery.in_flight_delivery import Batch, InFlightDelivery
 from delayq.worker.delivery.results import keep_result
 from delayq.worker.parts.breakers import Breakers
 from delayq.worker.parts.closed_scopes import ClosedScopes, scope_closed
+from delayq.worker.parts.part import LoopPart
 
 if TYPE_CHECKING:
     from delayq.worker.loop.consumer_loop import ConsumerLoop
@@ -53,6 +54,8 @@ class Callback(NamedTuple):
     """Whether one of these limits how long it may run."""
     breakers: Mapping[str | None, Breaker] = MappingProxyType({})
     """The breakers of names, and for None that of the queue."""
+    parts: tuple[Callable[[], LoopPart], ...] = ()
+    """What makes further parts of a consumer's loop."""
 
     @property
     def batch(self) -> int:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from delayq.broker.context import EngineContext
-from delayq.broker.replies.replies import ClaimReply, CollectReply, ExpireReply, PromoteReply
+from delayq.broker.replies.replies import ClaimReply, CollectReply, ExpiredLease, ExpireReply, PromoteReply
 from delayq.errors import DelayqError, UnavailableError
 from delayq.safe_log import SafeLog
 from delayq.values.breaker import Breaker
@@ -26,6 +26,7 @@ from delayq.worker.loop.loop_steps import Cancel, RoundTrip, Run, Sleep, Step, S
 from delayq.worker.loop.outlook import Outlook
 from delayq.worker.loop.settlements import PendingSettlements
 from delayq.worker.parts.in_flight import InFlight
+from delayq.worker.parts.part import LoopPart
 from delayq.worker.parts.presence import Presence
 from delayq.worker.parts.refusals import Refusals
 
@@ -53,13 +54,14 @@ class ConsumerLoop:
         limited: bool = False,
         in_flight: InFlight | None = None,
         breakers: Mapping[str | None, Breaker] | None = None,
+        more: Iterable[Callable[[], LoopPart]] = (),
         presence: Callable[..., Presence] | None = None,
     ) -> None:
         """Consume as `consumer_id`, up to `batch` messages per callback; with `burst`, until nothing is due.
 
         Set `reports_starts` to False if each message starts as soon as it is claimed, and `promotes` to True to promote
-        before each claim. `limited` and `breakers` are those of the callback. `in_flight` replaces what decides how
-        much to claim. Without `presence`, which makes that part, nobody learns that it works.
+        before each claim. `limited` and `breakers` are those of the callback, and `more` makes its parts. `in_flight`
+        replaces what decides how much to claim. Without `presence`, which makes that part, nobody learns that it works.
         """
         self.context = context
         self.in_flight = InFlight(context, batch, limited=limited) if in_flight is None else in_flight
@@ -67,7 +69,8 @@ class ConsumerLoop:
         self.claim_options: dict[str, Any] = {"lease": context.settings.lease, "consumer_id": consumer_id}
         tick = context.settings.tick / 1000
         self.outlook = Outlook(tick)
-        parts = make_parts(context, self.in_flight, reports_starts=reports_starts, breakers=breakers, presence=presence)
+        of_callback: Any = {"breakers": breakers, "more": more}
+        parts = make_parts(context, self.in_flight, reports_starts=reports_starts, presence=presence, **of_callback)
         (self.settlements,) = (part for part in parts if isinstance(part, PendingSettlements))
         self.parts = Parts(parts, self)
         self._burst, self._promotes = burst, promotes
@@ -301,7 +304,8 @@ class ConsumerLoop:
         self.outlook.read_collected(collected, self._now)
 
     def _on_claimed(self, claimed: ClaimReply) -> None:
-        log_expired(claimed.expired, self.context.queue)
+        if claimed.expired:
+            self._note_expired(claimed.expired)
         added = starting = self.in_flight.add(claimed, self._sent_at, self._now)
         for learn in self.parts.on_claimed:
             if held_back := learn(claimed, added, self._sent_at, self._now):
@@ -318,8 +322,13 @@ class ConsumerLoop:
         self._on_claimed(claimed)
 
     def _on_expired(self, expired: ExpireReply) -> None:
-        log_expired(expired.expired, self.context.queue)
+        self._note_expired(expired.expired)
         self._changed |= expired.retried + expired.spent > 0
+
+    def _note_expired(self, expired: Sequence[ExpiredLease]) -> None:
+        log_expired(expired, self.context.queue)
+        for learn in self.parts.on_expired:
+            learn(expired)
 
     # The stop
 

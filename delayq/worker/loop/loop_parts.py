@@ -34,6 +34,7 @@ def make_parts(
     *,
     reports_starts: bool,
     breakers: Mapping[str | None, Breaker] | None,
+    more: Iterable[Callable[[], LoopPart]],
     presence: Callable[..., Presence] | None,
 ) -> list[LoopPart]:
     """Return the parts of a loop in the order of their calls; what its engine lacks, or nobody uses, is not made."""
@@ -53,6 +54,7 @@ def make_parts(
         ScheduleFirer(calls, settings, settings.tick / 1000) if has(Feature.SCHEDULES) else None,
         in_flight.prefetch,
         tally,
+        *[make() for make in more],
         new_meter(),
         presence(tally=tally) if presence and has(Feature.WORKERS) else None,
     ]
@@ -72,7 +74,7 @@ class Parts:
         self.look, self.release, self.leave = self._that("look"), self._that("release"), self._that("leave")
         self.on_claimed, self.on_completed = self._that("on_claimed"), self._that("on_completed")
         self.on_promoted, self.on_due_claimed = self._that("on_promoted"), self._that("on_due_claimed")
-        self.on_settling = self._that("on_settling")
+        self.on_settling, self.on_expired = self._that("on_settling"), self._that("on_expired")
         self._keeping, self._pending = self._that("keeps_from_claiming"), self._that("pending")
         for part in parts:
             part.connect(turns)

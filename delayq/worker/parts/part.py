@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
 from typing import Any, ClassVar, Protocol
 
-from delayq.broker.replies.replies import ClaimReply, PromoteReply
+from delayq.broker.replies.replies import ClaimReply, ExpiredLease, PromoteReply
 from delayq.worker.delivery.disposition import Completion, Disposition
 from delayq.worker.delivery.in_flight_delivery import Batch, InFlightDelivery
 
@@ -96,6 +96,9 @@ class LoopPart:
         self, claimed: ClaimReply, added: list[InFlightDelivery], sent_at: float, now: float
     ) -> list[InFlightDelivery] | None:
         """Learn what was claimed by a call sent and answered at these times; returns what it holds back of it."""
+
+    def on_expired(self, expired: Sequence[ExpiredLease]) -> None:
+        """Learn which leases of lost workers have expired."""
 
     def on_completed(self, completions: Sequence[Completion], now: float) -> None:
         """Learn which callbacks have ended, and with what, or what was released unstarted."""

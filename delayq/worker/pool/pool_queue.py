@@ -149,6 +149,7 @@ class PoolQueue:
             in_flight=self.in_flight,
             presence=self._presence(),
             breakers=self.callback.breakers,
+            more=self.callback.parts,
         )
         self.buffer.connect(self.loop)
         self.loop.leaves_hung = self.pool.leaves_hung

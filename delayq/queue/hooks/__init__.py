@@ -1,0 +1,1 @@
+"""What a program has done around its sends and callbacks, and when messages end."""
