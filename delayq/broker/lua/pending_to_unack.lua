@@ -50,12 +50,12 @@ if paused or counters[5] or counters[6] then
   return build_reply({})
 end
 local token, delivered, reports = math.max((whole(counters[1]) or 0) + 1, time), whole(counters[2]) or 0, mark_of(consumer)
-local without_payload, claimed_pairs, taken = {}, {}
+local without_payload, claimed_pairs, payload_of, taken = {}, {}, payloads_of(messages, found, #found, 16)
 for n, record in ipairs(redis.call('HMGET', deliveries, unpack(found))) do
   local _, _, attempt, first, _, last_holder = read(record or '')
   local suspect = reports and last_holder and mark_of(last_holder) == '!'
   if n > 1 and (suspect or bytes_left <= 0) or alone then break end
-  local id, payload, new_token = found[n], read_payload(messages, found[n]), string.format('%.0f', token)
+  local id, payload, new_token = found[n], payload_of(n), string.format('%.0f', token)
   if payload then
     claim(deadline, id, new_token, payload, time_of(due[2 * n]), string.format('%d', (attempt or 0) + 1),
       (first or '0') == '0' and new_token or first, suspect and marked(consumer, '!') or consumer)

@@ -33,10 +33,10 @@ local function take(source, other, count)
   while count > 0 do
     local from, at, last = first_run(source, other, deliveries, attributes, count)
     if not from then return end
-    local found, records, state = from.found, from.records, from.state
+    local found, state, payload_of = from.found, from.state, payloads_of(messages, from.found, last, limited and 1 or 16)
     for n = at, last do
       local id = found[n]
-      local is, due, attempt, first, last_token, holder = read(records[n] or '')
+      local is, due, attempt, first, last_token, holder = read(from.records[n] or '')
       if not is then is, due, attempt, first, last_token, holder = read_in(state, records[n], now) end
       if is ~= state or seen[id] then
         from.stale = from.stale + 1
@@ -46,7 +46,7 @@ local function take(source, other, count)
         if bytes_left <= 0 or limits_left <= 0 or alone or suspect and #ids > 0 then return end
         local one = limited and (from.limit or limit_of_message(limits, gates, running, from.texts, n))
         local waits = one and not from.limit and (one.line or not may_start(one))
-        local payload = not waits and read_payload(messages, id)
+        local payload = not waits and payload_of(n)
         if waits then
           throttle(one, id, rank_at(from, n) or tonumber(due), due, attempt, first, last_token, suspect and marked(holder, '!') or holder)
         elseif payload then

@@ -23,14 +23,14 @@ for i = 8, #ARGV, stride do ids[#ids + 1] = ARGV[i] end
 redis.call('HLEN', retries)
 if run ~= '' then redis.call('HLEN', runs) end
 local logged, window, schema = switched(meta, done)
-local was_settled = window and settled(done, window, at_once, ids) or {}
+local was_settled, payload_of = window and settled(done, window, at_once, ids) or {}, payloads_of(messages, ids, #ids, 16)
 local statuses, holders, seen, new_count, replaced, after = {}, {}, {}, 0, {}, {}
 local dues, retry_counts, payloads, header_texts, attribute_texts, first_due = {}, {}, {}, {}, {}, math.huge
 for n, id in ipairs(ids) do
   local at, status, state, attempts, _ = 8 + (n - 1) * stride, '1', 'pending', 0, nil
   if seen[id] then
     status = seen[id] == '5' and '5' or '0'
-  elseif redis.call('HEXISTS', messages, id) == 1 then
+  elseif payload_of(n) then
     local record = redis.call('HGET', deliveries, id)
     if record then state, _, attempts = read_in('pending', record, 0) end
     status = state == 'garbage' and '4' or replace == '0' and '0' or state ~= 'leased' and '2' or replace == '1' and '3'

@@ -9,6 +9,22 @@ local function read_payload(hash, field)
   return payload
 end
 
+-- Returns a function that reads the payloads of ids in their order, `most` in a command or, if they are large, fewer.
+local function payloads_of(hash, ids, last, most)
+  local slice, before, number = {}, 0, math.min(2, most)
+  return function(n)
+    if n > before + #slice then
+      local size = 0
+      slice, before = redis.call('HMGET', hash, unpack(ids, n, math.min(n + number - 1, last))), n - 1
+      for _, payload in ipairs(slice) do size = size + #(payload or '') end
+      number = size > 65536 and 1 or math.min(2 * number, most)
+    end
+    local payload = slice[n - before]
+    bytes_left = bytes_left - (payload and #payload or 0)
+    return payload
+  end
+end
+
 -- Scans like HSCAN, which reads the values as well: a few at a time, since their sizes are not known before.
 local function scan_payloads(hash, cursor, limit)
   local found, count, done = {}, 1, false
