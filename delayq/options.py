@@ -8,7 +8,7 @@ from typing import Any, Literal, TypedDict
 
 from delayq.errors import ConfigurationError
 from delayq.privacy.redaction import check_redact
-from delayq.values.backoff import MIN_DELAY, Backoff, FailurePolicy, IsFailure
+from delayq.values.backoff import Backoff, FailurePolicy, IsFailure
 from delayq.values.breaker import Breaker, check_breaker
 from delayq.values.checks import (
     check_bool,
@@ -312,8 +312,3 @@ def read_settings(options: QueueOptions) -> Settings:
         socket_timeout=socket_timeout,
         strict=check_bool(options.get("strict", False), "strict"),
     )
-
-
-def nack_wait(delay: Duration, name: str = "delay") -> int:
-    """Return the milliseconds a failed message waits: at least `MIN_DELAY`, so that it cannot keep a worker busy."""
-    return max(to_millis(delay, name), MIN_DELAY)

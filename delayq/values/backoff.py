@@ -83,6 +83,13 @@ class FailurePolicy(NamedTuple):
     keeps_text: bool = True
     """Whether the texts of exceptions are stored, or their class names alone."""
 
+    def wait(self, attempt: int, delay: int | None = None) -> int:
+        """Return how long a message waits after this attempt (ms): `delay` if its callback says so, else the backoff.
+
+        It is at least `MIN_DELAY`, so that a message cannot keep a worker busy.
+        """
+        return max(self.backoff.delay(attempt) if delay is None else delay, MIN_DELAY)
+
     def text_of(self, error: BaseException, text: str) -> str:
         """Return what is stored of an exception with this text."""
         if self.keeps_text:

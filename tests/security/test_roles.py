@@ -233,8 +233,9 @@ def plain_commands() -> set[str]:
     Demo, torture and test kit use their own servers; other engines have their own roles.
     """
     found = set()
-    for path in Path(delayq.__file__).parent.rglob("*.py"):
-        if {"demo", "torture", "testing", "streams", "workqueue", "go_queue.py"} & set(path.parts):
+    package = Path(delayq.__file__).parent
+    for path in package.rglob("*.py"):
+        if {"demo", "testing", "streams", "workqueue", "go_queue.py"} & set(path.relative_to(package).parts):
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if (

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delayq import Backoff, ConfigurationError
+from delayq.values.backoff import FailurePolicy
 from delayq.values.checks import MAX_RETRIES
 from delayq.values.times import HORIZON
 
@@ -107,3 +108,10 @@ def test_backoffs_are_immutable_values():
     assert Backoff.exponential(1, max=60) == Backoff.exponential("1s", max="1m")
     with pytest.raises(AttributeError):
         Backoff.constant(1).base = 5
+
+
+@pytest.mark.parametrize(("delay", "wait"), [(0, 50), (50, 50), (51, 51), (None, 2000), (1000, 1000)])
+def test_a_message_waits_as_its_callback_says_or_as_the_backoff_and_at_least_50_ms(delay, wait):
+    policy = FailurePolicy.of(Backoff.linear(1), None, 0)
+    assert policy.wait(2, delay) == wait
+    assert FailurePolicy.of(0, None, 0).wait(1) == 50

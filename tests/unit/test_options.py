@@ -12,7 +12,7 @@ import pytest
 
 from delayq import Backoff, ConfigurationError, DelayqError, QueueOptions, options
 from delayq.broker.transport.server_url import find_url
-from delayq.options import MAX_PREFETCH, MAX_REPLICAS, Settings, nack_wait, read_settings
+from delayq.options import MAX_PREFETCH, MAX_REPLICAS, Settings, read_settings
 from delayq.values.backoff import FailurePolicy
 from delayq.values.checks import MAX_CONCURRENCY, MAX_RETRIES
 from delayq.values.times import HORIZON
@@ -284,13 +284,6 @@ def test_unknown_option_without_a_close_match_has_no_suggestion():
 def test_a_configuration_error_is_also_a_value_error():
     assert issubclass(ConfigurationError, ValueError)
     assert issubclass(ConfigurationError, DelayqError)
-
-
-@pytest.mark.parametrize(
-    ("delay", "wait"), [(0, 50), (0.05, 50), (0.051, 51), ("1s", 1000), (timedelta(microseconds=1), 50)]
-)
-def test_nack_waits_at_least_50_ms(delay, wait):
-    assert nack_wait(delay) == wait
 
 
 def test_url_comes_from_the_option_the_environment_or_the_default(monkeypatch):

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from delayq.broker.replies.replies import ExpiredLease
-from delayq.options import nack_wait
 from delayq.safe_log import SafeLog
-from delayq.values.backoff import FailurePolicy
+from delayq.values.backoff import MIN_DELAY, FailurePolicy
 from delayq.values.outcomes import Outcome
 from delayq.values.text import format_duration
 from delayq.worker.delivery.disposition import CANCELLED, Completion, Disposition, is_snoozed_out
@@ -148,7 +147,7 @@ def _delay(delivery: InFlightDelivery, policy: FailurePolicy) -> int | None:
     """Return how long a message waits that has failed (ms); None if it has no retries left."""
     if not delivery.claimed.retries_left:
         return None
-    return (delivery.policy or policy).backoff.delay(delivery.claimed.attempt)
+    return (delivery.policy or policy).wait(delivery.claimed.attempt)
 
 
 def _fate(delivery: InFlightDelivery, completion: Completion, *, is_fault: bool) -> _Fate | None:
@@ -190,7 +189,7 @@ def _write(
     args: list[object] = [label, delivery.claimed.attempt, when]
     line, delay, error = fate.line, None, truncate(text)
     if fate.delay is not None:
-        delay = nack_wait(fate.delay / 1000) / 1000
+        delay = max(fate.delay, MIN_DELAY) / 1000
         args.append(format_duration(delay))
     if error and cause is None and fate.level > _quiet_level:
         line += ": %s"

@@ -204,7 +204,7 @@ def _disposition_of_error(
     if not isinstance(error, Exception) and all(delivery.cancel_requested for delivery in deliveries):
         return Disposition.NACK, CANCELLED, None
     if isinstance(error, Exception) and not _is_failure(error, policy) and not is_snoozed_out(deliveries, policy):
-        return Disposition.SNOOZE, "", policy.backoff.delay(1 + max(map(_snoozes_of, deliveries)))
+        return Disposition.SNOOZE, "", policy.wait(1 + max(map(_snoozes_of, deliveries)))
     return Disposition.NACK, stored_text(error, policy), None
 
 

@@ -14,7 +14,6 @@ from delayq.broker.replies.results import completed
 from delayq.broker.requests import Failure, Rejection, Release, ScriptCall
 from delayq.broker.transport.operation import Operation
 from delayq.errors import UndecodableError, short_repr
-from delayq.options import nack_wait
 from delayq.values.codec import decode_headers
 from delayq.values.times import Duration, from_millis, monotonic, to_millis
 from delayq.worker.delivery.attempt_log import log_by_hand
@@ -185,9 +184,9 @@ class _BaseMessage(Generic[T]):
 
     def _nack(self, delay: Duration | None, error: str) -> Operation[bool]:
         policy = self._delivery.policy or self._context.settings.policy
-        wait = policy.backoff.delay(self.attempt) if delay is None else nack_wait(delay)
+        wait = policy.wait(self.attempt, None if delay is None else to_millis(delay, "delay"))
         text = truncate(error) if policy.keeps_text else ""
-        failure = Failure(*self._delivery.receipt, nack_wait(wait / 1000), text, self._delivery.span)
+        failure = Failure(*self._delivery.receipt, wait, text, self._delivery.span)
         return (yield from self._settle(self._context.calls.nack([failure]), failed=True, text=text, delay=wait))
 
     def _reject(self, reason: str) -> Operation[bool]:
@@ -200,9 +199,10 @@ class _BaseMessage(Generic[T]):
     def _release(self, delay: Duration | None) -> Operation[bool]:
         release, stored = Release(*self._delivery.receipt), self._delivery.claimed.attributes
         if delay is not None:
-            wait, most = nack_wait(delay), (self._delivery.policy or self._context.settings.policy).max_snoozes
-            if self.snoozes >= most > 0:
-                return (yield from self._nack(None, SNOOZED_OUT.format(most)))
+            policy = self._delivery.policy or self._context.settings.policy
+            wait = policy.wait(self.attempt, to_millis(delay, "delay"))
+            if self.snoozes >= policy.max_snoozes > 0:
+                return (yield from self._nack(None, SNOOZED_OUT.format(policy.max_snoozes)))
             release = Release(*self._delivery.receipt, wait, snoozed(stored))
         told = None if delay is None else release.delay
         return (yield from self._settle(self._context.calls.release([release]), failed=None, delay=told))

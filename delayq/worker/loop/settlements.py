@@ -11,7 +11,7 @@ from delayq.broker.message.attributes import left_unhandled, snoozed
 from delayq.broker.replies.results import Completed, Ending, completed
 from delayq.broker.requests import Failure, Rejection, Release
 from delayq.broker.scripts import MAX_MOVED, MAX_SETTLED
-from delayq.options import Settings, nack_wait
+from delayq.options import Settings
 from delayq.safe_log import SafeLog
 from delayq.values.text import pluralize
 from delayq.worker.delivery.disposition import DONE, Completion, Disposition
@@ -135,16 +135,16 @@ class PendingSettlements(LoopPart):
         return True
 
     def _add_details(self, delivery: InFlightDelivery, disposition: Disposition, text: str, delay: int | None) -> None:
+        policy = delivery.policy or self._settings.policy
         if disposition is Disposition.NACK:
-            policy = delivery.policy or self._settings.policy
-            wait = policy.backoff.delay(delivery.claimed.attempt) if delay is None else delay
-            self._details[delivery] = Failure(*delivery.receipt, nack_wait(wait / 1000), truncate(text), delivery.span)
+            wait = policy.wait(delivery.claimed.attempt, delay)
+            self._details[delivery] = Failure(*delivery.receipt, wait, truncate(text), delivery.span)
         elif disposition is Disposition.REJECT:
             self._details[delivery] = Rejection(*delivery.receipt, truncate(text), "")
         elif disposition in _RELEASES:
             count = _RELEASES[disposition]
             attributes = b"" if count is None else count(delivery.claimed.attributes)
-            wait = 0 if delay is None else nack_wait(delay / 1000)
+            wait = 0 if delay is None else policy.wait(delivery.claimed.attempt, delay)
             unstarted = disposition in _UNSTARTED
             self._details[delivery] = Release(*delivery.receipt, wait, attributes, unstarted)
             if self._scopes is not None and (name := scope_closed(delivery, text)) != "":
