@@ -40,7 +40,7 @@ def test_prints_plain_markdown_without_a_terminal(cli, topic):
 
 @pytest.mark.parametrize(
     ("command", "page"),
-    [("notify", "production"), ("top", "command-line"), ("acl", "security"), ("import", "command-line")],
+    [("notify", "alerts"), ("top", "command-line"), ("acl", "security"), ("import", "command-line")],
 )
 def test_names_the_page_about_a_command(cli, command, page):
     ended = cli("docs", command)

@@ -313,9 +313,19 @@ def test_extras_exist(page):
 
 
 @every_page
-def test_links_lead_to_files(page):
-    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
-        assert target.startswith("https://") or (page.parent / target).exists(), target
+def test_links_lead_to_files_and_headings(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        file, _, heading = target.partition("#")
+        if not target.startswith("https://"):
+            linked = page.parent / file if file else page
+            assert linked.exists(), target
+            assert not heading or heading in anchors(linked), target
+
+
+def anchors(page: Path) -> list[str]:
+    """Return what GitHub names the headings of a page in links."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
 
 
 # The README
@@ -440,22 +450,22 @@ def test_every_structure_script_and_state_is_documented():
     assert states == set(State)
 
 
-def production(language: str) -> list[str]:
-    """Return the lines of the one block of a language in the chapter on production."""
-    (page,) = (page for page in HANDBOOK if page.stem == "production")
+def lines_of(topic: str, language: str) -> list[str]:
+    """Return the lines of the one block of a language in a chapter."""
+    (page,) = (page for page in HANDBOOK if page.stem == topic)
     (block,) = blocks(page, language)
     return block.text.splitlines()
 
 
 def test_redis_accepts_the_documented_configuration(start_redis):
-    start_redis(*(word for line in production("conf") for word in shlex.split(f"--{line}")))
+    start_redis(*(word for line in lines_of("redis", "conf") for word in shlex.split(f"--{line}")))
 
 
 @pytest.mark.long
 def test_documented_access_rights_suffice(start_redis, workplace, monkeypatch):
     server = start_redis(tcp=True)
     with redis.Redis.from_url(server.url) as admin:
-        (rule,) = production("text")
+        (rule,) = lines_of("security", "text")
         admin.execute_command(*shlex.split(rule))
         port = admin.connection_pool.connection_kwargs["port"]
         (page,) = (page for page in HANDBOOK if page.stem == "life-of-a-message")

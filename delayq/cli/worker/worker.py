@@ -152,7 +152,7 @@ def worker(
     Options not given here default to the queue's own. A queue without a URL uses --url.
 
     With weights, as in 'app:critical=6 app:low=1', one pool of --concurrency callbacks serves all queues: while both
-    have messages, 6 of any 7 starts are those of critical. See 'delayq docs production'.
+    have messages, 6 of any 7 starts are those of critical. See 'delayq docs many-queues'.
 
     With --queues 'tenant-*', one pool serves every queue whose name matches, with the callback and options of QUEUE.
     The names are read again every 10 s: new queues are served, and one that is gone is drained and dropped.
