@@ -1,21 +1,23 @@
-"""Loads the Lua scripts: `lua/<name>.lua`, with the fragments that its header names in front of it.
+"""Loads the Lua scripts: each by its name, whatever folder of `lua` it lies in, with the fragments that it uses.
 
-Other engines have a folder `lua` of their own: `workqueue/claim` is `workqueue/lua/claim.lua`.
+A fragment lies in a folder `lib`. Other engines have a `lua` of their own: `workqueue/claim` is that of `workqueue`.
 
 The header of a file is its contract: `KEYS` names the parts of a queue's keys in order (see `Keys`), `ARGV` the
-arguments, `Uses` the fragments from `lua/lib`. A script whose arguments begin with slot and sequence executes once.
+arguments, `Uses` the fragments in front of it. A script whose arguments begin with slot and sequence executes once.
 """
 
 from __future__ import annotations
 
 import hashlib
-import pkgutil
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 MAX_IDS = 1000
 """Ids per call: a few milliseconds of server time, and well below the limit of Lua's `unpack`."""
@@ -108,7 +110,8 @@ def _with_budget(script: Script, budget: int) -> Script:
 @cache
 def names(engine: str = "") -> tuple[str, ...]:
     """Return the names of all scripts of an engine; of the delay queue by default."""
-    return tuple(f"{engine}/{name}" if engine else name for name in _listed(engine))
+    found = sorted(file.removesuffix(".lua") for file in read_all(engine) if "/" not in file)
+    return tuple(f"{engine}/{name}" if engine else name for name in found)
 
 
 @cache
@@ -136,32 +139,31 @@ def keys_and_commands(name: str) -> tuple[set[str], set[str]]:
 def _fragment(engine: str, name: str) -> str:
     """Return a fragment of the engine, else of the delay queue."""
     path = f"lib/{name}.lua"
-    return read_all(engine).get(path) or read_all()[path]
+    return read_all(engine).get(path) or read_all("")[path]
 
 
 @cache
-def read_all(engine: str = "") -> Mapping[str, str]:
-    """Return the texts of all scripts and fragments of an engine, by their paths.
+def read_all(engine: str) -> Mapping[str, str]:
+    """Return all scripts and fragments of an engine, '' for the delay queue: `ack.lua`, `lib/clock.lua`, in any folder.
 
     They are read together when an engine is made, and never again: the package may be replaced, or be gone, while its
     process runs. `importlib.resources` would load modules here. A process that forks while a consumer loads a module
     gets a child that waits for this module forever.
     """
-    folder = f"{engine or 'broker'}/lua"
-    root = Path(__file__).parents[1] / folder
-    if root.is_dir():
-        return {path.relative_to(root).as_posix(): path.read_text("utf-8") for path in root.rglob("*.lua")}
-    paths = [f"{place}{name}.lua" for place in ("", "lib/") for name in _listed(engine, place)]
-    return {path: (pkgutil.get_data("delayq", f"{folder}/{path}") or b"").decode() for path in paths}
+    root: Path | Traversable = Path(__file__).parents[1]
+    if not root.is_dir():  # it is in a zip file
+        from importlib.resources import files
+
+        root = files("delayq")
+    return dict(_texts(root / (engine or "broker") / "lua"))
 
 
-def _listed(engine: str, place: str = "") -> list[str]:
-    """Return the names of the scripts in a folder, also of a package in a zip file."""
-    from importlib.resources import files  # slow to load, and consumers list nothing
-
-    folder = files("delayq").joinpath(engine or "broker", "lua", place)
-    found = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    return sorted(name.removesuffix(".lua") for name in found if name.endswith(".lua"))
+def _texts(folder: Path | Traversable, place: str = "") -> Iterator[tuple[str, str]]:
+    for one in folder.iterdir():
+        if one.name.endswith(".lua"):
+            yield place + one.name, one.read_text("utf-8")
+        elif one.is_dir():
+            yield from _texts(one, "lib/" if one.name == "lib" else "")
 
 
 def _header(source: str) -> dict[str, str]:

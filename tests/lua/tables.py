@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 import delayq
-from delayq.broker.scripts import script
+from delayq.broker.scripts import names, read_all, script
 from tests.support.scripts import Case
 
 LUA = Path(delayq.__file__).parent / "broker" / "lua"
-SCRIPTS = sorted(path.stem for path in LUA.glob("*.lua"))
+TEXTS = dict(read_all(""))
+"""The scripts and fragments as they are, also while another text is in the place of one."""
+SCRIPTS = list(names())
 MUTATING = [name for name in SCRIPTS if script(name).executes_once]
 TABLES: dict[str, list[Case]] = {name: import_module(f"tests.lua.cases.{name}").CASES for name in MUTATING}
 

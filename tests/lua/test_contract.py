@@ -14,7 +14,7 @@ from delayq.broker.scripts import script as load
 from delayq.streams.keys import StreamKeys
 from delayq.testing.torture.disturbing import planted
 from delayq.values.states import TRANSITIONS
-from tests.lua.tables import LUA, MUTATING, SCRIPTS
+from tests.lua.tables import LUA, MUTATING, SCRIPTS, TEXTS
 
 PARTS = [part.name for part in fields(Keys)]
 
@@ -69,7 +69,7 @@ REPEATABLE = {
 
 
 def source(name: str) -> str:
-    return (LUA / f"{name}.lua").read_text()
+    return TEXTS[f"{name}.lua"]
 
 
 def header(name: str) -> dict[str, str]:
@@ -123,15 +123,16 @@ def bound(name: str, array: str) -> dict[int, str]:
 
 
 def functions(fragment: str) -> set[str]:
-    return set(re.findall(r"^local function (\w+)", (LUA / "lib" / f"{fragment}.lua").read_text(), re.MULTILINE))
+    return set(re.findall(r"^local function (\w+)", TEXTS[f"lib/{fragment}.lua"], re.MULTILINE))
 
 
 SIGNATURES = {
     name: re.split(r",\s+", parameters)
-    for path in (LUA / "lib").glob("*.lua")
-    for name, parameters in re.findall(r"^local function (\w+)\(([^)]*)\)", path.read_text(), re.MULTILINE)
+    for file, text in TEXTS.items()
+    if file.startswith("lib/")
+    for name, parameters in re.findall(r"^local function (\w+)\(([^)]*)\)", text, re.MULTILINE)
 }
-FRAGMENTS = {path.stem: functions(path.stem) for path in (LUA / "lib").glob("*.lua")}
+FRAGMENTS = {name: functions(name) for name in re.findall(r"lib/(\w+)", " ".join(TEXTS))}
 LOG_CALL = re.compile(r"\b(log|log_deaths|log_status)\(")
 LOGGING = [*(name for name in SCRIPTS if "log" in header(name).get("Uses", "").split(", ")), "streams/relay"]
 """The scripts that write to the event log."""
@@ -155,8 +156,8 @@ def test_declared_keys_match_parts_types_and_order_of_the_body(name):
     assert len({part for part, _ in declared}) == len(declared)
     names = bound(name, "KEYS")
     if name == "purge":  # which deletes most of its keys without naming them
-        assert "unpack(KEYS, 1, 18)" in body(name)
-        assert [names[at] for at in range(19, 24)] == [part for part, _ in declared[18:]]
+        assert "unpack(KEYS, 1, 17)" in body(name)
+        assert [names[at] for at in range(18, 23)] == [part for part, _ in declared[17:]]
         assert declared[6][0] == "messages"
         assert set(re.findall(r"KEYS\[(\d+)\]", body(name))) == {"7"}
     elif name == "remove":  # which deletes all of them
@@ -199,7 +200,7 @@ def test_arguments_are_bound_in_the_order_of_the_header(name):
 def test_script_uses_exactly_the_fragments_it_declares(name):
     own = set(re.findall(r"local function (\w+)", body(name)))
     named = header(name).get("Uses", "").split(", ") if "Uses" in header(name) else []
-    texts = [body(name), *((LUA / "lib" / f"{fragment}.lua").read_text() for fragment in named)]
+    texts = [body(name), *(TEXTS[f"lib/{fragment}.lua"] for fragment in named)]
     called = set(re.findall(r"(?<![.\w])(\w+)\(", "\n".join(texts))) - own
     used = {fragment for fragment, offered in FRAGMENTS.items() if offered & called}
     assert sorted(named) == sorted(used)
@@ -251,7 +252,7 @@ def test_commands_touch_only_declared_keys(name):
     unpacked = set(re.findall(r"redis\.call\('\w+', (unpack\([^)]*\))", text))
     assert text.count("redis.call(") == len(re.findall(r"redis\.call\('[A-Z]+'", text))
     assert touched - keys <= {"purge": {"KEYS[7]", "unpack"}, "remove": {"unpack"}}.get(name, set())
-    assert unpacked <= {"purge": {"unpack(KEYS, 1, 18)"}, "remove": {"unpack(KEYS)"}}.get(name, set())
+    assert unpacked <= {"purge": {"unpack(KEYS, 1, 17)"}, "remove": {"unpack(KEYS)"}}.get(name, set())
 
 
 @pytest.mark.long
@@ -270,7 +271,7 @@ def test_fragments_are_called_with_the_keys_they_declare(name):
 
 @pytest.mark.table("name", sorted(FRAGMENTS))
 def test_fragments_touch_only_their_parameters(name):
-    text = (LUA / "lib" / f"{name}.lua").read_text()
+    text = TEXTS[f"lib/{name}.lua"]
     parameters = {
         parameter
         for given in re.findall(r"local function \w+\(([^)]*)\)", text)

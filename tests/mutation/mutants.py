@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
-from tests.lua.tables import LUA
+from tests.lua.tables import TEXTS
 from tests.lua.test_contract import TYPES
 from tests.mutation.syntax import Span, Syntax, Token, parse
 
-FILES = sorted(str(path.relative_to(LUA)) for path in LUA.rglob("*.lua"))
+FILES = sorted(TEXTS)
 
 _FLIPPED = {"<": ("<=", ">="), ">": (">=", "<="), "<=": ("<", ">"), ">=": (">", "<"), "==": ("~=",), "~=": ("==",)}
 _OPPOSITE = {"and": "or", "or": "and", "+": "-", "-": "+"}
@@ -53,7 +53,7 @@ class _Edit(NamedTuple):
 
 def source(file: str) -> str:
     """Return the text of a script or fragment."""
-    return (LUA / file).read_text()
+    return TEXTS[file]
 
 
 @cache

@@ -9,7 +9,7 @@ import pytest
 
 from delayq import DelayQueue, NewMessage, QueueFullError, ServerError
 from delayq.broker.keys import Keys
-from delayq.broker.scripts import names, script
+from delayq.broker.scripts import names, read_all, script
 from delayq.options import read_settings
 from delayq.streams import Relay, StreamQueue
 from delayq.streams.calls import EntryToken, StreamCalls
@@ -23,12 +23,12 @@ TYPES = dict(
         r'^    (\w+): str\n    """(\w+): ', inspect.getsource(StreamKeys) + inspect.getsource(Keys), re.MULTILINE
     )
 )
-OWN = {path.name.removesuffix(".lua") for path in LUA.joinpath("lib").iterdir()}
+TEXTS = {**read_all(""), **read_all("streams")}
 BUILT_IN = {"ipairs", "unpack", "tonumber", "select", "type", "function"}
 
 
 def source(name):
-    return LUA.joinpath(f"{name}.lua").read_text()
+    return TEXTS[f"{name}.lua"]
 
 
 def body(name):
@@ -86,9 +86,9 @@ def test_a_script_executes_once_or_only_reads(name):
 
 FRAGMENT_FUNCTIONS = {
     function
-    for folder in (LUA.joinpath("lib"), files("delayq").joinpath("broker", "lua", "lib"))
-    for path in folder.iterdir()
-    for function in re.findall(r"^local function (\w+)", path.read_text("utf-8"), re.MULTILINE)
+    for file, text in TEXTS.items()
+    if file.startswith("lib/")
+    for function in re.findall(r"^local function (\w+)", text, re.MULTILINE)
 }
 
 
@@ -98,8 +98,7 @@ def test_a_script_uses_exactly_the_fragments_of_its_header(name):
     assert text.isascii()
     assert len(source(name).splitlines()) <= 100
     named = header(name)["Uses"].split(", ")
-    folders = [LUA.joinpath("lib") if one in OWN else files("delayq").joinpath("broker", "lua", "lib") for one in named]
-    texts = [folder.joinpath(f"{one}.lua").read_text() for one, folder in zip(named, folders, strict=True)]
+    texts = [TEXTS[f"lib/{one}.lua"] for one in named]
     offered = [set(re.findall(r"^local (?:function )?(\w+)", text, re.MULTILINE)) for text in texts]
     for one, offers in zip(texts, offered, strict=True):  # by the script, or by another fragment
         others = "\n".join([body(name), *(text for text in texts if text is not one)])

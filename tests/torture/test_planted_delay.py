@@ -13,13 +13,13 @@ from tests.torture.running import LONG, run
 DEFECTS = {
     "an ack that any token of an earlier life wins": (
         "fencing",
-        "broker/lua/lib/receipt.lua",
+        "broker/lua/settle/lib/receipt.lua",
         "\n    and tonumber(first) <= tonumber(token) and tonumber(token) <= tonumber(last)",
         "",
     ),
     "a nack that keeps its place": (
         "limits",
-        "broker/lua/nack.lua",
+        "broker/lua/settle/nack.lua",
         "if placed then free_places(running, gates, wake, over) end",
         "",
     ),
@@ -37,7 +37,7 @@ DEFECTS = {
     ),
     "a cancellation that leaves the successor": (
         "bounded deliveries",
-        "broker/lua/cancel.lua",
+        "broker/lua/control/cancel.lua",
         "if #dropped > 0 then redis.call('HDEL', successors, unpack(dropped)) end",
         "",
     ),
@@ -49,31 +49,31 @@ DEFECTS = {
     ),
     "a promotion that drops an id": (
         "liveness",
-        "broker/lua/pending_to_ready.lua",
+        "broker/lua/claim/pending_to_ready.lua",
         "redis.call('RPUSH', ready, unpack(listed))",
         "redis.call('RPUSH', ready, unpack(listed, 1, math.max(1, #listed - 1)))",
     ),
     "a claim that leaves its ids in ready": (
         "leftovers",
-        "broker/lua/lib/sources.lua",
+        "broker/lua/claim/lib/sources.lua",
         "redis.call('LTRIM', source.key, source.scanned, -1)",
         "redis.call('LLEN', source.key)",
     ),
     "a nack that compares no token": (
         "fencing",
-        "broker/lua/nack.lua",
+        "broker/lua/settle/nack.lua",
         "state == 'leased' and token == ARGV[at + 1] and not seen[id]",
         "state == 'leased' and not seen[id]",
     ),
     "an expired lease that costs no retry": (
         "bounded deliveries",
-        "broker/lua/unack_to_retry.lua",
+        "broker/lua/claim/unack_to_retry.lua",
         "retry_counts[#retry_counts + 1], retry_counts[#retry_counts + 2] = id, math.max(left - 1, 0)",
         "retry_counts[#retry_counts + 1], retry_counts[#retry_counts + 2] = id, left",
     ),
     "an expired lease that counts no attempt": (
         "bounded deliveries",
-        "broker/lua/unack_to_retry.lua",
+        "broker/lua/claim/unack_to_retry.lua",
         "elseif state == 'leased' and (mark_of(consumer) or '+') ~= '+' then",
         "elseif state == 'leased' then",
     ),

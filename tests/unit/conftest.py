@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from importlib.resources import files
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ import redis
 
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys
-from delayq.broker.scripts import script
+from delayq.broker.scripts import names, script
 from delayq.broker.transport import protocol
 from tests.support.executors import Asyncio, Blocking
 from tests.support.faulty_proxy import FaultyProxy
@@ -49,9 +48,8 @@ def proxy(redis_url: str) -> Iterator[FaultyProxy]:
 @pytest.fixture
 def loaded_scripts(redis_client: redis.Redis) -> None:
     """Load every script: a script that is not loaded yet runs after the rest of its round trip."""
-    for path in files("delayq").joinpath("broker", "lua").iterdir():
-        if path.is_file():
-            redis_client.script_load(script(path.name.removesuffix(".lua")).text)
+    for name in names():
+        redis_client.script_load(script(name).text)
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from click.testing import CliRunner
 import delayq
 from delayq import Backoff, ConfigurationError, DelayQueue, QueueOptions, State, metrics, streams, workqueue
 from delayq.broker.keys import Keys
+from delayq.broker.scripts import names
 from delayq.cli import main as cli
 from delayq.options import read_settings
 from delayq.values.times import HORIZON, to_millis
@@ -446,7 +447,7 @@ def test_every_structure_script_and_state_is_documented():
     scripts = {row[0].strip("`") for row in rows(page, "script")}
     states = set(re.findall(r"^- \*\*(\w+)\*\*", page.read_text(), re.MULTILINE))
     assert parts == set(Keys.__dataclass_fields__)
-    assert scripts == {file.stem for file in (ROOT / "delayq" / "broker" / "lua").glob("*.lua")}
+    assert scripts == set(names())
     assert states == set(State)
 
 

@@ -2,16 +2,13 @@
 
 import hashlib
 from dataclasses import fields
-from importlib.resources import files
 
 import pytest
 
 from delayq.broker.keys import Keys
-from delayq.broker.scripts import script
+from delayq.broker.scripts import names, read_all, script
 
-NAMES = sorted(
-    path.name.removesuffix(".lua") for path in files("delayq").joinpath("broker", "lua").iterdir() if path.is_file()
-)
+NAMES = names()
 READING = {"outcomes", "counts", "get", "page", "snapshot", "walk", "schedules_due", "schedules_page", "schedules_find"}
 READING |= {"limits_page", "workers_page", "history", "forecast", "sample_names", "rekey_page"}
 REPEATABLE = {"configure", "remove", "wake"}
@@ -54,7 +51,4 @@ def test_unknown_script_raises_an_error():
 
 
 def test_scripts_are_ascii():
-    folder = files("delayq").joinpath("broker", "lua")
-    for path in [*folder.iterdir(), *folder.joinpath("lib").iterdir()]:
-        if path.is_file():
-            assert path.read_bytes().isascii(), path.name
+    assert not [file for file, text in read_all("").items() if not text.isascii()]

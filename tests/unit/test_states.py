@@ -1,22 +1,17 @@
 """The table of states and transitions, from which the diagram is generated."""
 
-from importlib.resources import files
-
 import pytest
 
-from delayq.broker.scripts import script
+from delayq.broker.scripts import names, script
 from delayq.values.states import TRANSITIONS, State
 
-NAMES = {
-    path.name.removesuffix(".lua") for path in files("delayq").joinpath("broker", "lua").iterdir() if path.is_file()
-}
 READING = {"outcomes", "counts", "get", "page", "snapshot", "walk", "schedules_due", "schedules_page", "schedules_find"}
 READING |= {"limits_page", "workers_page", "history", "forecast", "sample_names", "rekey_page"}
 
 
 @pytest.mark.table("transition", TRANSITIONS, ids=lambda one: f"{one.script}-{one.source}-{one.target}")
 def test_every_transition_belongs_to_a_script(transition):
-    assert transition.script in NAMES
+    assert transition.script in names()
     assert script(transition.script).executes_once
     assert transition.cause
 
@@ -53,7 +48,7 @@ def test_every_script_that_moves_messages_is_in_the_table():
     elsewhere |= {"limit", "declare", "hold", "beat"}
     elsewhere |= {"send_one", "debounce"}  # they do what `send` does
     elsewhere |= {"pending_to_unack"}  # a promotion and a claim in turn
-    assert {transition.script for transition in TRANSITIONS} == NAMES - READING - elsewhere
+    assert {transition.script for transition in TRANSITIONS} == set(names()) - READING - elsewhere
 
 
 def test_every_state_can_be_reached_and_left():

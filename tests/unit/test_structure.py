@@ -10,7 +10,7 @@ import inspect
 import py_compile
 import re
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import fields
 from enum import Enum
 from functools import cached_property
@@ -201,12 +201,42 @@ def test_no_import_cycles_for_type_checkers_either():
 
 MAX_FILES = 15
 """Modules of a folder: one with more has rooms within it."""
+MAX_SCRIPTS = 20
+"""Lua files of a folder."""
+LUA = sorted(ROOT.rglob("*.lua"))
 
 
 def test_folders_are_small():
     sizes = Counter(module.path.parent for module in MODULES if module.path.stem != "__init__")
     full = [f"{folder.relative_to(ROOT)}: {size} modules" for folder, size in sizes.items() if size > MAX_FILES]
     assert not full, "\n".join(full)
+
+
+def test_folders_of_scripts_are_small():
+    full = {str(folder): size for folder, size in Counter(path.parent for path in LUA).items() if size > MAX_SCRIPTS}
+    assert not full
+
+
+def test_a_script_is_found_by_its_name_and_so_is_a_fragment():
+    places = {path: path.relative_to(ROOT).parts for path in LUA}
+    names = Counter((parts[0], parts[-2] == "lib", parts[-1]) for parts in places.values())
+    assert not [name for name, times in names.items() if times > 1]
+
+
+def test_a_fragment_lies_in_a_room_that_uses_it_or_below_several():
+    rooms = defaultdict(set)
+    for path in LUA:
+        header = re.match(r"(?:--.*\n)*", path.read_text("utf-8"))[0].replace("\n--", "")
+        if named := re.search(r"\bUses: ([\w, ]+)", header):
+            for name in re.findall(r"\w+", named[1]):
+                rooms[name].add(path.parent)
+    misplaced = [
+        str(path.relative_to(ROOT))
+        for path in LUA
+        if path.parent.name == "lib" and path.is_relative_to(ROOT / "broker")
+        if not (len(rooms[path.stem]) > 1 if path.parents[1].name == "lua" else path.parents[1] in rooms[path.stem])
+    ]
+    assert not misplaced
 
 
 def test_rooms_import_one_way():

@@ -23,7 +23,7 @@ class ScriptCalls:
 
     def __post_init__(self) -> None:
         """Read the scripts now: their files may be replaced, or be gone, when a call is made."""
-        read_all()
+        read_all("")
 
     @property
     def _now(self) -> Argument:

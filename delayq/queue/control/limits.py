@@ -147,7 +147,7 @@ def _checked(name: str | None) -> str | None:
 
 
 def limit_of(stored: StoredLimit, now: int) -> Limit:
-    """Return a limit as its script stores it; see `broker/lua/lib/limit.lua`."""
+    """Return a limit as its script stores it; see `broker/lua/limit/lib/limit.lua`."""
     name = None if stored.scope == QUEUE else stored.scope.partition(":")[2]
     declared = DeclaredLimit(*_numbers(*stored.declared.split(" "))) if stored.declared else None
     if not stored.text:
