@@ -21,7 +21,7 @@ LEFT_OUT = {"spark", "spark-connect", "spark-demo", "jre", "service", "all"}
 TESTS = {
     "": "tests/conformance tests/unit/test_codec.py tests/unit/test_executor_clients.py tests/cli/test_output.py",
     "embedded": "tests/behaviour/test_embedded.py",
-    "demo": "tests/demo/test_balance.py",
+    "demo": "tests/demo/test_balance.py tests/demo/test_plan.py",
     "holidays": "tests/behaviour/test_schedule_exceptions.py",
     "cron": "tests/unit/test_timetable.py",
     "rrule": "tests/unit/test_rrule.py",

@@ -5,36 +5,29 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from delayq.broker.keys import Keys
-from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.executor import open_executor
 from delayq.options import read_settings
 from delayq.queue.delay_queue import DelayQueue
-from delayq.queue.server_check import removal
+from delayq.queue.server_check import removal, server_info
 from delayq.testing.redis_server import RedisServer, find_program
 from delayq.values.times import Duration
 
 
-@dataclass(frozen=True, slots=True)
-class DemoServer:
+class DemoServer(NamedTuple):
     """A Redis to run on."""
 
     url: str
-    label: str
-    """What it is, without the password."""
+    label: str  # without the password
     embedded: bool = False
 
 
 @contextmanager
 def open_server(url: str | None, *, timeout: Duration = 5) -> Iterator[DemoServer]:
-    """Yield the Redis at `url`; without one a temporary server, or an embedded one if there is no redis-server.
-
-    `timeout` is how long to wait for a reply.
-    """
+    """Yield the Redis at `url`, which must reply in time; without one a temporary server, or an embedded one."""
     if url and not url.startswith("memory://"):
         version, parts = _version(url, timeout), urlsplit(url)  # in this order: connecting checks the URL
         where = f"{parts.hostname}:{parts.port or 6379}" if parts.hostname else parts.path
@@ -48,12 +41,8 @@ def open_server(url: str | None, *, timeout: Duration = 5) -> Iterator[DemoServe
 
 
 def _version(url: str, timeout: Duration) -> str:
-    def parse(reply: bytes) -> str:
-        lines = reply.decode("utf-8", "replace").splitlines()
-        return next((line.partition(":")[2] for line in lines if line.startswith("redis_version:")), "")
-
     with closing(open_executor({"url": url}, read_settings({"deadline": timeout}))) as executor:
-        return executor.call(RedisCommand(("INFO", "server"), parse))
+        return executor.call(server_info()).get("redis_version", "")
 
 
 def remove_queue(url: str, queue: DelayQueue[Any]) -> None:

@@ -67,6 +67,12 @@ class ChildProcess:
         except subprocess.TimeoutExpired:
             self.kill()
 
+    def terminate(self, timeout: float) -> None:
+        """Ask the process to end (SIGTERM), wait for it, kill it after `timeout` seconds, and release its pipes."""
+        self._process.terminate()  # does nothing if it has ended
+        self.wait(timeout)
+        self.close()
+
     def describe_exit(self) -> str:
         """Return the exit code and the last line of standard error."""
         self._errors.seek(0)

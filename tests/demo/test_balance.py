@@ -1,160 +1,72 @@
-"""The balance of the demo adds up only if all deliveries are accounted for."""
+"""The balance of the demo adds up only if the event log explains every delivery."""
 
 from __future__ import annotations
 
-from itertools import count
+from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 
-from delayq.demo.holidays.balance import DeliveryLog, KilledWorker, make_balance
-from delayq.demo.holidays.demo_worker import EndedReport, StartedReport
+from delayq.demo.holidays.holiday_balance import ReminderLog, balance_lines
+from delayq.queue.inspecting.event_log import MessageEvent
+from delayq.values.times import from_millis
 
 DUE = 1_000_000
+ONCE, LATER, AGAIN = "sent delivered acked", "sent delivered nacked delivered acked", "sent delivered expired"
+DEAD, DISCARDED = "sent delivered nacked delivered nacked dead", "sent delivered discarded"
 
 
-class Evidence:
-    """The reports and totals of a run with a few messages, each due a second after the previous one."""
-
-    def __init__(self):
-        self.due = {}
-        self.log = DeliveryLog()
-        self.kills = []
-        self.totals = {"acked": 0, "discarded": 0}
-        self.dead = set()
-        self._tokens = count(1)
-
-    def send(self, *ids):
-        for id in ids:
-            self.due[id] = DUE + 1000 * len(self.due)
-
-    def deliver(self, id, outcome="acked", *, worker=1, late=5, attempt=1, settled=True):
-        token = next(self._tokens)
-        at = (self.due.get(id, DUE) + late) * 1000
-        self.log.add(StartedReport(worker, id, token, attempt, at, late / 1000))
-        if outcome:
-            self.log.add(EndedReport(worker, id, token, outcome, 3 - attempt))
-            if settled and outcome != "failed":
-                self.totals[outcome] += 1
-        return token
-
-    def die(self, id):
-        self.deliver(id, "failed")
-        self.dead.add(id)
-
-    def kill(self, worker, *held, lease):
-        self.kills.append(KilledWorker(worker, f"worker {worker}", dict.fromkeys(held, lease)))
-
-    def make_balance(self, **change):
-        final = {"sent": len(self.due), "dead": len(self.dead), "left": 0, **self.totals} | change
-        return make_balance(self.due, self.log, final, self.dead, self.kills)
+def balance(lives, *, killed=None, late=5, left=0, interrupted=False, planned=None, **totals):
+    """Return the balance of reminders, given the events of each; `totals` replace what the queue has counted."""
+    log = ReminderLog(dict.fromkeys(planned or lives, DUE))
+    log.killed = killed
+    kinds = [kind for life in lives.values() for kind in life.split()]
+    at = from_millis(DUE) + timedelta(milliseconds=late)
+    for id, life in lives.items():
+        for kind in life.split():
+            log.add(MessageEvent(1, 0, kind, at, id, attempt=1, holder="w1"))
+    counted = {kind: kinds.count(kind) for kind in kinds} | totals
+    return log.balance(SimpleNamespace(totals=counted, counts=SimpleNamespace(living=left)), interrupted=interrupted)
 
 
-@pytest.fixture
-def run():
-    run = Evidence()
-    run.send("a", "b", "c", "d")
-    run.deliver("b", "failed")
-    run.deliver("b", attempt=2, late=200)
-    run.deliver("c", "discarded")
-    run.die("d")
-    return run
+def test_run_without_problems_adds_up():
+    lives = {"a": ONCE, "b": LATER, "c": DEAD, "d": DISCARDED, "e": f"{AGAIN} delivered acked"}
+    made = balance(lives, killed="w1")
+    assert made["adds_up"]
+    assert made["planned"] == 5
+    ends = ("delivered_once", "delivered_after_failure", "delivered_after_kill", "dead", "discarded")
+    assert [made[end] for end in ends] == [1] * 5
+    assert (made["early"], made["lost"], made["redelivered"], made["late_ms"]["max"]) == (0, 0, ["e"], 5)
 
 
-def test_run_without_problems_adds_up(run):
-    run.deliver("a")
-    balance = run.make_balance()
-    assert balance.adds_up
-    assert (balance.sent, balance.acked, balance.dead, balance.discarded) == (4, 2, 1, 1)
-    assert (balance.early, balance.lost, balance.duplicates, balance.retried) == (0, 0, 0, 1)
-    assert balance.lateness_ms.max == 5
+@pytest.mark.parametrize(
+    ("lives", "options", "problem"),
+    [
+        ({"a": ONCE}, {"late": -1}, "1 were delivered before their time"),
+        ({"a": ONCE}, {"planned": ["a", "b"]}, "1 were lost"),
+        ({"a": "sent delivered"}, {}, "1 were lost"),
+        ({"a": ONCE, "b": ONCE}, {"planned": ["a"]}, "others than planned were delivered"),
+        ({"a": f"{ONCE} delivered acked"}, {}, "1 were delivered more often than explained"),
+        ({"a": "sent delivered delivered acked"}, {}, "1 were delivered more often than explained"),
+        ({"a": f"{AGAIN} delivered acked"}, {"killed": "w2"}, "1 were delivered more often than explained"),
+        ({"a": ONCE}, {"acked": 2}, "the event log and the counters differ: acked"),
+        ({"a": "sent"}, {"left": 1}, "1 were not settled in time"),
+    ],
+)
+def test_problem_is_named(lives, options, problem):
+    made = balance(lives, **options)
+    assert not made["adds_up"]
+    assert problem in made["problems"]
 
 
-def test_delivery_before_its_due_time_is_early(run):
-    run.deliver("a", late=-1)
-    balance = run.make_balance()
-    assert balance.early == 1
-    assert not balance.adds_up
+def test_interrupted_run_may_leave_reminders():
+    made = balance({"a": ONCE, "b": "sent"}, left=1, interrupted=True)
+    assert made["adds_up"]
+    assert (made["left"], made["lost"]) == (1, 0)
 
 
-def test_undelivered_message_is_lost(run):
-    balance = run.make_balance()
-    assert balance.lost == 1
-    assert not balance.adds_up
-
-
-def test_message_acked_only_on_the_server_is_lost(run):
-    balance = run.make_balance(acked=2)
-    assert balance.lost == 1
-    assert not balance.adds_up
-
-
-def test_ack_unknown_to_the_server_does_not_add_up(run):
-    run.deliver("a", settled=False)
-    assert not run.make_balance().adds_up
-
-
-def test_delivery_of_an_unsent_message_does_not_add_up(run):
-    run.deliver("a")
-    run.deliver("unsent")
-    assert not run.make_balance().adds_up
-
-
-def test_duplicate_after_the_lease_of_a_killed_worker_is_explained(run):
-    token = run.deliver("a", None, worker=2)
-    run.kill(2, ("a", token), lease=DUE + 2000)
-    run.deliver("a", attempt=2, late=2001)
-    balance = run.make_balance()
-    assert (balance.duplicates, balance.explained, balance.in_flight, balance.killed) == (1, 1, 1, 1)
-    assert balance.adds_up
-
-
-def test_unsettled_delivery_of_a_killed_worker_may_be_repeated(run):
-    token = run.deliver("a", worker=2, settled=False)
-    run.kill(2, ("a", token), lease=DUE + 2000)
-    run.deliver("a", attempt=2, late=2001)
-    assert run.make_balance().adds_up
-
-
-def test_duplicate_within_the_lease_is_not_explained(run):
-    token = run.deliver("a", None, worker=2)
-    run.kill(2, ("a", token), lease=DUE + 2000)
-    run.deliver("a", attempt=2, late=1999)
-    balance = run.make_balance()
-    assert (balance.duplicates, balance.explained) == (1, 0)
-    assert not balance.adds_up
-
-
-def test_duplicate_without_a_kill_is_not_explained(run):
-    run.deliver("a")
-    run.deliver("a", settled=False, late=3000)
-    balance = run.make_balance()
-    assert (balance.duplicates, balance.explained) == (1, 0)
-    assert not balance.adds_up
-
-
-def test_duplicate_of_another_worker_is_not_explained(run):
-    token = run.deliver("a", None, worker=1)
-    run.kill(2, ("a", token), lease=DUE)
-    run.deliver("a", attempt=2, late=3000)
-    assert run.make_balance().explained == 0
-
-
-def test_storing_an_id_twice_does_not_add_up(run):
-    run.deliver("a")
-    final = {"sent": 4, "acked": 2, "dead": 1, "discarded": 1, "left": 0}, {"d"}
-    assert make_balance(run.due, run.log, *final, []).adds_up
-    assert not make_balance(run.due, run.log, *final, [], stored_again=1).adds_up
-
-
-def test_messages_left_add_up_only_after_an_interruption(run):
-    final = {"sent": 4, "acked": 1, "dead": 1, "discarded": 1, "left": 1}, {"d"}
-    assert not make_balance(run.due, run.log, *final, []).adds_up
-    balance = make_balance(run.due, run.log, *final, [], interrupted=True)
-    assert balance.adds_up
-    assert (balance.left, balance.lost) == (1, 0)
-
-
-def test_every_problem_is_reported(run):
-    run.deliver("a", late=-1)
-    run.deliver("a", late=1)
-    assert len(run.make_balance(left=1).problems) >= 3
+@pytest.mark.parametrize("left", [1, 0])
+def test_balance_fits_80_columns_and_says_whether_it_adds_up(left):
+    lines = [*balance_lines(balance({"a": ONCE, "b": "sent"}, left=left, interrupted=True))]
+    assert max(map(len, lines)) <= 80
+    assert lines[-1] == ("It adds up." if left else "It does not add up: 1 were lost.")

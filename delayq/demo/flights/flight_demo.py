@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import signal
 import time
 import zipfile
 from collections.abc import Callable
@@ -34,9 +33,6 @@ from delayq.spark.report.report import PAGE, report
 from delayq.spark.report.summary import summary
 from delayq.testing.child_process import ChildProcess
 from delayq.values.times import from_millis
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -174,7 +170,7 @@ class FlightDemo:
     def _start_worker(self, stack: ExitStack) -> ChildProcess:
         environment = {"DELAYQ_URL": self.server.url, NAME: self.queue.name}
         worker = ChildProcess("delayq", "worker", "delayq.demo.flights.flight_worker:queue", env=environment)
-        stack.callback(_stop, worker)
+        stack.callback(worker.terminate, 10)
         return worker
 
     def archive(self) -> None:
@@ -217,10 +213,3 @@ def run_demo(
     finally:
         remove_queue(server.url, demo.queue)
     return result
-
-
-def _stop(worker: ChildProcess) -> None:
-    if worker.running:
-        worker.signal(signal.SIGTERM)
-    worker.wait(10)
-    worker.close()

@@ -1,251 +1,150 @@
-"""Runs the demo: send the year, let two workers deliver it in time lapse, kill one half-way, print the balance."""
+"""Runs the demo: send the year, let two workers deliver it in time lapse, kill one half-way, and count."""
 
 from __future__ import annotations
 
+import math
+import os
 import secrets
-import threading
+import signal
 import time
-from bisect import bisect_right
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack, suppress
-from datetime import UTC, datetime
-from functools import partial
-from queue import Empty
+from collections import Counter
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from threading import Event
+from typing import Any
 
-from delayq.broker.transport.executor import open_executor
+from rich.console import Console
+from rich.progress import Progress
+
 from delayq.demo.demo_server import DemoServer, remove_queue
-from delayq.demo.holidays.balance import Balance, DeliveryLog, KilledWorker, make_balance
-from delayq.demo.holidays.demo_screen import DemoProgress, DemoScreen
-from delayq.demo.holidays.demo_worker import LEASE, OPTIONS, Inbox, Report, WorkerReport, server_clock
-from delayq.demo.holidays.holiday_reminders import HolidayReminder, TimeLapse, a_year_after, plan_year
-from delayq.demo.holidays.started_workers import StartedWorker, start_worker
-from delayq.errors import DelayqError
+from delayq.demo.holidays.holiday_balance import Balance, ReminderLog, balance_lines
+from delayq.demo.holidays.holiday_plan import YEAR, plan_year
+from delayq.demo.holidays.holiday_worker import NAME, OPTIONS, HolidayReminder, remind
+from delayq.errors import ConfigurationError, DelayqError
 from delayq.options import QueueOptions
 from delayq.queue.delay_queue import DelayQueue
-from delayq.queue.inspecting.counts import Counts
-from delayq.queue.inspecting.message_info import MessageInfo, Page
 from delayq.queue.sending.producer import NewMessage
-from delayq.values.states import State
+from delayq.testing.child_process import ChildProcess
+from delayq.testing.fault_injection import unreachable
 from delayq.values.times import from_millis
 
-WORKERS = 2
-LEAD = 1.0
-"""Seconds between sending and the first moment of the year, to have time to send."""
+COMMAND = ("worker", "delayq.demo.holidays.holiday_worker:queue", "--processes", "2")
+LEAD = timedelta(seconds=1)
+"""Between sending and the first moment of the year, to have time to send."""
+POLL, SHOW = 0.05, 0.25
+"""Seconds between two looks at the event log, and between two first deliveries that are printed."""
 KILL_AT, KILL_BUSY, KILL_ANYHOW = 0.5, 3, 0.6
-"""Share of the year from which a worker is killed once it runs so many callbacks; from KILL_ANYHOW on, any."""
-FRAME, POLL = 0.08, 0.25
-"""Seconds between two updates of the screen, and between two polls of the queue."""
-START_TIMEOUT, END_TIMEOUT = 30.0, 30.0
-"""Seconds to wait for the workers to start, and for the last settlements after the year."""
+"""Share of the year from which a worker is killed if it holds so many reminders; from KILL_ANYHOW on, any."""
+TIMEOUT = 30.0
+"""Seconds to wait after the year for the last reminders."""
 
 
-class DemoError(DelayqError):
-    """The demo could not be carried out."""
-
-
-def run_demo(
-    screen: DemoScreen,
-    server: DemoServer,
-    interrupted: threading.Event,
-    *,
-    seconds: float = 30.0,
-    countries: Iterable[str] | None = None,
-    seed: int = 0,
-) -> Balance:
-    """Run the demo and return its balance; once `interrupted`, the balance so far."""
+def run_demo(output: Console, server: DemoServer, interrupted: Event, *, seconds: float, **choice: Any) -> Balance:
+    """Run the demo and return its balance; once `interrupted`, the balance so far. `choice` is for `plan_year`."""
     with ExitStack() as stack:
-        stack.enter_context(screen)
-        run = _Run(stack, server, screen, interrupted)
-        run.start_workers()
+        run = _Run(stack, server, output, interrupted)
         first = datetime.now(UTC)
-        run.plan(plan_year(first, countries=countries, seed=seed), seconds)
-        if run.wait_for_workers():
-            run.send(first, seconds)
-            run.follow()
-        run.stop_workers()
-        balance = run.balance()
-    screen.balance(balance, run.kills)
+        plan = plan_year(first, **choice)
+        run.wait_for_workers(2)
+        if not interrupted.is_set():
+            run.send(plan, first, seconds)
+            run.follow(first, seconds)
+        run.workers.close()
+        run.read_log()
+        balance = run.log.balance(run.queue.stats(), interrupted=interrupted.is_set())
+    output.print(*balance_lines(balance), sep="\n", style="green" if balance["adds_up"] else "bold red")
     return balance
 
 
 class _Run:
-    def __init__(self, stack: ExitStack, server: DemoServer, screen: DemoScreen, interrupted: threading.Event) -> None:
-        self.kills: list[KilledWorker] = []
-        self._stack = stack
-        self._server = server
-        self._screen = screen
-        self._interrupted = interrupted
+    def __init__(self, stack: ExitStack, server: DemoServer, output: Console, interrupted: Event) -> None:
+        self.log = ReminderLog({})
+        self._output, self._print, self._interrupted = output, output.print, interrupted
+        self._options: QueueOptions = {**OPTIONS, "url": server.url, "events": True}
+        self.queue = DelayQueue(f"reminders-{secrets.token_hex(4)}", payload_type=HolidayReminder, **self._options)
+        stack.callback(remove_queue, server.url, self.queue)
+        self.workers = stack.enter_context(ExitStack())
+        self._threads: list[DelayQueue[HolidayReminder]] = []
+        self._process: ChildProcess | None = None
         self._plan: dict[str, HolidayReminder] = {}
-        options: QueueOptions = {**OPTIONS, "url": server.url}
-        self._queue = DelayQueue(f"reminders-{secrets.token_hex(4)}", payload_type=HolidayReminder, **options)
-        stack.callback(remove_queue, server.url, self._queue)
-        self._executor = open_executor(options, self._queue.settings)
-        stack.callback(self._executor.close)
-        self._inbox, self._log = Inbox(), DeliveryLog()
-        self._workers: dict[int, StartedWorker] = {}
-        self._ready: set[int] = set()
-        self._due: dict[str, int] = {}
-        self._stored_again = 0
-        self._stopping = False
-        self._began = time.monotonic()
-
-    def start_workers(self) -> None:
-        workers = "" if self._server.embedded else ", two worker processes"
-        self._screen.say(f"delayq demo on {self._server.label}{workers}", "bold")
-        for _ in range(WORKERS):
-            self._start_worker()
-
-    def plan(self, plan: dict[str, HolidayReminder], seconds: float) -> None:
-        """Keep the plan, and say what will be sent."""
-        if not plan:
-            raise DemoError("no public holiday in the coming year: choose other --countries")
-        self._plan = plan
-        countries = len({reminder.country for reminder in plan.values()})
-        where = f"{countries} countries" if countries > 1 else next(iter(plan.values())).country
-        self._screen.say(f"{len(plan):,} reminders of public holidays in {where}, a year in {seconds:g} s\n", "bold")
-
-    def wait_for_workers(self) -> bool:
-        """Wait until the workers are ready; return False if interrupted."""
-        end = time.monotonic() + START_TIMEOUT
-        while len(self._ready) < WORKERS and not self._interrupted.is_set():
-            if time.monotonic() > end:
-                raise DemoError(f"the workers did not start within {START_TIMEOUT:g} s")
-            self._read_reports(FRAME)
-        return not self._interrupted.is_set()
-
-    def send(self, first: datetime, seconds: float) -> None:
-        """Send the year, and send it again: the ids are the same, so nothing may be stored a second time."""
-        zero = server_clock(self._executor) // 1000 + round(LEAD * 1000)
-        self._lapse = TimeLapse(first, a_year_after(first), zero, seconds)
-        self._offset = zero - LEAD * 1000 - time.monotonic() * 1000
-        self._end = time.monotonic() + LEAD + seconds + END_TIMEOUT
-        planned = {id: self._lapse.due(reminder.at) for id, reminder in self._plan.items()}
-        messages = [NewMessage(reminder, at=from_millis(planned[id]), id=id) for id, reminder in self._plan.items()]
-        self._due = {id: planned[id] for id in self._queue.send_many(messages).new}
-        # No worker is consuming yet: the id of a message that was settled in between could be used again.
-        self._stored_again = len(self._queue.send_many(messages).new)
-        self._order = list(self._plan.values())
-        self._dues = list(planned.values())
-        for worker in self._workers.values():
-            worker.go()
-
-    def follow(self) -> None:
-        """Process the workers' reports until everything is settled, and kill a worker half-way."""
-        stats = self._queue.stats()
-        polled = drawn = time.monotonic()
-        while not self._interrupted.is_set():
-            self._read_reports(FRAME / 2)
-            if not self.kills:
-                self._maybe_kill()
-            now = time.monotonic()
-            if now >= polled + POLL:
-                stats, polled = self._queue.stats(), now
-                if stats.counts.living == 0 or now > self._end:
-                    return
-            if now >= drawn + FRAME:
-                drawn = now
-                self._screen.refresh(self._progress(stats.counts))
-
-    def stop_workers(self) -> None:
-        """Let the workers finish what is in flight, and process their last reports."""
-        self._stopping = True
-        for worker in self._workers.values():
-            worker.stop()
-        end = time.monotonic() + 2 * LEASE + 1
-        while self._workers and time.monotonic() < end:
-            self._read_reports(FRAME)
-        if self._due:
-            self._screen.refresh(self._progress(self._queue.counts()))
-
-    def balance(self) -> Balance:
-        """Compare the server's totals with the workers' reports."""
-        stats = self._queue.stats()
-        totals = {name: stats.totals.get(name, 0) for name in ("sent", "acked", "dead", "discarded")}
-        return make_balance(
-            self._due,
-            self._log,
-            totals | {"left": stats.counts.living},
-            {message.id for message in _all_pages(self._queue.dead.list)},
-            self.kills,
-            stored_again=self._stored_again,
-            countries=len({self._plan[id].country for id in self._due}),
-            seconds=round(time.monotonic() - self._began, 2),
-            server=self._server.label,
-            interrupted=self._interrupted.is_set(),
-        )
-
-    # The workers
-
-    def _start_worker(self) -> StartedWorker:
-        number = len(self._workers) + len(self.kills) + 1
-        server = self._server
-        worker = start_worker(number, server.url, self._queue.name, self._inbox, embedded=server.embedded)
-        self._stack.callback(worker.close)
-        self._workers[number] = worker
-        return worker
-
-    def _read_reports(self, timeout: float) -> None:
-        """Process reports: wait for the first, and take those that have come with it."""
-        with suppress(Empty):
-            self._process(self._inbox.get(timeout=timeout))
-            while True:
-                self._process(self._inbox.get_nowait())
-
-    def _process(self, report: Report) -> None:
-        if isinstance(report, WorkerReport) and not report.gone:
-            self._ready.add(report.worker)
-            if self._due and not self._stopping:
-                self._workers[report.worker].go()
-        elif isinstance(report, WorkerReport):
-            if (worker := self._workers.pop(report.worker, None)) and not self._stopping:
-                raise DemoError(f"{worker.name} ended by itself: {worker.describe_exit()}")
+        self._offset, self._shown = 0, 0.0
+        self.queue.open()
+        self._print(f"delayq demo on {server.label}")
+        if server.embedded:
+            self._start_thread()
+            self._start_thread()
         else:
-            self._log.add(report)
-            if reminder := self._plan.get(report.id):
-                self._screen.show(reminder, report)
+            self._print(f"$ delayq {' '.join(COMMAND)}")
+            self._process = ChildProcess("delayq", *COMMAND, env={"DELAYQ_URL": server.url, NAME: self.queue.name})
+            self.workers.callback(self._process.terminate, TIMEOUT)
 
-    def _maybe_kill(self) -> None:
-        """Half-way through the year, kill the busiest worker in the middle of its callbacks, and start another."""
-        share = self._lapse.share(self._server_now())
-        busy = {number: len(self._log.running.get(number, ())) for number in self._workers}
-        number = max(busy, key=lambda number: busy[number])
-        if share < KILL_AT or busy[number] < (KILL_BUSY if share < KILL_ANYHOW else 1):
+    def _start_thread(self) -> None:
+        """Start a worker in this process, as no other can reach an embedded server."""
+        worker = DelayQueue(self.queue.name, payload_type=HolidayReminder, callback=remind, **self._options)
+        self.workers.callback(worker.close)
+        self._threads.append(worker)
+        worker.start_consume()
+        self.wait_for_workers(len(self._threads))
+
+    def wait_for_workers(self, number: int) -> None:
+        """Wait until so many workers have started, or the demo is interrupted."""
+        while len(self.queue.workers()) < number and not self._wait():
+            pass
+
+    def _wait(self) -> bool:
+        """Wait a moment; return whether the demo is interrupted."""
+        if self._process and not self._process.running:
+            raise DelayqError(f"the workers ended by themselves: {self._process.describe_exit()}")
+        return self._interrupted.wait(POLL)
+
+    def send(self, plan: dict[str, HolidayReminder], first: datetime, seconds: float) -> None:
+        """Send the plan: the year from `first` begins in a moment, by the server's clock, and takes so many seconds."""
+        if not plan:
+            raise ConfigurationError("no public holiday in the coming year: choose other --countries")
+        codes = {one.country for one in plan.values()}
+        where = f"{len(codes)} countries" if len(codes) > 1 else codes.pop()
+        self._print(f"{len(plan):,} reminders of public holidays in {where}, a year in {seconds:g} s, such as:\n")
+        zero = (self.queue.stats().at + LEAD).timestamp()
+        due = {id: math.ceil((zero + (one.at - first) / YEAR * seconds) * 1000) for id, one in plan.items()}
+        self._plan, self.log = plan, ReminderLog(due)
+        self.queue.send_many(NewMessage(one, at=from_millis(due[id]), id=id) for id, one in plan.items())
+
+    def follow(self, first: datetime, seconds: float) -> None:
+        """Read the event log until everything is settled, and kill a worker half-way."""
+        begin = time.monotonic() + LEAD.total_seconds()
+        with Progress(console=self._output, transient=True, disable=not self._output.is_interactive) as progress:
+            task = progress.add_task("", total=1)
+            while self.queue.counts().living and time.monotonic() < begin + seconds + TIMEOUT and not self._wait():
+                self.read_log()
+                share = max(time.monotonic() - begin, 0) / seconds
+                progress.update(task, completed=share, description=f"{first + min(share, 1) * YEAR:%d %b %Y}")
+                if share >= KILL_AT and not self.log.killed:
+                    self._kill(KILL_BUSY if share < KILL_ANYHOW else 1)
+
+    def _kill(self, at_least: int) -> None:
+        """Kill the worker with the most reminders in flight, if these are enough."""
+        (holder, held), *_ = [*Counter(self.log.holders.values()).most_common(1), (None, 0)]
+        if held < at_least:
             return
-        worker = self._workers.pop(number)
-        worker.kill()
-        self._read_reports(0)  # its last reports: they tell which callbacks it had started
-        in_flight = self._log.in_flight(worker.number, _all_pages(partial(self._queue.list, State.ACTIVE)))
-        self.kills.append(KilledWorker(worker.number, worker.name, in_flight))
-        what = f"{worker.killed_by} with {len(in_flight)} in flight, leased for {LEASE:g} s"
-        self._screen.say(f"✗ {worker.name}: {what}", "bold red")
-        self._screen.say(f"✓ {self._start_worker().name} replaces it", "green")
+        index, worker = next(one for one in enumerate(self.queue.workers()) if one[1].id == holder)
+        self.log.killed = holder
+        if self._process:
+            os.kill(worker.pid, signal.SIGKILL)
+        else:  # nothing that it does reaches the server any more
+            self.workers.enter_context(unreachable(self._threads[index]))
+            self._threads[index].start_consume().stop(0)
+            self._start_thread()
+        self.read_log()
+        held = [*self.log.holders.values()].count(holder)
+        self._print(f"✗ worker {index + 1} of 2 is killed with {held} in flight, and replaced", style="red")
 
-    # Progress
-
-    def _server_now(self) -> float:
-        return self._offset + time.monotonic() * 1000
-
-    def _progress(self, counts: Counts) -> DemoProgress:
-        now = self._server_now()
-        share = self._lapse.share(now)
-        later = bisect_right(self._dues, now)
-        return DemoProgress(
-            share=share,
-            today=self._lapse.first + share * (self._lapse.end - self._lapse.first),
-            sent=len(self._due),
-            next_due=self._order[later] if later < len(self._order) else None,
-            in_flight=counts.active,
-            dead=counts.dead,
-            workers=len(self._workers),
-            kills=self.kills,
-            log=self._log,
-        )
-
-
-def _all_pages(read: Callable[..., Page]) -> list[MessageInfo]:
-    page = read(limit=1000)
-    messages = page.messages
-    while page.cursor is not None:
-        page = read(limit=1000, cursor=page.cursor)
-        messages += page.messages
-    return messages
+    def read_log(self) -> None:
+        """Read on in the event log, and print some of the reminders."""
+        for event in self.queue.events(self._offset):
+            self._offset, life, now = event.offset, self.log.add(event), time.monotonic()
+            note = "again" if life.endswith(("xd", "rd")) else "dead letter" if event.kind == "dead" else ""
+            if note or (life == "sd" and now >= self._shown + SHOW):
+                self._shown, one = now, self._plan[event.id or ""]
+                where = f"{one.zone.rpartition('/')[2]:<14}  {note or f'+{self.log.late(event)} ms':<11}  {one.country}"
+                line = f"{one.at:%d %b %H:%M}  {where}  {one.holiday}"
+                self._print(line, style="magenta" if note else "", no_wrap=True, overflow="ellipsis")

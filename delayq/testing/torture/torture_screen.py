@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from delayq.testing.live_panel import LivePanel, labelled
 from delayq.testing.torture.engine_interface import QueueSnapshot
 from delayq.testing.torture.round_plan import PlannedFault, RoundPlan
 from delayq.testing.torture.run_tally import RoundTally, RunTally, summary_lines
@@ -32,15 +33,26 @@ class RoundProgress:
     phase: str
 
 
-class TortureScreen(LivePanel):
+class TortureScreen:
     """The output of a run."""
 
     def __init__(self, console: Console) -> None:
-        super().__init__(console)
+        self._console = console
+        can_draw = console.file.isatty() and not console.is_dumb_terminal and not console.quiet
+        self._live = Live(self, console=console, auto_refresh=False, transient=True) if can_draw else None
         self._progress: RoundProgress | None = None
         self._before: RoundProgress | None = None
         self._rates: dict[str, float] = {}
         self._rounds = 0
+
+    def __enter__(self) -> Self:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._live.stop()
 
     def __rich__(self) -> RenderableType:
         return _panel(self._progress, self._rates, self._rounds) if self._progress else Text()
@@ -103,11 +115,21 @@ def _panel(progress: RoundProgress, rates: dict[str, float], rounds: int) -> Ren
     share = min(progress.elapsed / plan.seconds, 1) if plan.seconds else 1
     facts = Table.grid(padding=(0, 2))
     if rates:
-        facts.add_row("per second", labelled(*((name, f"{rate:,.0f}") for name, rate in rates.items())))
+        facts.add_row("per second", _labelled(*((name, f"{rate:,.0f}") for name, rate in rates.items())))
     if snapshot:
-        facts.add_row("queue", labelled(*((name, f"{number:,}") for name, number in snapshot.counts.items())))
+        facts.add_row("queue", _labelled(*((name, f"{number:,}") for name, number in snapshot.counts.items())))
     else:
         facts.add_row("queue", Text("Redis does not reply", "red"))
     facts.add_row("workers", f"{progress.workers}")
-    facts.add_row("faults", labelled(*((kind, f"{number:,}") for kind, number in progress.faults.items())))
+    facts.add_row("faults", _labelled(*((kind, f"{number:,}") for kind, number in progress.faults.items())))
     return Padding(Group(head, ProgressBar(total=1, completed=share, width=60), facts), (1, 0, 0, 0))
+
+
+def _labelled(*pairs: tuple[str, str]) -> Text:
+    """Return labels and values in one line."""
+    text = Text()
+    for label, value in pairs:
+        text.append("   " if text else "")
+        text.append(f"{label} ", "bright_black")
+        text.append(value)
+    return text
