@@ -13,19 +13,22 @@ from itertools import count
 from pathlib import Path
 
 from delayq.broker.transport.executor import open_executor
+from delayq.errors import DelayqError
 from delayq.options import QueueOptions, read_settings
+from delayq.queue.delay_queue import DelayQueue
+from delayq.queue.inspecting.counts import Stats
+from delayq.queue.server_check import removal
 from delayq.testing.torture.disturbing.environment import Capabilities, Environment, open_environment
 from delayq.testing.torture.disturbing.faults import POLL, FaultContext, FaultSteps, run_fault
 from delayq.testing.torture.disturbing.processes import Processes
-from delayq.testing.torture.engine_interface import QueueSnapshot
-from delayq.testing.torture.engine_registry import ENGINES
-from delayq.testing.torture.history import FaultRecord, FaultsEndedRecord, Recorder, SettingsRecord, now
-from delayq.testing.torture.process_task import CALL_ERRORS, TICK, ProcessTask, record_stalls, stall_threshold
+from delayq.testing.torture.final_scan import scan
+from delayq.testing.torture.history import FaultRecord, Recorder, SettingsRecord, now
+from delayq.testing.torture.process_task import TICK, ProcessTask, record_stalls, stall_threshold
 from delayq.testing.torture.round_plan import EXCLUSIVE, PlannedFault, RoundPlan, RunSettings
 from delayq.testing.torture.rules.checker import check, find_files
 from delayq.testing.torture.run_tally import RoundTally, stalls_and_recovery
 from delayq.testing.torture.torture_screen import RoundProgress, TortureScreen
-from delayq.testing.torture.workload import MAX_BACKOFF
+from delayq.testing.torture.workload import LIMIT_RECORDS, LIMITS, MAX_BACKOFF
 
 RUNNER = "runner"
 """The name of this process in the history."""
@@ -47,7 +50,7 @@ class Round:
         self._folder, self._screen = folder, screen
         self._name = f"torture-{secrets.token_hex(4)}-{plan.round}"
         self._done: Counter[str] = Counter()
-        self._snapshot: QueueSnapshot | None = None
+        self._stats: Stats | None = None
         self._polled_at = 0.0
         self._last_change = (0.0, 0)
         self._phase = "starting"
@@ -68,8 +71,7 @@ class Round:
             self._processes.stop("producer")
             self._processes.stop("inspector")
             if self._done["foreign"]:
-                self._engine.repair(self._queue)
-            self._recorder.write(FaultsEndedRecord(at=now()))
+                self._queue.repair(deep=True)
             self._drain(interrupted)
             self._processes.stop("worker")
             if not interrupted.is_set():
@@ -99,19 +101,18 @@ class Round:
             direct=environment.direct,
             queue=self._name,
             lease=settings.lease,
-            engine=settings.engine,
             seed=f"{settings.seed}/{self._plan.round}",
             producers=settings.producers,
             messages=self._plan.messages,
             seconds=self._plan.seconds,
             batch=self._plan.batch,
         )
-        self._engine = ENGINES[settings.engine]
-        self._queue = stack.enter_context(self._engine.open(task, task.poll_options()))
+        self._queue = stack.enter_context(DelayQueue(task.queue, **task.poll_options()))
         if environment.server is None:
-            stack.callback(self._engine.remove, task, direct)
-        self._engine.prepare(self._queue)
-        self._scan = partial(self._engine.scan, task, direct, own=environment.server is not None)
+            stack.callback(direct.run, removal(task.keys, task.prefix, task.queue))
+        for name, limit in LIMITS.items():
+            self._queue.limits.set(name, **limit)
+        self._scan = partial(scan, direct, task.keys, own=environment.server is not None)
         self._recorder = stack.enter_context(Recorder(self._folder / f"{RUNNER}.jsonl", RUNNER))
         stack.enter_context(record_stalls(self._recorder, settings.lease, "" if environment.proxy else RUNNER))
         self._recorder.write(
@@ -121,18 +122,12 @@ class Round:
                 lease=round(settings.lease * 1000),
                 tick=round(TICK * 1000),
                 max_nack_delay=round(MAX_BACKOFF * 1000),
-                engine=settings.engine,
-                limits=dict(self._engine.limits),
+                limits=LIMIT_RECORDS,
             )
         )
         self._processes = Processes(task)
         stack.callback(self._processes.close)
-        plant = partial(self._engine.plant, task, direct)
-        pause = partial(self._engine.pause, task, direct)
-        trip = partial(self._engine.trip, task, direct, self._recorder)
-        self._faults = FaultContext(
-            self._processes, self._recorder, direct, environment, self._announce, plant, pause, trip
-        )
+        self._faults = FaultContext(self._processes, self._recorder, direct, environment, self._announce, task.keys)
 
     def _announce(self, planned: PlannedFault, text: str) -> None:
         self._screen.fault(self._elapsed, planned, text)
@@ -212,16 +207,15 @@ class Round:
         self._processes.reap()
         at, server_fault = now(), self._faults.server_fault
         try:
-            snapshot = self._engine.poll(self._queue)
-        except CALL_ERRORS:
-            snapshot = None
-        self._snapshot = snapshot
+            self._stats = self._queue.stats()
+        except DelayqError:
+            self._stats = None
         if not server_fault and now() - at > stall_threshold(self._settings.lease):
             self._recorder.write(FaultRecord(at=at, until=now(), kind="stall"))
-        if snapshot and (reached := snapshot.progress()) != self._last_change[1]:
+        if self._stats and (reached := sum(self._stats.totals.values())) != self._last_change[1]:
             self._last_change = time.monotonic(), reached
         workers = sum(1 for _ in self._processes.running("worker"))
-        progress = RoundProgress(self._plan, self._elapsed, snapshot, workers, self._fault_counts, self._phase)
+        progress = RoundProgress(self._plan, self._elapsed, self._stats, workers, self._fault_counts, self._phase)
         self._screen.refresh(progress)
 
     @property
@@ -237,7 +231,7 @@ class Round:
     @property
     def _drained(self) -> bool:
         """Whether every message was settled at the last poll."""
-        return self._snapshot is not None and self._snapshot.living == 0
+        return self._stats is not None and self._stats.counts.living == 0
 
     @property
     def _elapsed(self) -> float:

@@ -27,9 +27,8 @@ def tidy(folder: Path) -> None:
 def command_of(settings: RunSettings, number: int | None = None) -> str:
     """Return the command that repeats a run or one of its rounds."""
     faults = ",".join(f"{kind}={count}" for kind, count in settings.faults.items()) or "none"
-    engine = "" if settings.engine == "delay" else f" --engine {settings.engine}"
     words = [
-        f"delayq torture{engine} --seed {settings.seed} --messages {settings.messages}",
+        f"delayq torture --seed {settings.seed} --messages {settings.messages}",
         f"--per-round {settings.per_round} --faults {faults} --aof {','.join(settings.aof)} --lease {settings.lease:g}",
         f"--workers {settings.workers} --producers {settings.producers}",
     ]
