@@ -11,7 +11,7 @@ import pytest
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys
 from delayq.broker.scripts import script as load
-from delayq.testing.torture.disturbing import planted
+from delayq.testing.torture.disturbing.faults import PLANTED_TYPES
 from delayq.values.states import TRANSITIONS
 from tests.lua.tables import LUA, MUTATING, SCRIPTS
 
@@ -311,4 +311,4 @@ def test_every_call_runs_the_script_of_its_name():
 
 
 def test_torture_plants_values_of_the_types_of_the_keys():
-    assert {part: kind for part, kind in TYPES.items() if kind != "hash"} == planted.TYPES
+    assert {part: kind for part, kind in TYPES.items() if kind != "hash"} == PLANTED_TYPES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import signal
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from delayq.broker.calls import Calls
@@ -13,13 +13,12 @@ from delayq.broker.keys import Keys
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.executor import Executor
 from delayq.testing.torture.disturbing.environment import Environment
-from delayq.testing.torture.disturbing.planted import plant
 from delayq.testing.torture.disturbing.processes import STOP_TIMEOUT, ManagedProcess, Processes
 from delayq.testing.torture.history import FaultRecord, Recorder, now
 from delayq.testing.torture.process_task import EXIT_SIGNAL
 from delayq.testing.torture.recorded_calls import RecordedCalls
 from delayq.testing.torture.round_plan import PlannedFault
-from delayq.testing.torture.workload import PAUSED
+from delayq.testing.torture.workload import PAUSED, payload_of, planted_id
 
 POLL = 0.02
 """Seconds between two checks of what a fault waits for."""
@@ -33,6 +32,15 @@ EVERYTHING = 1
 """The time since which writes are lost when all are (µs)."""
 MAX_BACKLOG = 3_000_000
 """Microseconds that Redis may postpone writes for a slow disk under `everysec`: 2 s and a margin."""
+
+PLANTED_TYPES = {
+    **dict.fromkeys(("pending", "ranked", "throttled", "gates", "running", "unack", "dead", "completed"), "zset"),
+    **dict.fromkeys(("waited", "done", "latest", "schedules", "schedule_labels", "beats"), "zset"),
+    **dict.fromkeys(("ready", "retry", "wake"), "list"),
+    "garbage": "set",
+    **dict.fromkeys(("ends", "events"), "stream"),
+}
+"""The types of a queue's keys that are not hashes."""
 
 FaultSteps = Generator[float, None, Any]
 """Returns how many faults it was; None for one."""
@@ -183,11 +191,26 @@ def _flushall(context: FaultContext, planned: PlannedFault) -> FaultSteps:
 
 
 def _foreign(context: FaultContext, planned: PlannedFault) -> FaultSteps:
+    """Write into every key of the queue what no process of ours would, as another program or a hand may do."""
     yield from ()
     at = now()
-    plant(context.direct, context.keys)
+    context.direct.run([_planting(part, key) for part, key in asdict(context.keys).items()])
     context.announce(planned, "")
     context.record(planned, at, breaks_leases=False)
+
+
+def _planting(part: str, key: str) -> RedisCommand[None]:
+    """Return the command that plants an id, with a payload that a callback can process, or a number if that is read."""
+    id = planted_id(part)
+    value = "1" if part in ("meta", "dead_ids") else payload_of(id, 0)
+    words: dict[str, tuple[Any, ...]] = {
+        "zset": ("ZADD", key, 0, id),
+        "list": ("RPUSH", key, id),
+        "set": ("SADD", key, id),
+        "stream": ("XADD", key, "*", "id", id, "payload", value),
+        "hash": ("HSET", key, id, value),
+    }
+    return RedisCommand(words[PLANTED_TYPES.get(part, "hash")], lambda _: None)
 
 
 def _pause(context: FaultContext, planned: PlannedFault, name: str = "") -> FaultSteps:

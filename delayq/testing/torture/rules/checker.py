@@ -9,10 +9,9 @@ from pathlib import Path
 import msgspec
 
 from delayq.testing.torture.history import FaultRecord, HistoryError, Line, read
-from delayq.testing.torture.rules.breaker_rules import starts_of_tripped
 from delayq.testing.torture.rules.history_rules import HISTORY_RULES, Finding
-from delayq.testing.torture.rules.limit_rules import lose_limits, starts_over_limits
 from delayq.testing.torture.rules.message_rules import MESSAGE_RULES, repeated_starts
+from delayq.testing.torture.rules.start_rules import lose_limits, starts_of_tripped, starts_over_limits
 from delayq.testing.torture.rules.timelines import History, Step, gather
 from delayq.testing.torture.workload import is_planted
 
