@@ -15,7 +15,6 @@ import redis
 from delayq.testing.torture.history import (
     EndRecord,
     FaultRecord,
-    FaultsEndedRecord,
     Recorder,
     ScanRecord,
     SettingsRecord,
@@ -204,7 +203,6 @@ class World:
 
     def finish(self) -> CheckResult:
         """Let everything finish, and check the history."""
-        self._recorder.write(FaultsEndedRecord(at=now()))
         self.takes = 0
         for _ in range(15):
             self.pass_time(TICK)

@@ -10,7 +10,6 @@ from delayq.testing.torture.history import (
     CallRecord,
     EndRecord,
     FaultRecord,
-    FaultsEndedRecord,
     HeaderRecord,
     LimitRecord,
     Line,
@@ -32,14 +31,14 @@ LEASE = 1000
 class History:
     """Builds a history. Each call takes 1 ms; due times and server times are milliseconds since the start."""
 
-    def __init__(self, engine: str = "delay", **limits: LimitRecord) -> None:
+    def __init__(self, **limits: LimitRecord) -> None:
         self.lines: list[tuple[str, Line]] = []
         self.time = 0
         self.calls = 0
         self.attempts: dict[str, int] = {}
         for process in ("producer", "worker", "other"):
             self._write(process, HeaderRecord(at=0, process=process, pid=1))
-        facts = {"queue": "q", "lease": LEASE, "tick": 100, "max_nack_delay": 50, "engine": engine, "limits": limits}
+        facts = {"queue": "q", "lease": LEASE, "tick": 100, "max_nack_delay": 50, "limits": limits}
         self._write("producer", SettingsRecord(at=EVERYTHING, **facts))
 
     def after(self, ms: int) -> History:
@@ -130,7 +129,6 @@ class History:
 
     def finish(self, late: int = 0, **final: Any):
         """End with the contents of Redis, empty by default, `late` ms after the last fault."""
-        self._write("other", FaultsEndedRecord(at=self._now))
         self.after(late)
         self.final = ScanRecord(at=self._now, server=SERVER + self.time, **final)
         self._write("other", self.final)
@@ -159,37 +157,6 @@ class History:
 
     def __iter__(self) -> Iterator[tuple[str, Line]]:
         return iter(self.lines)
-
-
-class ItemHistory(History):
-    """Builds the history of a work queue: without due times, retries or tokens; `number` is the delivery."""
-
-    def __init__(self) -> None:
-        super().__init__("workqueue")
-
-    def add(self, *ids: str, statuses: str = "", payload: str = PAYLOAD, **more: Any):
-        return self._call(
-            "producer", "send", statuses or "1" * len(ids), ids=list(ids), payloads=[payload] * len(ids), **more
-        )
-
-    def lease(self, id: str, number: int, *, by: str = "worker", lasting: int = 1, payload: str = PAYLOAD):
-        """Lease an item; the reply comes after `lasting` ms."""
-        self.calls += 1
-        self._write(by, CallRecord(at=self._now, call=self.calls, op="claim", lease=LEASE))
-        record = ReplyRecord(
-            at=self._now + 1000 * lasting,
-            call=self.calls,
-            now=self.time + lasting,
-            deadline=self.time + LEASE,
-            ids=[id],
-            tokens=[number],
-            payloads=[payload],
-        )
-        self._write(by, record)
-        return self.after(1)
-
-    def complete(self, id: str, status: str = "1", *, by: str = "worker", **more: Any):
-        return self._call(by, "ack", status, ids=[id], **more)
 
 
 def delivered(id: str = "a", token: int = 1) -> History:

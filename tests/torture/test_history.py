@@ -134,7 +134,7 @@ def test_truncated_last_line_is_skipped(recorder, tmp_path):
         ("{}\n", "line 1"),
         ("not json\n", "line 1"),
         ('{"type":"claim","at":1}\n', "line 1"),
-        ('{"type":"faults-ended","at":1}\n', "must name its process"),
+        ('{"type":"fault","at":1,"until":2,"kind":"kill"}\n', "must name its process"),
     ],
 )
 def test_error_in_a_history_names_file_and_line(tmp_path, text, why):

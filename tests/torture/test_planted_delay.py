@@ -31,7 +31,7 @@ DEFECTS = {
     ),
     "a heartbeat that skips what has not started": (
         "leases",
-        "worker/parts/in_flight.py",
+        "worker/parts/heartbeat.py",
         "if not delivery.settled and delivery.deadline <= until",
         "if delivery.batch is not None and not delivery.settled and delivery.deadline <= until",
     ),
@@ -84,6 +84,13 @@ SEED = "3"
 SEEDS = {"a heartbeat that skips what has not started": "5"}
 """Seeds of single defects: with 3, the only worker that holds messages for longer than a lease is killed early."""
 
+PACKAGE = Path(delayq.__file__).parent
+
+
+def test_every_defect_can_be_planted():
+    lost = [name for name, (_, file, right, _) in DEFECTS.items() if right not in (PACKAGE / file).read_text("utf-8")]
+    assert not lost, "the code has changed: say anew where these are planted"
+
 
 @pytest.mark.torture
 @LONG
@@ -91,9 +98,8 @@ SEEDS = {"a heartbeat that skips what has not started": "5"}
 def test_planted_defect_is_found(tmp_path, defect):
     rule, file, right, wrong = DEFECTS[defect]
     copy = tmp_path / "copy"
-    shutil.copytree(Path(delayq.__file__).parent, copy / "delayq", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PACKAGE, copy / "delayq", ignore=shutil.ignore_patterns("__pycache__"))
     source = (copy / "delayq" / file).read_text("utf-8")
-    assert right in source
     (copy / "delayq" / file).write_text(source.replace(right, wrong), "utf-8")
     (tmp_path / "run").mkdir()
     code, tally, _ = run(

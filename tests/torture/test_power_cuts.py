@@ -29,9 +29,7 @@ def test_the_earliest_write_that_may_be_lost_counts(aof, cut, held_back, lost):
         direct=None,
         environment=SimpleNamespace(server=server, shim=shim, aof=aof),
         announce=lambda *_: None,
-        plant=None,
-        pause=None,
-        trip=None,
+        keys=None,
     )
     list(run_fault(context, PlannedFault(0.0, "power")))
     assert [record.lost for record in records] == [lost]

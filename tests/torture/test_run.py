@@ -16,8 +16,8 @@ import redis
 from click.testing import CliRunner
 
 from delayq.cli import main
-from delayq.testing.torture.round import Round
 from delayq.testing.torture.round_plan import FAULT_KINDS
+from delayq.testing.torture.runner import Round
 from tests.support.processes import processes_of
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import wait_until

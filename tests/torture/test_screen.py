@@ -1,12 +1,13 @@
 """Output of a run, and sums of its tally."""
 
 import io
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 from rich.console import Console
 
-from delayq.testing.torture.engine_interface import QueueSnapshot
+from delayq.queue.inspecting.counts import Counts
 from delayq.testing.torture.history import CallRecord, FaultRecord, HeaderRecord, Recorder, ReplyRecord
 from delayq.testing.torture.round_plan import PlannedFault, RoundPlan
 from delayq.testing.torture.rules.checker import check_lines
@@ -17,8 +18,9 @@ PLAN = RoundPlan(round=2, messages=1000, seconds=10.0, batch=10, aof="always", f
 
 
 def progress(elapsed, sent):
-    snapshot = QueueSnapshot(counts={"pending": 7, "active": 3, "dead": 1}, living=10, totals={"sent": sent})
-    return RoundProgress(PLAN, elapsed, snapshot, 4, {"kill": 1}, "faults")
+    counts = Counts(pending=7, ready=0, active=3, backoff=0, retry=0, garbage=0, dead=1, overdue=0)
+    stats = SimpleNamespace(counts=counts, totals={"sent": sent})
+    return RoundProgress(PLAN, elapsed, stats, 4, {"kill": 1}, "faults")
 
 
 def verdict(**changed):

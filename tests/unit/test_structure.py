@@ -61,7 +61,7 @@ LOGGING_CALLS = {
 }
 """What makes a logger of the standard library, or logs at once."""
 
-PARALLEL = ("broker", "queue", "bulk", "streams", "workqueue", "testing.torture", "schedules", "cli")
+PARALLEL = ("broker", "queue", "bulk", "streams", "workqueue", "schedules", "cli")
 """Packages that implement the same parts, and commands named after what they run: only these share file names."""
 
 
@@ -262,7 +262,6 @@ def test_only_transport_touches_a_redis_client():
         "broker.transport.protocol": ("redis.exceptions",),
         "broker.transport.cluster": ("redis.exceptions", "redis.crc"),
         "workqueue.client": ("redis.exceptions",),  # runs calls on a client that the user made
-        "testing.torture": ("redis.exceptions",),  # its processes play such users
     }
     clients = {"redis", "hiredis", "fakeredis", "lupa"}
     found = [

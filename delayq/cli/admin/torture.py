@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from delayq.broker.requests import RedisCommand
-from delayq.cli.support.engines import ENGINES
 from delayq.cli.support.exit_codes import Exit
 from delayq.cli.support.options import json_option
 from delayq.cli.support.output import console, print_json, print_note, print_result
@@ -51,7 +50,6 @@ def torture() -> None:
 
 
 @torture.command("run")
-@click.option("--engine", type=click.Choice(list(ENGINES)), default="delay", help="The kind of queue to test.")
 @click.option("--seed", type=int, default=0, help="Determines the workload and the faults.")
 @click.option("--messages", type=click.IntRange(1), default=20_000, help="Messages in all rounds.")
 @click.option("--per-round", type=click.IntRange(1, 200_000), default=50_000, help="Messages per round.")
@@ -88,7 +86,7 @@ def run_(
     output = console()
     output.quiet = as_json
     if options.pop("full"):
-        options |= _full(ctx, options["engine"])
+        options |= _full(ctx)
     session: Session = ctx.obj
     if session.url and not session.url.startswith("memory://"):
         session.executor.call(RedisCommand(("PING",), bool))  # fails here if Redis cannot be reached
@@ -126,35 +124,24 @@ def check(*, paths: tuple[Path, ...], as_json: bool) -> Exit:
     return Exit.OK if result.right else Exit.FAILURE
 
 
-def _full(ctx: click.Context, engine: str) -> dict[str, Any]:
-    """Return the options of the full run, except those that the command line or the environment has set.
-
-    The faults that the engine does not support are left out.
-    """
-    from delayq.testing.torture.rules.engine_guarantees import GUARANTEES
-
-    unsupported = GUARANTEES[engine].unsupported_faults
-    faults = ",".join(fault for fault in FIGURES.split(",") if fault.partition("=")[0] not in unsupported)
+def _full(ctx: click.Context) -> dict[str, Any]:
+    """Return the options of the full run, except those that the command line or the environment has set."""
     by_default = click.core.ParameterSource.DEFAULT
-    full = {**FULL, "faults": faults}
-    return {name: value for name, value in full.items() if ctx.get_parameter_source(name) is by_default}
+    return {name: value for name, value in FULL.items() if ctx.get_parameter_source(name) is by_default}
 
 
 def _prepare(
-    url: str | None, folder: Path, *, engine: str, aof: str, faults: str, **options: Any
+    url: str | None, folder: Path, *, aof: str, faults: str, **options: Any
 ) -> tuple[Capabilities, RunSettings]:
     """Return the capabilities and the settings; raise `ConfigurationError` for a fault that is not possible."""
     from delayq.testing.torture.disturbing.environment import detect_capabilities
     from delayq.testing.torture.round_plan import RunSettings, read_aof, read_faults
-    from delayq.testing.torture.rules.engine_guarantees import GUARANTEES
 
     capabilities = detect_capabilities(url, folder)
     policies = read_aof(aof)
-    refused = {kind: f"the {engine} engine has {why}" for kind, why in GUARANTEES[engine].unsupported_faults.items()}
-    allowed = [kind for kind in capabilities.allowed if kind not in refused]
-    counts = read_faults(faults, messages=options["messages"], allowed=allowed, aof=policies, unsupported=refused)
+    counts = read_faults(faults, messages=options["messages"], allowed=capabilities.allowed, aof=policies)
     seconds = options.pop("seconds") or 0.0
-    return capabilities, RunSettings(engine=engine, faults=counts, aof=policies, seconds=seconds, **options)
+    return capabilities, RunSettings(faults=counts, aof=policies, seconds=seconds, **options)
 
 
 @contextmanager

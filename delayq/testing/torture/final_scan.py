@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import astuple
 from types import SimpleNamespace
 from typing import Any
@@ -27,24 +27,6 @@ MAX_LEFTOVERS = 20
 """Inconsistencies that are reported one by one."""
 
 
-def no_reply(value: Any) -> RedisCommand[Any]:
-    """Return a command that stands for one that is not needed, and yields `value`."""
-    return RedisCommand(("PING",), lambda _: value)
-
-
-def shorten(texts: Iterable[str]) -> list[str]:
-    """Return the first texts, and how many more there are."""
-    texts = list(texts)
-    more = [f"and {len(texts) - MAX_LEFTOVERS} more"] if len(texts) > MAX_LEFTOVERS else []
-    return [*texts[:MAX_LEFTOVERS], *more]
-
-
-def unknown_keys(keys: Any, found: Iterable[str]) -> Iterator[str]:
-    """Yield the keys that are none of the queue's own; `keys` is a dataclass of these."""
-    known = astuple(keys)
-    return (f"unknown key {key}" for key in found if key not in known)
-
-
 class QueueContents(SimpleNamespace):
     """The structures of a delay queue by name, what the queue counts (`counted`) and the keys found (`keys`)."""
 
@@ -63,7 +45,7 @@ def read(executor: Executor, keys: Keys, *, own: bool) -> QueueContents:
     """Read the whole queue while nobody works on it; on our `own` server list all keys with its prefix."""
     prefix = keys.meta.removesuffix("meta")
     requests: list[Any] = [Calls(keys).counts()]
-    requests += [RedisCommand(("KEYS", f"{prefix}*"), read_texts) if own else no_reply([])]
+    requests += [RedisCommand(("KEYS", f"{prefix}*"), read_texts) if own else RedisCommand(("PING",), lambda _: [])]
     requests += [RedisCommand(("HGETALL", getattr(keys, part)), read_hash) for part in _HASHES]
     requests += [RedisCommand(("ZRANGE", getattr(keys, part), 0, -1, "WITHSCORES"), read_zset) for part in _ZSETS]
     requests += [RedisCommand(("LRANGE", getattr(keys, part), 0, -1), read_texts) for part in _LISTS]
@@ -80,13 +62,16 @@ def scan(executor: Executor, keys: Keys, *, own: bool) -> ScanRecord:
         for entry, stored in contents.dead_messages.items()
         if not is_planted(entry) and (death := read_death(stored)) is not None
     )
+    known = astuple(keys)
+    leftovers = [*(f"unknown key {key}" for key in contents.keys if key not in known), *_inconsistencies(contents)]
+    more = [f"and {len(leftovers) - MAX_LEFTOVERS} more"] if len(leftovers) > MAX_LEFTOVERS else []
     return ScanRecord(
         at=now(),
         server=contents.counted.now,
         living=[(id, contents.record(id)[0], int(contents.record(id)[1])) for id in contents.messages],
         dead=[(id, int(token), d.attempts, d.retries, d.reason) for (id, _, token), d in deaths],
         counters={name: int(value) for name, value in contents.counted.meta.items() if name not in META_SETTINGS},
-        leftovers=shorten([*unknown_keys(keys, contents.keys), *_inconsistencies(contents)]),
+        leftovers=[*leftovers[:MAX_LEFTOVERS], *more],
     )
 
 

@@ -66,7 +66,6 @@ class SettingsRecord(Record, tag="settings", frozen=True):
     tick: int
     max_nack_delay: int
     """The longest delay after a nack."""
-    engine: str = "delay"
     limits: dict[str, LimitRecord] = {}
     """By name of the messages; they were set before."""
 
@@ -163,10 +162,6 @@ class FaultRecord(Record, tag="fault", frozen=True):
     """The name of the messages that were paused; '' for all."""
 
 
-class FaultsEndedRecord(Record, tag="faults-ended", frozen=True):
-    """The last fault is over; from here on everything must finish in time."""
-
-
 class ScanRecord(Record, tag="scan", frozen=True):
     """The final scan: everything that Redis holds of the queue at the end."""
 
@@ -183,7 +178,7 @@ class ScanRecord(Record, tag="scan", frozen=True):
 
 
 ProcessLine = HeaderRecord | CallRecord | ReplyRecord | StartRecord | EndRecord | ToldRecord
-Line = ProcessLine | SettingsRecord | FaultRecord | FaultsEndedRecord | ScanRecord
+Line = ProcessLine | SettingsRecord | FaultRecord | ScanRecord
 """The runner writes all kinds, the other processes only the first."""
 
 _encode = msgspec.json.Encoder().encode

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import msgspec
-from redis.exceptions import OutOfMemoryError, RedisError, ResponseError
 
+from delayq.broker.keys import Keys
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.executor import Executor, open_executor
 from delayq.errors import CannotConnectError, ConfigurationError, DelayqError, ServerError
@@ -29,8 +29,6 @@ TICK = 0.25
 """Seconds: shorter than the default, because a run waits for messages that come back."""
 HEARTBEAT = 0.1
 """Seconds between two checks whether this process was stalled."""
-CALL_ERRORS = (DelayqError, RedisError)
-"""What a queue may raise: delayq's errors or, from a work queue, redis-py's."""
 
 
 class ProcessTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +46,6 @@ class ProcessTask(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds."""
     seed: str
     prefix: str = "delayq-torture"
-    engine: str = "delay"
     number: int = 1
     """Counted from 1 in each role."""
     producers: int = 1
@@ -56,14 +53,19 @@ class ProcessTask(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     batch: int = 1
 
+    @property
+    def keys(self) -> Keys:
+        """The keys of the queue."""
+        return Keys.of(self.prefix, self.queue)
+
     def options(self, **more: Any) -> QueueOptions:
         """Return the options of the queue."""
-        options = {"url": self.url, "codec": "bytes", "lease": self.lease, "dead_max": 1 << 30}
+        options = {"url": self.url, "prefix": self.prefix, "codec": "bytes", "lease": self.lease, "dead_max": 1 << 30}
         return cast("QueueOptions", {**options, "deadline": 5, "socket_timeout": 2, **more})
 
     def poll_options(self) -> QueueOptions:
         """Return the options of a queue that is only polled: a call that fails is not retried."""
-        return {"url": self.direct, "deadline": 0.001, "socket_timeout": 5}
+        return {"url": self.direct, "prefix": self.prefix, "deadline": 0.001, "socket_timeout": 5}
 
 
 def read_task() -> ProcessTask:
@@ -78,8 +80,8 @@ def write_task(task: ProcessTask) -> dict[str, str]:
 
 def tolerate(error: Exception) -> None:
     """Raise again what no fault explains: refused credentials, a full memory and a full disk (MISCONF) are faults."""
-    refused = isinstance(error, ServerError | ResponseError | ConfigurationError)
-    if refused and not isinstance(error, CannotConnectError | OutOfMemoryError) and "MISCONF" not in str(error):
+    refused = isinstance(error, ServerError | ConfigurationError) and not isinstance(error, CannotConnectError)
+    if refused and "MISCONF" not in str(error):
         raise error
 
 

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from redis.exceptions import RedisError, ResponseError
-
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys
 from delayq.broker.message.attributes import Attributes
@@ -22,8 +20,8 @@ T = TypeVar("T")
 S = TypeVar("S", bound=str)
 
 
-class CallRecorder:
-    """Calls that are recorded.
+class RecordedCalls(Calls):
+    """The calls of a delay queue, recorded.
 
     A reply is recorded when it is read. If a call raises, the caller reports it with `failed`; otherwise its outcome
     stays unknown, which the checker allows for.
@@ -33,17 +31,10 @@ class CallRecorder:
     unanswered: set[int]
     """Numbers of the calls without a reply."""
 
-    def record_to(self, recorder: Recorder) -> None:
-        """Write to this recorder; calls are frozen dataclasses, hence the detour."""
-        object.__setattr__(self, "recorder", recorder)
+    def __init__(self, keys: Keys, recorder: Recorder) -> None:
+        super().__init__(keys)
+        object.__setattr__(self, "recorder", recorder)  # calls are frozen dataclasses
         object.__setattr__(self, "unanswered", set())
-
-    def begin(self, op: Any, **columns: Any) -> int:
-        """Record that a call is about to be sent, and return its number."""
-        number = self.recorder.next_call()
-        self.unanswered.add(number)
-        self.recorder.write(CallRecord(at=now(), call=number, op=op, **columns))
-        return number
 
     def end(self, number: int, **columns: Any) -> None:
         """Record the reply of a call, or that it raised."""
@@ -53,11 +44,10 @@ class CallRecorder:
     def failed(self, error: Exception) -> None:
         """Record that the call without a reply raised; for one operation at a time.
 
-        Of several calls at once the error is that of one, so the outcome of all of them is unknown. So it is if
-        redis-py raises anything but the reply of the server.
+        Of several calls at once the error is that of one, so the outcome of all of them is unknown.
         """
-        in_doubt = isinstance(error, OutcomeUnknown | RedisError) and not isinstance(error, ResponseError)
-        outcome: Outcome = "unknown" if in_doubt or len(self.unanswered) > 1 else "fail"
+        in_doubt = isinstance(error, OutcomeUnknown) or len(self.unanswered) > 1
+        outcome: Outcome = "unknown" if in_doubt else "fail"
         for number in list(self.unanswered):
             self.end(number, outcome=outcome, error=str(error)[:200])
 
@@ -65,7 +55,9 @@ class CallRecorder:
         self, call: ScriptCall[T], reply_columns: Callable[[T], dict[str, Any]], op: Any, **columns: Any
     ) -> ScriptCall[T]:
         """Record a call now, and its reply when it is read."""
-        number = self.begin(op, **columns)
+        number = self.recorder.next_call()
+        self.unanswered.add(number)
+        self.recorder.write(CallRecord(at=now(), call=number, op=op, **columns))
 
         def parse(reply: Any) -> T:
             value = call.parse(reply)
@@ -77,10 +69,6 @@ class CallRecorder:
     def with_statuses(self, call: ScriptCall[S], op: Any, **columns: Any) -> ScriptCall[S]:
         """Record a call whose reply is a status for each id."""
         return self.recorded(call, lambda statuses: {"statuses": str(statuses)}, op, **columns)
-
-
-class RecordedSettlements(CallRecorder):
-    """The calls that settle and extend deliveries, recorded; to be mixed into the calls of any engine."""
 
     def ack(self, receipts: Iterable[Receipt], **options: Any) -> ScriptCall[str]:
         return self._settlement("ack", receipts, **options)
@@ -113,18 +101,10 @@ class RecordedSettlements(CallRecorder):
         call: ScriptCall[str] = getattr(super(), op)(deliveries, **options)
         return call
 
-
-class RecordedCalls(RecordedSettlements, Calls):
-    """The calls of a delay queue, recorded."""
-
-    def __init__(self, keys: Keys, recorder: Recorder) -> None:
-        super().__init__(keys)
-        self.record_to(recorder)
-
     def send(
         self, messages: Messages, *, max_length: int | None, replace: Replace = False, run: str = ""
     ) -> ScriptCall[SendStatuses]:
-        table = as_table(messages)
+        table = _as_table(messages)
         return self.with_statuses(
             super().send(messages, replace=replace, max_length=max_length, run=run),
             "send",
@@ -137,11 +117,11 @@ class RecordedCalls(RecordedSettlements, Calls):
 
     def ready_to_unack(self, wanted: int, *, lease: int, consumer_id: str) -> ScriptCall[ClaimReply]:
         call = super().ready_to_unack(wanted, lease=lease, consumer_id=consumer_id)
-        return self.recorded(call, claim_columns, "claim", lease=lease) if wanted else call
+        return self.recorded(call, _claim_columns, "claim", lease=lease) if wanted else call
 
     def pending_to_unack(self, wanted: int, *, lease: int, consumer_id: str) -> ScriptCall[ClaimReply]:
         call = super().pending_to_unack(wanted, lease=lease, consumer_id=consumer_id)
-        return self.recorded(call, claim_columns, "claim", lease=lease)
+        return self.recorded(call, _claim_columns, "claim", lease=lease)
 
     def complete(self, deliveries: Iterable[Completed]) -> ScriptCall[str]:
         deliveries = list(deliveries)
@@ -174,12 +154,12 @@ class RecordedCalls(RecordedSettlements, Calls):
         return self.recorded(super().purge(), lambda _: {}, "purge")
 
 
-def as_table(messages: Messages) -> OutgoingTable:
+def _as_table(messages: Messages) -> OutgoingTable:
     """Return the messages of a send as columns."""
     return messages if isinstance(messages, OutgoingTable) else OutgoingTable(*zip(*messages, strict=True))
 
 
-def claim_columns(reply: ClaimReply) -> dict[str, Any]:
+def _claim_columns(reply: ClaimReply) -> dict[str, Any]:
     """Return the columns of a claim's reply."""
     messages = reply.messages
     names = [Attributes.of(one.attributes).name or "" for one in messages]

@@ -66,7 +66,6 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the plan of a run depends on."""
 
     seed: int
-    engine: str = "delay"
     messages: int
     """In all rounds."""
     per_round: int = 50_000
@@ -180,12 +179,10 @@ def read_aof(text: str) -> tuple[Aof, ...]:
     return cast("tuple[Aof, ...]", policies)
 
 
-def read_faults(
-    text: str, *, messages: int, allowed: Iterable[str], aof: tuple[Aof, ...], unsupported: Mapping[str, str] = {}
-) -> dict[str, int]:
+def read_faults(text: str, *, messages: int, allowed: Iterable[str], aof: tuple[Aof, ...]) -> dict[str, int]:
     """Read `all`, `none`, or kinds such as `kill=50,stop`; without a number there are as many as usual.
 
-    A server without an append-only file is not ended. `unsupported` says why an engine does not support a kind.
+    A server without an append-only file is not ended.
     """
     ending = ("server-kill", "power", "disk") if "no" in aof else ()
     usual = {kind: max(1, FAULT_KINDS[kind].usual * messages // 100_000) for kind in allowed if kind not in ending}
@@ -197,8 +194,7 @@ def read_faults(
         if kind not in FAULT_KINDS:
             raise ConfigurationError(f"unknown fault {short_repr(kind)}; use one of {', '.join(FAULT_KINDS)}")
         if kind not in usual:
-            why = unsupported.get(kind, FAULT_KINDS[kind].text)
-            raise ConfigurationError(f"fault {kind} is not possible here: {why}")
+            raise ConfigurationError(f"fault {kind} is not possible here: {FAULT_KINDS[kind].text}")
         if equals and not number.isdecimal():
             raise ConfigurationError(f"fault {part.strip()}: after = must come a number")
         counts[kind] = int(number) if equals else usual[kind]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Self
 
 from rich.console import Console, Group, RenderableType
@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from delayq.testing.torture.engine_interface import QueueSnapshot
+from delayq.queue.inspecting.counts import Stats
 from delayq.testing.torture.round_plan import PlannedFault, RoundPlan
 from delayq.testing.torture.run_tally import RoundTally, RunTally, summary_lines
 
@@ -26,7 +26,7 @@ class RoundProgress:
 
     plan: RoundPlan
     elapsed: float
-    snapshot: QueueSnapshot | None
+    stats: Stats | None
     """None while Redis does not reply."""
     workers: int
     faults: dict[str, int]
@@ -71,11 +71,11 @@ class TortureScreen:
     def refresh(self, progress: RoundProgress) -> None:
         """Show how far the round is."""
         before, self._progress = self._before, progress
-        if progress.snapshot:
-            if before and before.snapshot and progress.snapshot.totals and progress.elapsed > before.elapsed:
+        if progress.stats:
+            if before and before.stats and progress.elapsed > before.elapsed:
                 passed = progress.elapsed - before.elapsed
                 for label, total in _RATES.items():
-                    more = progress.snapshot.totals.get(total, 0) - before.snapshot.totals.get(total, 0)
+                    more = progress.stats.totals.get(total, 0) - before.stats.totals.get(total, 0)
                     self._rates[label] = 0.7 * self._rates.get(label, 0.0) + 0.3 * max(more, 0) / passed
             self._before = progress
         if self._live:
@@ -110,14 +110,15 @@ class TortureScreen:
 
 
 def _panel(progress: RoundProgress, rates: dict[str, float], rounds: int) -> RenderableType:
-    plan, snapshot = progress.plan, progress.snapshot
+    plan, stats = progress.plan, progress.stats
     head = Text(f"round {plan.round} of {rounds}, {progress.phase}, {progress.elapsed:.0f} of {plan.seconds:.0f} s")
     share = min(progress.elapsed / plan.seconds, 1) if plan.seconds else 1
     facts = Table.grid(padding=(0, 2))
     if rates:
         facts.add_row("per second", _labelled(*((name, f"{rate:,.0f}") for name, rate in rates.items())))
-    if snapshot:
-        facts.add_row("queue", _labelled(*((name, f"{number:,}") for name, number in snapshot.counts.items())))
+    if stats:
+        counts = asdict(stats.counts)
+        facts.add_row("queue", _labelled(*((name, f"{counts[name]:,}") for name in counts if name != "paused")))
     else:
         facts.add_row("queue", Text("Redis does not reply", "red"))
     facts.add_row("workers", f"{progress.workers}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import accumulate, count
 from typing import Any, Literal, NamedTuple
 from zlib import crc32
@@ -45,13 +45,13 @@ class MessageProfile(NamedTuple):
     failure: str = "raise"
     """How an attempt fails: `raise`, `false`, `retry`, `delay`, `snooze`, `refuse`, the methods `nack` and `release`.
 
-    `drop`: it is not settled. `outage`: it raises during an outage alone. `echo`: a `nack`, and again a while later,
+    `outage`: it raises during an outage alone. `echo`: a `nack`, and again a while later,
     perhaps during the next delivery.
     """
     success: str = "return"
     """How an attempt succeeds: `return`, `reject`, `discard`, the method `ack`; `extend` renews its lease first.
 
-    `twice`: it is completed twice. `echo`: it is acked, and again a while later, perhaps in the next life of the id.
+    `echo`: it is acked, and again a while later, perhaps in the next life of the id.
     """
     takes: tuple[float, float] = (0.0, 0.0)
     """Seconds, from and to."""
@@ -64,11 +64,6 @@ class MessageProfile(NamedTuple):
     priority: int = 0
     retention: float | None = None
     """Seconds for which its result is kept."""
-
-    def duration(self, drawn: float, lease: float) -> float:
-        """Return how many seconds a delivery takes; `drawn` is between 0 and 1."""
-        shortest, longest = self.takes
-        return shortest + (longest - shortest) * drawn + self.leases * lease
 
 
 PROFILES: dict[str, MessageProfile] = {
@@ -108,11 +103,11 @@ LIMITS: dict[str, dict[str, Any]] = {
     "stumbles": {"running": 2},
     "flaky": {"rate_limit": "100/s", "burst": 2},
 }
-"""Limits of names: what starts of a profile, for engines that have limits. They hold something back in every run."""
+"""Limits of names: what starts of a profile. They hold something back in every run."""
 PAUSED = ("good", "slow")
 """The names that are paused: most messages have the one, and the other is limited."""
 BREAKERS: dict[str | None, Breaker] = {"broken": Breaker(share=1, of=2, pause=0.3)}
-"""The breakers of names, for engines that have breakers. They trip in every run; that of the queue is a fault."""
+"""The breakers of names. They trip in every run; that of the queue is a fault."""
 
 
 def _limit_record(rate_limit: str | None = None, burst: int | None = None, running: int | None = None) -> LimitRecord:
@@ -124,12 +119,12 @@ LIMIT_RECORDS = {name: _limit_record(**limit) for name, limit in LIMITS.items()}
 """The same as the history records them."""
 
 
-def payload_of(id: str, life: int, profiles: Mapping[str, MessageProfile] = PROFILES) -> bytes:
+def payload_of(id: str, life: int) -> bytes:
     """Return the payload of an id's life (a send after it was settled begins another): its profile, and padding."""
     drawn = crc32(f"{id}/{life}".encode())
-    limits = accumulate(profile.share for profile in profiles.values())
-    name = next(name for name, limit in zip(profiles, limits, strict=False) if drawn % 10_000 < limit)
-    shortest, longest = profiles[name].padding
+    limits = accumulate(profile.share for profile in PROFILES.values())
+    name = next(name for name, limit in zip(PROFILES, limits, strict=False) if drawn % 10_000 < limit)
+    shortest, longest = PROFILES[name].padding
     length = shortest + drawn // 10_000 % (longest - shortest)
     return f"{name} {life} {id} ".encode() + _PADDING[:length]
 
@@ -144,9 +139,9 @@ def profile_name(payload: bytes) -> str:
     return payload.partition(b" ")[0].decode()
 
 
-def profile_of(payload: bytes, profiles: Mapping[str, MessageProfile] = PROFILES) -> MessageProfile:
+def profile_of(payload: bytes) -> MessageProfile:
     """Return the profile that a payload names."""
-    return profiles[profile_name(payload)]
+    return PROFILES[profile_name(payload)]
 
 
 def priority_of(name: str) -> int:
@@ -202,7 +197,8 @@ def behavior_of(payload: bytes, attempt: int, number: int, lease: float) -> Call
     """
     profile = profile_of(payload)
     drawn = crc32(b"%d" % number)
-    takes = profile.duration(drawn % 100 / 100, lease)
+    shortest, longest = profile.takes
+    takes = shortest + (longest - shortest) * (drawn % 100 / 100) + profile.leases * lease
     fails = drawn % 2 if profile.failure in ("release", "snooze", "refuse") else attempt <= profile.fails
     if profile.failure == "outage":
         fails = number % OUTAGE_EVERY < OUTAGE

@@ -5,17 +5,20 @@ from __future__ import annotations
 import errno
 import signal
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from delayq.broker.calls import Calls
+from delayq.broker.keys import Keys
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.executor import Executor
 from delayq.testing.torture.disturbing.environment import Environment
 from delayq.testing.torture.disturbing.processes import STOP_TIMEOUT, ManagedProcess, Processes
 from delayq.testing.torture.history import FaultRecord, Recorder, now
 from delayq.testing.torture.process_task import EXIT_SIGNAL
+from delayq.testing.torture.recorded_calls import RecordedCalls
 from delayq.testing.torture.round_plan import PlannedFault
-from delayq.testing.torture.workload import PAUSED
+from delayq.testing.torture.workload import PAUSED, payload_of, planted_id
 
 POLL = 0.02
 """Seconds between two checks of what a fault waits for."""
@@ -29,6 +32,15 @@ EVERYTHING = 1
 """The time since which writes are lost when all are (µs)."""
 MAX_BACKLOG = 3_000_000
 """Microseconds that Redis may postpone writes for a slow disk under `everysec`: 2 s and a margin."""
+
+PLANTED_TYPES = {
+    **dict.fromkeys(("pending", "ranked", "throttled", "gates", "running", "unack", "dead", "completed"), "zset"),
+    **dict.fromkeys(("waited", "done", "latest", "schedules", "schedule_labels", "beats"), "zset"),
+    **dict.fromkeys(("ready", "retry", "wake"), "list"),
+    "garbage": "set",
+    **dict.fromkeys(("ends", "events"), "stream"),
+}
+"""The types of a queue's keys that are not hashes."""
 
 FaultSteps = Generator[float, None, Any]
 """Returns how many faults it was; None for one."""
@@ -44,12 +56,8 @@ class FaultContext:
     environment: Environment
     announce: Callable[[PlannedFault, str], None]
     """Is called when a fault happens, with what it does."""
-    plant: Callable[[], None]
-    """Writes into every key of the queue what no process of ours would."""
-    pause: Callable[[float, str], None]
-    """Pauses the queue, or a name, for so many seconds at most; with 0, resumes it."""
-    trip: Callable[[float], None]
-    """Trips the breaker of the queue, with a pause of so many seconds, and records it."""
+    keys: Keys
+    """Those of the queue."""
     server_fault: bool = False
     """Whether a fault is hitting the server."""
 
@@ -183,22 +191,46 @@ def _flushall(context: FaultContext, planned: PlannedFault) -> FaultSteps:
 
 
 def _foreign(context: FaultContext, planned: PlannedFault) -> FaultSteps:
+    """Write into every key of the queue what no process of ours would, as another program or a hand may do."""
     yield from ()
     at = now()
-    context.plant()
+    context.direct.run([_planting(part, key) for part, key in asdict(context.keys).items()])
     context.announce(planned, "")
     context.record(planned, at, breaks_leases=False)
 
 
+def _planting(part: str, key: str) -> RedisCommand[None]:
+    """Return the command that plants an id, with a payload that a callback can process, or a number if that is read."""
+    id = planted_id(part)
+    value = "1" if part in ("meta", "dead_ids") else payload_of(id, 0)
+    words: dict[str, tuple[Any, ...]] = {
+        "zset": ("ZADD", key, 0, id),
+        "list": ("RPUSH", key, id),
+        "set": ("SADD", key, id),
+        "stream": ("XADD", key, "*", "id", id, "payload", value),
+        "hash": ("HSET", key, id, value),
+    }
+    return RedisCommand(words[PLANTED_TYPES.get(part, "hash")], lambda _: None)
+
+
 def _pause(context: FaultContext, planned: PlannedFault, name: str = "") -> FaultSteps:
     """Pause the queue or a name; a resumption that a crash undoes must not be missed for ever."""
-    context.pause(planned.lasts + PAUSE_MARGIN, name)
+    _set_pause(context, planned.lasts + PAUSE_MARGIN, name)
     at = now()
     context.announce(planned, f"{name} for {planned.lasts:.1f} s".strip())
     yield planned.lasts
     until = now()
-    context.pause(0, name)
+    _set_pause(context, 0, name)
     context.record(planned, at, until=until, name=name, breaks_leases=False)
+
+
+def _set_pause(context: FaultContext, seconds: float, name: str) -> None:
+    """Pause the queue, or a name if there is one, for so many seconds at most; resume it if there are none."""
+    calls, until = Calls(context.keys), f"+{seconds * 1000:.0f}"
+    if name:
+        context.direct.run([calls.limit(name, paused=until if seconds else "-", reason="torture")])
+    else:
+        context.direct.run([calls.pause(until, "torture") if seconds else calls.resume()])
 
 
 def _pause_name(context: FaultContext, planned: PlannedFault) -> FaultSteps:
@@ -208,7 +240,8 @@ def _pause_name(context: FaultContext, planned: PlannedFault) -> FaultSteps:
 def _trip(context: FaultContext, planned: PlannedFault) -> FaultSteps:
     """Trip the breaker of the queue: a third of the time nothing starts, then one trial, then another one."""
     at = now()
-    context.trip(planned.lasts / 3)
+    calls = RecordedCalls(context.keys, context.recorder)
+    context.direct.run([calls.hold(None, 0, pause=round(planned.lasts / 3 * 1000))])
     context.announce(planned, f"for {planned.lasts:.1f} s")
     yield planned.lasts
     context.record(planned, at, breaks_leases=False)

@@ -21,18 +21,8 @@ def leases(history: History, timeline: Timeline) -> Findings:
             yield f"token {after.token} was issued twice", (before, after)
         elif after.ended < before.began and not (history.rolled_back and history.set_back):
             yield f"token {before.token} was issued after the higher {after.token}", (after, before)
-        elif not history.rolled_back and not any(
-            _lease_over(history, timeline, *pair) for pair in _possible_orders(history, before, after)
-        ):
+        elif not history.rolled_back and not _lease_over(history, timeline, before, after):
             yield "delivered while another lease was valid", (before, after)
-
-
-def _possible_orders(history: History, before: Step, after: Step) -> Iterator[tuple[Step, Step]]:
-    """Yield the orders in which two deliveries may have happened."""
-    yield before, after
-    ordered = history.guarantees.tokens_ordered and before.token != after.token
-    if not ordered and after.began < before.ended:
-        yield after, before
 
 
 def _lease_over(history: History, timeline: Timeline, before: Step, after: Step) -> bool:
@@ -69,7 +59,7 @@ def disturbance(history: History, process: str, since: int, until: int) -> Fault
 
 def _ended_undisturbed(history: History, timeline: Timeline) -> Findings:
     """What a consumer holds, started or not, is not delivered again while nothing disturbs that consumer."""
-    if history.rolled_back or history.purges or not history.guarantees.renews_leases:
+    if history.rolled_back or history.purges:
         return
     over = timeline.of("ack", "cancel", "dead_purge")
     for before, after in pairwise(timeline.claims()):
@@ -85,7 +75,7 @@ def _started_after_its_end(history: History, timeline: Timeline) -> Findings:
 
     A process may be frozen between the look at the lease and the callback: each of its threads may start one message.
     """
-    if history.rolled_back or not history.guarantees.renews_leases:
+    if history.rolled_back:
         return
     claims = {claim.token: claim for claim in timeline.of("claim")}
     for start in timeline.of("start"):

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from delayq.testing.torture.history import FaultRecord
 from delayq.testing.torture.rules.lease_rules import Findings, disturbance, leases, possibly_between
-from delayq.testing.torture.rules.timelines import OPEN_END, History, Step, Timeline
+from delayq.testing.torture.rules.timelines import History, Step, Timeline
 
 CANCELS_SUCCESSOR = ("1", "4", "5")
 """The statuses of a cancellation after which no successor waits: cancelled, successor, asked to stop."""
@@ -130,8 +130,6 @@ def _successor_of_cancelled(timeline: Timeline) -> Findings:
 def _bounded_by_retries(timeline: Timeline, claims: list[Step]) -> Findings:
     sends = [step for step in timeline.of("send") if step.possible]
     limit = max((step.retries for step in sends), default=0) + 1
-    if not limit:  # delivered until it is settled
-        return
     for claim in claims:
         if claim.attempt > limit:
             text = f"attempt {claim.attempt} of a message with {limit - 1} retries"
@@ -224,8 +222,6 @@ def liveness(history: History, timeline: Timeline) -> Findings:
     if final is None or settings is None or timeline.living is None:
         return
     state, due = timeline.living
-    if not due and history.faults_ended:  # it has no due time: since the faults ended
-        due = final.server - (final.at - history.faults_ended.at) // 1000
     late = final.server - due
     if late > settings.lease + 2 * settings.tick + settings.max_nack_delay:
         yield f"{state} {late} ms after it was due", tuple(timeline.steps[-3:])
@@ -244,7 +240,6 @@ def repeated_starts(history: History, timeline: Timeline) -> Iterator[tuple[Step
     """Yield the repeated starts without a failure: the one before, the repeated one, and the fault that explains it."""
     starts = sorted(timeline.of("start"), key=lambda step: (step.token, step.began))
     claimed = {claim.token: claim.began for claim in timeline.of("claim")}
-    ended = {step.token for step in timeline.of("end")}
     failed = {step.token for step in timeline.of("end") if step.callback_outcome in ("failed", "rejected")}
     failed |= {step.token for step in timeline.of("nack", "release", "reject") if step.possible}
     for before, after in pairwise(starts):
@@ -254,9 +249,7 @@ def repeated_starts(history: History, timeline: Timeline) -> Iterator[tuple[Step
         if before.token in failed or timeline.new_life_between(before, after):
             continue
         since = claimed.get(before.token, before.began)
-        # A lease that nobody renews may end before a callback; the fault that kept it from ending may come later.
-        outlived = not history.guarantees.renews_leases and before.token not in ended
-        yield before, after, disturbance(history, before.process, since, OPEN_END if outlived else after.began)
+        yield before, after, disturbance(history, before.process, since, after.began)
 
 
 _SAFETY = (conservation, provenance, never_early, bounded_deliveries, leases, fencing, dead_letter, doubt)

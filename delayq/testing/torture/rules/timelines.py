@@ -10,7 +10,6 @@ from delayq.testing.torture.history import (
     CallRecord,
     EndRecord,
     FaultRecord,
-    FaultsEndedRecord,
     HeaderRecord,
     Line,
     ReplyRecord,
@@ -19,7 +18,6 @@ from delayq.testing.torture.history import (
     StartRecord,
     ToldRecord,
 )
-from delayq.testing.torture.rules.engine_guarantees import GUARANTEES, Guarantees
 
 OPEN_END = 1 << 62
 """The end of a call whose outcome is unknown (µs): the server may execute it at any later time."""
@@ -54,7 +52,7 @@ class Step:
     deadline: int = 0
     attempt: int = 0
     retries_left: int = -1
-    """Of a claim: as its consumer was told; -1 if the engine has no retries."""
+    """Of a claim: as its consumer was told; -1 if it was not told."""
     alone: bool = False
     lost: bool = False
     """Of a start: whether the callback was told that its lease is lost."""
@@ -143,7 +141,6 @@ class History:
     timelines: dict[str, Timeline] = field(default_factory=dict)
     settings: SettingsRecord | None = None
     faults: list[FaultRecord] = field(default_factory=list)
-    faults_ended: FaultsEndedRecord | None = None
     final: ScanRecord | None = None
     unknown_claims: list[Step] = field(default_factory=list)
     """Claims without a reply: nobody knows which messages they took."""
@@ -159,11 +156,6 @@ class History:
     _claims: list[Step] = field(default_factory=list)
     processes: list[str] = field(default_factory=list)
     lines: int = 0
-
-    @property
-    def guarantees(self) -> Guarantees:
-        """What the queue guarantees."""
-        return GUARANTEES[self.settings.engine if self.settings else "delay"]
 
     @property
     def set_back(self) -> int:
@@ -251,8 +243,6 @@ def _add_other(history: History, process: str, line: Line) -> None:
         history.settings = line
     elif isinstance(line, FaultRecord):
         history.faults.append(line)
-    elif isinstance(line, FaultsEndedRecord):
-        history.faults_ended = line
     elif isinstance(line, ScanRecord):
         history.final = line
 
