@@ -37,7 +37,7 @@ local function take(source, other, count)
     for n = at, last do
       local id = found[n]
       local is, due, attempt, first, last_token, holder = read(from.records[n] or '')
-      if not is then is, due, attempt, first, last_token, holder = read_in(state, records[n], now) end
+      if not is then is, due, attempt, first, last_token, holder = read_in(state, from.records[n], now) end
       if is ~= state or seen[id] then
         from.stale = from.stale + 1
       else
