@@ -172,6 +172,12 @@ def stranded(one: Foreign, was: Worlds, is_now: Worlds) -> list[bytes]:
     ]
 
 
+def loses(one: Foreign, was: Worlds, is_now: Worlds) -> bool:
+    """Return whether a message is nowhere any more because its own record is foreign: it has its payload still."""
+    lists_it = [any(one.id in world[part] for part in PLACED[2:]) for world in (was, is_now)]
+    return one.part == "deliveries" and one.id in is_now["messages"] and lists_it == [True, False]
+
+
 def fails(client: Any, case: Case, one: Foreign) -> str:
     """Return what is wrong with a refusal; '' if it is one of the script's own, before its first write."""
     ((_, was, reply, is_now),) = run(client, case, [one], ALL, ALL)
@@ -187,6 +193,8 @@ def trial(client: Any, case: Case, tried: Sequence[Foreign]) -> Iterator[str]:
         wrong = fails(client, case, one) if isinstance(reply, Exception) else ""
         if not isinstance(reply, Exception) and (left := stranded(one, planted, is_now)):
             wrong = f"stranded: {left}"
+        if not isinstance(reply, Exception) and loses(one, planted, is_now):
+            wrong = "lost"
         if wrong:
             yield f"{case.name}: {one.part}, {one.command[2:]!r}: {wrong}"[:300]
 
