@@ -31,7 +31,7 @@ DEFECTS = {
     ),
     "a heartbeat that skips what has not started": (
         "leases",
-        "worker/parts/in_flight.py",
+        "worker/parts/heartbeat.py",
         "if not delivery.settled and delivery.deadline <= until",
         "if delivery.batch is not None and not delivery.settled and delivery.deadline <= until",
     ),
