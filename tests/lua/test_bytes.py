@@ -205,6 +205,14 @@ def test_settlement_lets_in_the_successors_that_fit(executor, settle, size):
     assert observe(executor).messages == dict.fromkeys(FOUR, "x" * size)
 
 
+@pytest.mark.parametrize("settle", SETTLING.values(), ids=SETTLING)
+def test_settlement_reads_attributes_that_fit(executor, settle):
+    plant(executor, LEASED + World(attributes=dict.fromkeys(FOUR, BIG), meta={"schema": 2, "unique": 1}))
+    assert deliver(executor, settle(FOUR)) == "11"
+    assert deliver(executor, settle(FOUR[2:]), sequence=2) == "11"
+    assert observe(executor).attributes == {}
+
+
 def test_batch_with_large_successors_is_settled_at_once(redis_url):
     with DelayQueue("tables", url=redis_url, tick="20s") as queue:
 

@@ -55,7 +55,7 @@ MUTANTS = [
     Mutant("a release is not logged", "release.lua", "logged, 'released'", "false, 'released'"),
     Mutant("what was not cancelled is logged too", "cancel.lua", "'ids', cancelled)", "'ids', {unpack(ARGV, 4)})"),
     Mutant("a death is logged without its attempts", "lib/log.lua", "death.attempts", "0"),
-    Mutant("the dead are not remembered", "reject.lua", "settle(done, window, now, ended, texts)", ""),
+    Mutant("the dead are not remembered", "reject.lua", "settle(done, now, ended, texts)", ""),
     Mutant("more is forgotten than twice what is settled", "lib/done.lua", "2 * #ids", "1000"),
     Mutant(
         "a run counts what exists as replaced",

@@ -17,10 +17,10 @@ if past then return past end
 local now = math.floor(clock(override) / 1000)
 redis.call('ZCARD', pending)
 for _, hash in ipairs({retries, headers, attributes, errors}) do redis.call('HLEN', hash) end
-local logged, window, schema = switched(meta, done)
+local logged, schema = switched(meta, done)
 local waiting = schema ~= '1' and redis.call('HLEN', successors) > 0
 local tells = is_waited_for(waited, ends, schema)
-local statuses, cancelled, dropped, followed, told, seen, asked = {}, {}, {}, {}, {}, {}, {}
+local statuses, cancelled, dropped, followed, told, seen, asked, texts = {}, {}, {}, {}, {}, {}, {}, {}
 for i = 5, #ARGV do
   local id = ARGV[i]
   local status = redis.call('HEXISTS', dead_ids, id) == 1 and '3' or '0'
@@ -42,6 +42,7 @@ for i = 5, #ARGV do
       status = is_followed and '4' or '3'
     else
       status, seen[id], cancelled[#cancelled + 1] = '1', true, id
+      if some_ask then texts[id] = read_payload(attributes, id) end
       leave(state, id)
     end
     if is_followed or status == '1' then told[#told + 1] = id end
@@ -49,17 +50,13 @@ for i = 5, #ARGV do
   statuses[#statuses + 1] = status
 end
 look_at_leaving(ranked, throttled, unack)
-local texts = {}
-if has_ends(window) then
-  for _, id in ipairs(cancelled) do texts[id] = read_payload(attributes, id) end
-end
 begin(replies, slot)
 if #dropped > 0 then redis.call('HDEL', successors, unpack(dropped)) end
 if #cancelled > 0 then
   erase(messages, retries, deliveries, headers, attributes, errors, cancelled)
   depart(pending, ranked, throttled, unack, garbage, meta)
   increase(meta, 'cancelled', #cancelled)
-  settle(done, window, now, cancelled, texts)
+  settle(done, now, cancelled, texts)
 end
 if tells and #told > 0 then announce(waited, ends, told) end
 if #asked > 0 then

@@ -21,7 +21,7 @@ for _, hash in ipairs({retries, messages, deliveries, headers, attributes, error
   redis.call('HLEN', hash)
 end
 redis.call('ZCARD', dead)
-local logged, window, schema = switched(meta, done)
+local logged, schema = switched(meta, done)
 local waiting = waiting_in(successors, schema, pending, wake)
 local tells = is_waited_for(waited, ends, schema)
 look_at_results(completed, results, ends, schema)
@@ -59,7 +59,7 @@ if #ended > 0 then
   add_dead_entries(dead, dead_messages, dead_ids, now, buried, found)
   if #buried > 0 then increase(meta, 'dead', #buried) end
   if #stopped > 0 then increase(meta, 'cancelled', #stopped) end
-  settle(done, window, now, ended, texts)
+  settle(done, now, ended, texts)
   if tells then announce(waited, ends, ended) end
 end
 if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end
@@ -77,7 +77,7 @@ if #trimmed > 0 then
   end
 end
 
-if window then tidy(done, window, now, tonumber(limit)) end
+tidy(done, now, tonumber(limit))
 local scanned = redis.call('HSCAN', replies, whole(kept[1]) and kept[1] or '0', 'COUNT', 100)
 for i = 1, #scanned[2], 2 do
   local used = string.match(scanned[2][i + 1], '^%d+ (%d+)')

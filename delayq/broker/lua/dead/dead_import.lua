@@ -14,15 +14,14 @@ if past then return past end
 
 local now = math.floor(clock(override) / 1000)
 for _, hash in ipairs({dead_messages, runs}) do redis.call('HLEN', hash) end
-local logged, window = switched(meta, done)
-local span = tonumber(string.match(window or '0', '^%d+'))
-local statuses, deaths, holds, last_held, attributed, unique = {}, {}, {}, now, false, false
+local logged = switched(meta, done)
+local statuses, deaths, attributed, unique = {}, {}, false, false
 
 -- Returns whether an id was settled after a death that holds it until `ends`: not by a death that was imported.
 local function is_settled_since(id, died, ends, text, found)
   if not found.held then
     local score = tonumber(redis.call('ZSCORE', done, id))
-    found.held, found.has_end = score and held_until(score, span) or 0, score and score % 1 > 0
+    found.held, found.has_end = score and held_until(score) or 0, score and score % 1 > 0
     found.by_death = found.imported[score]
   end
   local by_death = found.by_death or found.has_end and found.last > died
@@ -33,7 +32,7 @@ end
 
 for i = 5, #ARGV, 10 do
   local id, died, text, status = ARGV[i], tonumber(ARGV[i + 1]) or now, ARGV[i + 8], '1'
-  local entries, ends = entries_of(dead, dead_ids, id), died + span
+  local entries, ends = entries_of(dead, dead_ids, id), died + window
   for held in string.gmatch(text, 'unique_%a+=(%d+)') do ends = math.max(ends, died + held) end
   local has_time = ARGV[i + 1] ~= ''
   local is_there = has_time and entries.times[died] or has_life(dead_messages, id, has_time, ARGV[i + 4], ARGV[i + 2])
@@ -51,9 +50,8 @@ for i = 5, #ARGV, 10 do
       attempts = ARGV[i + 4], left = ARGV[i + 3] - ARGV[i + 4] + 1, reason = ARGV[i + 5], error = ARGV[i + 6],
       headers = ARGV[i + 7], attributes = text, payload = ARGV[i + 9]}
     if ends > math.max(now, died, entries.held) then
-      entries.held, entries.by_death, last_held = ends, true, math.max(last_held, ends)
-      holds[#holds + 1], holds[#holds + 2] = string.format(ends > died + span and '%.0f.5' or '%.0f',
-        ends > died + span and ends or died), id
+      entries.held, entries.by_death = ends, true
+      note_held(id, died, ends)
     end
     if text ~= '' then attributed = true end
     unique = unique or string.find(text, 'unique_%a+=')
@@ -78,11 +76,8 @@ if #ids > 0 then
   increase(meta, 'dead_imported', #ids)
   if attributed then note_attributes(meta) end
   if unique then redis.call('HSET', meta, 'unique', '1') end
-  if #holds > 0 then
-    redis.call('ZADD', done, unpack(holds))
-    let_last(last_held, now, span, done, nil)
-  end
-  if window then forget(done, window, now, 2 * #ids) end
+  hold(done, now)
+  if holds then forget(done, now, 2 * #ids) end
 end
 local reply = table.concat(statuses)
 if run ~= '' then add_up(runs, run, now, reply) end

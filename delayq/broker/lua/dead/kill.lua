@@ -17,7 +17,7 @@ local time = clock(override)
 local now = math.floor(time / 1000)
 redis.call('ZCARD', dead)
 redis.call('HLEN', dead_messages)
-local logged, window, schema = switched(meta, done)
+local logged, schema = switched(meta, done)
 local waiting = waiting_in(successors, schema, pending, wake)
 local tells = is_waited_for(waited, ends, schema)
 local token, drawn = math.max((whole(redis.call('HGET', meta, 'token')) or 0) + 1, time), false
@@ -59,7 +59,7 @@ if #killed > 0 then
   add_dead_entries(dead, dead_messages, dead_ids, now, killed, deaths)
   increase(meta, 'dead', #killed)
   if drawn then redis.call('HSET', meta, 'token', drawn) end
-  settle(done, window, now, killed, texts)
+  settle(done, now, killed, texts)
   if tells then announce(waited, ends, killed) end
   if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end
 end

@@ -19,17 +19,17 @@ local past = answered(replies, slot, sequence)
 if past then return past end
 
 local now, at_once, millis = send_times(override)
-local logged, window, schema = switched(meta, done)
+local logged, schema = switched(meta, done)
 local status, state, attempts, consumer, earlier, _ = '1', 'pending', '0', '-', nil, nil
 if redis.call('HEXISTS', messages, id) == 1 then
   local record = redis.call('HGET', deliveries, id)
   if record then state, _, attempts, _, _, consumer = read_in('pending', record, 0) end
   status = state == 'garbage' and '4' or state == 'leased' and '6' or '2'
-elseif window and settled(done, window, at_once, {id})[1] then
+elseif settled(done, at_once, {id})[1] then
   status = '5'
 end
 if status == '4' or status == '5' then
-  local holder = status == '5' and holder_of(pending, deliveries, done, window, id, status, at_once) or ''
+  local holder = status == '5' and holder_of(pending, deliveries, done, id, status, at_once) or ''
   return remember(replies, slot, sequence, millis, status .. holder)
 end
 

@@ -22,8 +22,8 @@ local ids, now, at_once, millis, micros = {}, send_times(override)
 for i = 8, #ARGV, stride do ids[#ids + 1] = ARGV[i] end
 redis.call('HLEN', retries)
 if run ~= '' then redis.call('HLEN', runs) end
-local logged, window, schema = switched(meta, done)
-local was_settled, payload_of = window and settled(done, window, at_once, ids) or {}, payloads_of(messages, ids, #ids, 16)
+local logged, schema = switched(meta, done)
+local was_settled, payload_of = settled(done, at_once, ids), payloads_of(messages, ids, #ids, 16)
 local statuses, holders, seen, new_count, replaced, after = {}, {}, {}, 0, {}, {}
 local dues, retry_counts, payloads, header_texts, attribute_texts, first_due = {}, {}, {}, {}, {}, math.huge
 for n, id in ipairs(ids) do
@@ -39,7 +39,7 @@ for n, id in ipairs(ids) do
     status = '5'
   end
   if replace == '3' and (status ~= '2' or redis.call('HEXISTS', successors, id) == 0) then status = '0' end
-  if status ~= '1' then holders[#holders + 1] = holder_of(pending, deliveries, done, window, id, status, at_once) end
+  if status ~= '1' then holders[#holders + 1] = holder_of(pending, deliveries, done, id, status, at_once) end
   seen[id], statuses[n] = seen[id] or status, status
   if status == '1' or status == '2' or status == '6' then
     local due, payload, before = ARGV[at + 1], ARGV[at + 3], status ~= '1' and {id, state, attempts}
@@ -59,7 +59,7 @@ for n, id in ipairs(ids) do
       if header_text ~= '' then header_texts[#header_texts + 1], header_texts[#header_texts + 2] = id, header_text end
       if attribute_text ~= '' then
         attribute_texts[#attribute_texts + 1], attribute_texts[#attribute_texts + 2] = id, attribute_text
-        note_end(done, at_once, id, given)
+        note_ask(done, at_once, id, given)
       end
     end
   end
@@ -86,7 +86,7 @@ if #dues > 0 then
   redis.call('HSET', messages, unpack(payloads))
   increase(meta, 'sent', new_count)
   if #attribute_texts > 0 then redis.call('HSET', attributes, unpack(attribute_texts)) end
-  hold(done, meta, window, at_once)
+  hold_asked(done, meta, at_once)
 end
 if #after > 0 then redis.call('HSET', successors, unpack(after)) end
 if #after + #attribute_texts > 0 then note_attributes(meta) end

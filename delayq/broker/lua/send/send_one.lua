@@ -14,9 +14,9 @@ local past = answered(replies, slot, sequence)
 if past then return past end
 
 local now, at_once, millis, micros = send_times(override)
-local logged, window = switched(meta, done)
+local logged = switched(meta, done)
 local status = '1'
-if window and settled(done, window, at_once, {id})[1] and redis.call('HEXISTS', messages, id) == 0 then status = '5' end
+if settled(done, at_once, {id})[1] and redis.call('HEXISTS', messages, id) == 0 then status = '5' end
 if status == '1' then
   due = string.byte(due) == 64 and string.sub(due, 2) or string.format('%.0f', due == '0' and at_once or now + due)
   local wakes = is_to_wake(pending, wake, tonumber(due))
@@ -24,7 +24,7 @@ if status == '1' then
   if header_text ~= '' then redis.call('HLEN', headers) end
   if attribute_text ~= '' then
     redis.call('HLEN', attributes)
-    note_end(done, at_once, id, attribute_text)
+    note_ask(done, at_once, id, attribute_text)
   end
   -- The first write needs memory: a full Redis must refuse it.
   if redis.call('HSETNX', messages, id, payload) == 1 then
@@ -35,7 +35,7 @@ if status == '1' then
       redis.call('HSET', attributes, id, attribute_text)
       note_priority(attribute_text)
       note_attributes(meta)
-      hold(done, meta, window, at_once)
+      hold_asked(done, meta, at_once)
     end
     increase(meta, 'sent', '1')
     if wakes then redis.call('RPUSH', wake, '1') end
@@ -44,7 +44,7 @@ if status == '1' then
     status = record and string.match(record, '^%a+') == 'garbage' and '4' or '0'
   end
 end
-local holder = status == '1' and '' or holder_of(pending, deliveries, done, window, id, status, at_once)
+local holder = status == '1' and '' or holder_of(pending, deliveries, done, id, status, at_once)
 local reply = remember(replies, slot, sequence, millis, status .. ' ' .. micros .. holder)
 if status == '1' then
   log(events, meta, logged, 'sent', at_once, 'ids', {id}, 'dues', {due}, 'retries', {retry_count})

@@ -5,8 +5,8 @@
 --   done zset, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), outcome (acked, discarded, or missed: discarded because it has expired), then per
 --   receipt: id, token
--- Returns: a status for each of the first receipts, as many as the byte budget allows for their successors: 1 settled by
---   it, 0 settled before, dead, or from an earlier life
+-- Returns: a status for each of the first receipts, as many as the byte budget allows for their attributes and successors:
+--   1 settled by it, 0 settled before, dead, or from an earlier life
 -- Re-run: returns the same reply.
 -- Uses: bytes, clock, numbers, once, lasting, record, receipt, leave, signal, places, successor, log, done
 local pending, ranked, throttled, unack, running, gates, garbage, retries, messages, deliveries, headers, attributes,
@@ -17,10 +17,10 @@ local past = answered(replies, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
-local logged, window, schema, limited = switched(meta, done)
+local logged, schema, limited = switched(meta, done)
 local placed = look_at_places(running, gates, wake, limited)
 local waiting = waiting_in(successors, schema, pending, wake)
-local ids, statuses, ended, tokens, held, seen, late = {}, {}, {}, {}, {}, {}, false
+local ids, statuses, ended, tokens, texts, held, seen, late = {}, {}, {}, {}, {}, {}, {}, false
 for i = 5, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
 for n, record in ipairs(redis.call('HMGET', deliveries, unpack(ids))) do
   if bytes_left <= 0 then break end
@@ -29,6 +29,7 @@ for n, record in ipairs(redis.call('HMGET', deliveries, unpack(ids))) do
   statuses[n] = '0'
   if wins(state, first, last, token) and not seen[id] then
     statuses[n], seen[id], ended[#ended + 1], tokens[#tokens + 1] = '1', true, id, token
+    if some_ask then texts[id] = read_payload(attributes, id) end
     if waiting then inherit(id, read_payload(successors, id)) end
     if state == 'leased' then
       held[#held + 1] = id
@@ -47,10 +48,6 @@ end
 -- The types of messages and retries are not looked at: without their entries the message has ended, and the delivery
 -- record, which says so, goes after them. An ack that one of them stops can be repeated once the foreign key is gone.
 if #held > 0 then redis.call('ZREM', unack, unpack(held)) end
-local texts = {}
-if has_ends(window) then
-  for _, id in ipairs(ended) do texts[id] = read_payload(attributes, id) end
-end
 if #ended > 0 then
   redis.call('HDEL', messages, unpack(ended))
   redis.call('HDEL', retries, unpack(ended))
@@ -61,7 +58,7 @@ if #ended > 0 then
   depart(pending, ranked, throttled, unack, garbage, meta)
   increase(meta, counter, #ended)
   if outcome ~= counter then increase(meta, outcome, #ended) end
-  settle(done, window, now, ended, texts)
+  settle(done, now, ended, texts)
   if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end
   if placed then free_places(running, gates, wake, held) end
 else

@@ -15,13 +15,13 @@ local past = answered(replies, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
-local logged, window, schema, limited = switched(meta, done)
+local logged, schema, limited = switched(meta, done)
 local placed = look_at_places(running, gates, wake, limited)
 local waiting = waiting_in(successors, schema, pending, wake)
 local tells = is_waited_for(waited, ends, schema)
 for _, hash in ipairs({messages, retries, headers, attributes, errors, results}) do redis.call('HLEN', hash) end
 for _, zset in ipairs({pending, completed}) do redis.call('ZCARD', zset) end
-local statuses, ended, untils, last_until, kept, seen = {}, {}, {}, now, {}, {}
+local statuses, ended, untils, last_until, kept, texts, seen = {}, {}, {}, now, {}, {}, {}
 local of_kind = {acked = {ids = {}, tokens = {}}, discarded = {ids = {}, tokens = {}}, missed = {ids = {}, tokens = {}}}
 
 local function count(kind, id, token)
@@ -43,15 +43,12 @@ for i = 4, #ARGV, 7 do
     last_until = math.max(last_until, now + retention)
     kept[2 * n - 1], kept[2 * n] = id, string.format('%s %s %s %.0f %s %d %d\n', outcome, attempts, due, now, token,
       #attribute_text, #note) .. attribute_text .. note .. result
+    if some_ask then texts[id] = read_payload(attributes, id) end
     if waiting then inherit(id, read_payload(successors, id)) end
     leave(state, id)
   end
 end
 look_at_leaving(ranked, throttled, unack)
-local texts = {}
-if has_ends(window) then
-  for _, id in ipairs(ended) do texts[id] = read_payload(attributes, id) end
-end
 begin(replies, slot)
 if #ended > 0 then
   erase(messages, retries, deliveries, headers, attributes, errors, ended)
@@ -62,7 +59,7 @@ if #ended > 0 then
   for counter, kind in pairs(of_kind) do
     if #kind.ids > 0 then increase(meta, counter, #kind.ids) end
   end
-  settle(done, window, now, ended, texts)
+  settle(done, now, ended, texts)
   if placed then free_places(running, gates, wake, ended) end
   if tells then announce(waited, ends, ended) end
   if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end

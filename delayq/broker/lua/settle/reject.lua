@@ -15,7 +15,7 @@ if past then return past end
 
 local now = math.floor(clock(override) / 1000)
 for _, hash in ipairs({retries, messages, attributes, errors, dead_messages, dead_ids}) do redis.call('HLEN', hash) end
-local logged, window, schema, limited = switched(meta, done)
+local logged, schema, limited = switched(meta, done)
 local placed = look_at_places(running, gates, wake, limited)
 local waiting = waiting_in(successors, schema, pending, wake)
 local tells = is_waited_for(waited, ends, schema)
@@ -50,7 +50,7 @@ if #ended > 0 then
   if #ids > 0 then increase(meta, 'dead', #ids) end
   if #stopped > 0 then increase(meta, 'cancelled', #stopped) end
   if #missed > 0 then increase(meta, 'missed', #missed) end
-  settle(done, window, now, ended, texts)
+  settle(done, now, ended, texts)
   if placed then free_places(running, gates, wake, ended) end
   if tells then announce(waited, ends, ended) end
   if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end

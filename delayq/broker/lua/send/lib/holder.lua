@@ -1,8 +1,8 @@
 -- Returns who holds an id that a send with this status leaves as it is: the state of its message, and its due time (ms),
--- '-' if it is not known. An id that is settled is held until the dedupe window is over, or until its own end.
-local function holder_of(pending, deliveries, done, window, id, status, now)
+-- '-' if it is not known. An id that is settled is held as `held_until` says.
+local function holder_of(pending, deliveries, done, id, status, now)
   if status == '5' then
-    return string.format(' settled %.0f', held_until(redis.call('ZSCORE', done, id), string.match(window, '^%d+')))
+    return string.format(' settled %.0f', held_until(redis.call('ZSCORE', done, id)))
   elseif status ~= '0' and status ~= '3' then
     return ''
   end
