@@ -17,12 +17,11 @@ import msgspec
 from delayq.broker.context import QueueContext
 from delayq.broker.keys import check_id
 from delayq.broker.message.attributes import Attributes
-from delayq.broker.message.same_id import check_holds
 from delayq.broker.requests import OutgoingTable
 from delayq.errors import ConfigurationError, PayloadTooLargeError
 from delayq.privacy.redaction import RedactedPayload
 from delayq.queue.inspecting.decoded_payload import stored_payload
-from delayq.queue.sending.message_attributes import attributes_of
+from delayq.queue.sending.message_options import STORED, attributes_of
 from delayq.queue.sweeps.stored_messages import StoredTable
 from delayq.values.checks import check_int, check_retries
 from delayq.values.codec import encode_headers, inert, without_values
@@ -207,18 +206,9 @@ def _attributes(line: MessageLine, context: QueueContext) -> bytes:
         return b""
     again = line.state in ENDED
     expires = None if again else line.expires or line.expires_after
-    holds = check_holds(line.unique_for, line.unique_after, line.id, replace=False)
-    stored = attributes_of(
-        context,
-        0,  # one that was rescheduled may be due after it expires
-        name=line.name,
-        expires=expires,
-        missed=line.missed if expires is not None else "dead",
-        priority=line.priority,
-        holds=holds,
-        retention=line.retention,
-        timeout=line.timeout,
-    )
+    missed = "dead" if expires is None else line.missed
+    options = {name: getattr(line, name) for name in STORED} | {"expires": expires, "missed": missed}
+    stored = attributes_of(context, 0, options, line.id)  # one that was rescheduled may be due after it expires
     snoozes = check_int(line.snoozes, "snoozes", 0, MAX_SNOOZES)
     return stored if again or not snoozes else Attributes.of(stored)._replace(snoozes=snoozes).encode()
 

@@ -17,7 +17,7 @@ from delayq.bulk.files.arrow_types import value_type
 from delayq.bulk.load_options import LoadOptions
 from delayq.bulk.loading.table_sender import Refusal
 from delayq.errors import ConfigurationError, DelayqError, PayloadError, PayloadTooLargeError, did_you_mean
-from delayq.queue.sending.message_attributes import keeping
+from delayq.queue.sending.message_options import keeping
 from delayq.values.checks import MAX_RETRIES, check_retries
 from delayq.values.codec import encode_headers
 from delayq.values.times import LATEST, from_millis, timestamp

@@ -31,7 +31,7 @@ from delayq.cli.support.output import print_json, print_line, print_note, print_
 from delayq.cli.support.progress import progress_bars
 from delayq.cli.support.zones import due_text, zoned_iso
 from delayq.errors import DelayqError
-from delayq.queue.sending.producer import NewMessage
+from delayq.queue.sending.message_options import NewMessage
 from delayq.queue.sending.sent import SendStatus, Sent
 from delayq.values.text import format_duration, iso, pluralize
 

@@ -24,7 +24,7 @@ from delayq.options import QueueOptions
 from delayq.queue.delay_queue import DelayQueue
 from delayq.queue.inspecting.counts import Counts
 from delayq.queue.inspecting.message_info import MessageInfo, Page
-from delayq.queue.sending.producer import NewMessage
+from delayq.queue.sending.message_options import NewMessage
 from delayq.values.states import State
 from delayq.values.times import from_millis
 

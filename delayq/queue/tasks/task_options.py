@@ -8,14 +8,14 @@ from typing import Any, Literal, TypedDict, cast
 
 from delayq.broker.message.expiry import Missed, check_expiry
 from delayq.broker.message.ids import check_unique
-from delayq.broker.message.jitter import MAX_JITTER
+from delayq.broker.message.jitter import check_jitter
 from delayq.broker.message.priority import check_priority
 from delayq.broker.replies.results import check_retention
 from delayq.queue.sending.producer import due_text
 from delayq.values.backoff import Backoff, IsFailure
 from delayq.values.breaker import Breaker
 from delayq.values.checks import check_retries
-from delayq.values.times import Duration, to_millis
+from delayq.values.times import Duration
 
 
 class TaskSendOptions(TypedDict, total=False):
@@ -126,7 +126,7 @@ def send_options(options: TaskOptions) -> TaskSendOptions:
         check_retention(options["retention"], 0)
         defaults["retention"] = options["retention"]
     if "jitter" in options:
-        to_millis(options["jitter"], "jitter", max=MAX_JITTER)
+        check_jitter(options["jitter"])
         defaults["jitter"] = options["jitter"]
     return cast("TaskSendOptions", {**defaults, **_same_id_options(options)})
 
@@ -142,7 +142,7 @@ def _same_id_options(options: Mapping[str, Any]) -> dict[str, Any]:
     if given:
         replace = given.get("replace", False)
         check_replace(replace)
-        how = replacing(replace, given.get("debounce"), given.get("at_most"), delay=options.get("delay"))
+        how = replacing(given, options.get("delay", 0))
         if "unique_for" in given or "unique_after" in given:
             check_holds(given.get("unique_for"), given.get("unique_after"), "any", replace=how)
     return given

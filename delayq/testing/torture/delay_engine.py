@@ -14,7 +14,7 @@ from delayq.broker.transport.executor import Executor
 from delayq.options import QueueOptions
 from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.queue.delay_queue import DelayQueue
-from delayq.queue.sending.producer import NewMessage
+from delayq.queue.sending.message_options import NewMessage
 from delayq.queue.sending.sent import STATUS_OF
 from delayq.queue.server_check import removal
 from delayq.testing.torture.callback_engine import CallbackEngine, numbers

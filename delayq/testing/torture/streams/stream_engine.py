@@ -8,7 +8,7 @@ from typing import Any
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.executor import Executor
 from delayq.options import QueueOptions
-from delayq.queue.sending.producer import NewMessage
+from delayq.queue.sending.message_options import NewMessage
 from delayq.streams import AsyncStreamQueue, StreamQueue
 from delayq.streams.keys import StreamKeys
 from delayq.testing.torture.callback_engine import CallbackEngine
