@@ -80,17 +80,7 @@ FIELDS = tuple(name for name in MessageLine.__struct_fields__ if name != "after_
 """The fields of a line that is written, in their order."""
 _WrittenLine: Any = msgspec.defstruct("_WrittenLine", [(name, Any, msgspec.UNSET) for name in FIELDS])
 """The fields of a line as they are written; a field that is not set is left out."""
-_attributes_in = attrgetter(
-    "name",
-    "priority",
-    "expires",
-    "expires_after",
-    "timeout",
-    "retention",
-    "unique_for",
-    "unique_after",
-    "snoozes",
-)
+_attributes_in = attrgetter(*STORED, "expires_after", "snoozes")
 """Returns the fields of a line that are stored as attributes; `missed` says what becomes of one that expires."""
 _NO_ATTRIBUTES = _attributes_in(MessageLine(id="", payload=None))
 _decode_line = msgspec.json.Decoder(MessageLine).decode
