@@ -105,8 +105,8 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
     ) -> Sent:
         """Send a message that is due after `delay` and is redelivered up to `retries` times.
 
-        When this returns, the message is stored. The other options are those of `SendOptions`, and can be combined:
-        with an `id` the send is idempotent, and with `unique="payload"`, name and payload make the id. Of several sends
+        When this returns, the message is stored. The other options are those of `SendOptions`: with an `id` the
+        send is idempotent, and with `unique="payload"`, name and payload make the id. Of several sends
         with one id the first wins. With `replace` the last one does, and with `debounce` it waits for the others to
         end. What a callback returns is kept for `retention`; see `result`. On `OutcomeUnknown`, send again with the
         same id, which the error has in `ids`. Concurrent sends from several threads share round trips.
