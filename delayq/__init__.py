@@ -78,7 +78,8 @@ if TYPE_CHECKING:
     from delayq.queue.scheduling.schedule_history import ScheduleHistory as ScheduleHistory
     from delayq.queue.scheduling.schedules import AsyncSchedules as AsyncSchedules
     from delayq.queue.scheduling.schedules import Schedules as Schedules
-    from delayq.queue.sending.producer import NewMessage as NewMessage
+    from delayq.queue.sending.message_options import NewMessage as NewMessage
+    from delayq.queue.sending.message_options import SendOptions as SendOptions
     from delayq.queue.sending.sent import SendStatus as SendStatus
     from delayq.queue.sending.sent import Sent as Sent
     from delayq.queue.sending.sent import SentMany as SentMany

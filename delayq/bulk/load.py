@@ -14,12 +14,12 @@ from delayq.broker.batches import byte_slices
 from delayq.bulk.connection import target_of
 from delayq.bulk.files.arrow_types import text_lengths
 from delayq.bulk.files.table_files import files_of, read_table
+from delayq.bulk.load_options import LoadOptions, check_load
 from delayq.bulk.loading.load_run import LoadRun, When, begin_load, cancel_ids, digest_of, window_of
 from delayq.bulk.loading.loaded import Loaded
 from delayq.bulk.loading.message_batches import COLUMNS
 from delayq.bulk.loading.message_sender import MessageSender
 from delayq.bulk.loading.message_table import message_table
-from delayq.bulk.send_options import SendOptions, send_options
 from delayq.queue.sweeps.bulk_runs import check_run
 from delayq.values.times import Duration
 
@@ -73,7 +73,7 @@ def load(
     an invalid row unless `on_error` is "collect". Once rows may have been sent, the text of an error ends with what the
     run has stored; that of a `KeyboardInterrupt` is its note.
     """
-    options = send_options(
+    options = check_load(
         batch_size=batch_size,
         max_rows_per_second=max_rows_per_second,
         on_conflict=on_conflict,
@@ -98,7 +98,7 @@ def load(
 def load_table(
     messages: pa.Table | str | Path,
     queue: str,
-    options: SendOptions,
+    options: LoadOptions,
     *,
     url: str | None,
     prefix: str,

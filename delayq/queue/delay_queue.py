@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, tzinfo
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Unpack, overload
@@ -23,7 +23,8 @@ from delayq.queue.repairing.repair import examine
 from delayq.queue.repairing.repair_report import Checkup
 from delayq.queue.sending.debouncing import replacing
 from delayq.queue.sending.group_commit import GroupCommit, warn_in_event_loop
-from delayq.queue.sending.producer import NewMessage, due_text
+from delayq.queue.sending.message_options import NewMessage, SendOptions
+from delayq.queue.sending.producer import due_text
 from delayq.queue.sending.sent import Sent, SentMany
 from delayq.queue.sweeps.bulk_runs import RunInfo, end_run, forget_run, list_runs, refusals_of
 from delayq.queue.sweeps.cancellation import CancelOutcome, KillOutcome, RescheduleOutcome, cancel, kill, reschedule
@@ -100,73 +101,32 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         payload: T,
         delay: Duration = 0,
         retries: int | None = None,
-        *,
-        id: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        name: str | None = None,
-        expires: Duration | datetime | None = None,
-        missed: Literal["dead", "drop"] = "dead",
-        priority: int | None = None,
-        unique: Literal["payload"] | None = None,
-        unique_for: Duration | None = None,
-        unique_after: Duration | None = None,
-        retention: Duration | None = None,
-        timeout: Duration | None = None,
-        jitter: Duration | None = None,
-        replace: bool | Literal["after"] = False,
-        debounce: Duration | None = None,
-        at_most: Duration | None = None,
+        **options: Unpack[SendOptions],
     ) -> Sent:
         """Send a message that is due after `delay` and is redelivered up to `retries` times.
 
-        When this returns, the message is stored. With an `id` the send is idempotent: while a message with this id is
-        in the queue, another send returns `exists`. With `unique="payload"`, name and payload make the id. The id is
-        held on for `unique_for` from the send, or for `unique_after` from the end of the message: a send within this
-        time returns `settled`. With `replace`, a waiting message gets the new payload and due time instead, and keeps
-        all else that is not given: `retries`, `headers` and so on. With `replace="after"`, what is sent while it is
-        processed waits too, and follows it when it ends. With `debounce`, each send of the id replaces all of it,
-        and is due so long after it, but at most `at_most` after the first of the burst.
-        The `name` says what is to be done, and chooses the function that processes it, see `on`. A message that has not
-        started when it `expires`, so long after its due time or at a time, goes to the dead letter with the reason
-        `missed`, or with `missed="drop"` is discarded. Of those that are due, a larger `priority` (-100 to 100) comes
-        first, with a head start of `priority_step` each. With `retention`, its result is kept for so long once it is
-        done; see `result`. Its callback may run for `timeout`, by default as its task or `max_consume_duration` says;
-        then the attempt has failed. With `jitter`, it is due up to so long later, drawn from its id, so that what is
-        due at the same time is spread. On `OutcomeUnknown`, send again with the same id, which the error has in `ids`.
-        Concurrent sends from several threads share round trips.
+        When this returns, the message is stored. The other options are those of `SendOptions`: with an `id` the
+        send is idempotent, and with `unique="payload"`, name and payload make the id. Of several sends
+        with one id the first wins. With `replace` the last one does, and with `debounce` it waits for the others to
+        end. What a callback returns is kept for `retention`; see `result`. On `OutcomeUnknown`, send again with the
+        same id, which the error has in `ids`. Concurrent sends from several threads share round trips.
         """
-        more: Any = {"name": name, "expires": expires, "missed": missed, "priority": priority, "timeout": timeout}
-        more |= {"unique": unique, "unique_for": unique_for, "unique_after": unique_after, "retention": retention}
-        more["jitter"] = jitter
-        how = replacing(replace, debounce, at_most, delay=delay)
-        outgoing = self._producer.outgoing(payload, due_text(delay, None), retries, id, headers, **more, replace=how)
-        return self._sends.send(outgoing, replace=how)
+        replace = replacing(options, delay) if options else False
+        due, id, headers = due_text(delay, None), options.get("id"), options.get("headers")
+        outgoing = self._producer.outgoing(payload, due, retries, id, headers, options=options, replace=replace)
+        return self._sends.send(outgoing, replace=replace)
 
     def send_schedule_msg(
         self,
         payload: T,
         at: datetime,
         retries: int | None = None,
-        *,
-        id: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        name: str | None = None,
-        expires: Duration | datetime | None = None,
-        missed: Literal["dead", "drop"] = "dead",
-        priority: int | None = None,
-        unique: Literal["payload"] | None = None,
-        unique_for: Duration | None = None,
-        unique_after: Duration | None = None,
-        retention: Duration | None = None,
-        timeout: Duration | None = None,
-        jitter: Duration | None = None,
-        replace: bool | Literal["after"] = False,
+        **options: Unpack[SendOptions],
     ) -> Sent:
         """Send a message that is due `at` an aware datetime, or at once if that has passed; see `send_delay_msg`."""
-        more: Any = {"name": name, "expires": expires, "missed": missed, "priority": priority, "timeout": timeout}
-        more |= {"unique": unique, "unique_for": unique_for, "unique_after": unique_after, "retention": retention}
-        more["jitter"] = jitter
-        outgoing = self._producer.outgoing(payload, due_text(None, at), retries, id, headers, **more, replace=replace)
+        replace = replacing(options, at) if options else False
+        due, id, headers = due_text(None, at), options.get("id"), options.get("headers")
+        outgoing = self._producer.outgoing(payload, due, retries, id, headers, options=options, replace=replace)
         return self._sends.send(outgoing, replace=replace)
 
     def send_many(

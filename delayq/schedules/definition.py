@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypedDict, get_args
 import msgspec
 from msgspec import structs
 
-from delayq.broker.message.jitter import MAX_JITTER
+from delayq.broker.message.jitter import check_jitter
 from delayq.errors import ConfigurationError, short_repr
 from delayq.options import Settings
 from delayq.schedules.recurring.changed_rule import ChangedRule
@@ -259,7 +259,7 @@ def define(schedule: Schedule, settings: Settings, *, declared: bool) -> Definit
         misfire=_misfire(schedule.misfire),
         late_after=None if schedule.late_after is None else to_millis(schedule.late_after, "late_after"),
         except_=read_exceptions(schedule.except_) if schedule.except_ != () else (),
-        jitter=to_millis(schedule.jitter, "jitter", max=MAX_JITTER),
+        jitter=check_jitter(schedule.jitter),
         overlap=_overlap(schedule.overlap),
         labels=tuple(sorted({*_labels(schedule.labels), *([declared_label(settings.owner)] if declared else [])})),
         declared=declared,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -112,6 +112,8 @@ def test_what_contradicts_a_debounce_is_refused_and_nothing_stored(open_queue):
     ):
         with pytest.raises(ConfigurationError, match=text):
             queue.send_delay_msg(1, **{"debounce": "30s", **options})
+    with pytest.raises(ConfigurationError, match="give at or debounce, but not both"):
+        queue.send_schedule_msg(1, datetime.now(UTC), id=ID, debounce="30s")
     for options in ({"delay": "1h"}, {"unique_for": "1h"}, {"at_most": "1s"}):
         with pytest.raises(ConfigurationError):
             queue.task(name="index", debounce="30s", **options)(lambda page: None)

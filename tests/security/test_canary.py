@@ -165,6 +165,7 @@ NO_HOLDERS = {
         "QueueOptions",
         "ConsumeOptions",
         "ScheduleOptions",
+        "SendOptions",
         "TaskOptions",
         "TaskSendOptions",
         "Codec",

@@ -67,7 +67,7 @@ def times_and_numbers_are_checked_too() -> None:
     queue.send_delay_msg(Reminder(42), 5, "3")  # type: ignore[arg-type]
     queue.send_delay_msg(Reminder(42), id=5)  # type: ignore[arg-type]
     queue.send_delay_msg(Reminder(42), headers={"a": 1})  # type: ignore[dict-item]
-    queue.send_delay_msg(Reminder(42), 5, 3, "id")  # type: ignore[call-arg]
+    queue.send_delay_msg(Reminder(42), 5, 3, "dead")  # type: ignore[call-arg]
     queue.send_schedule_msg(Reminder(42), timedelta(hours=1))  # type: ignore[arg-type]
     queue.send_schedule_msg(Reminder(42))  # type: ignore[call-arg]
     NewMessage(Reminder(1), delay=at)  # type: ignore[arg-type]
@@ -90,6 +90,9 @@ def what_holds_for_a_message_is_checked() -> None:
     queue.send_delay_msg(Reminder(42), id="a", debounce=b"30s")  # type: ignore[arg-type]
     queue.send_delay_msg(Reminder(42), unique="name")  # type: ignore[arg-type]
     queue.send_delay_msg(Reminder(42), replace="before")  # type: ignore[arg-type]
+    queue.send_delay_msg(Reminder(42), expire="2h")  # type: ignore[call-arg]
+    queue.send_schedule_msg(Reminder(42), at, priority="1")  # type: ignore[arg-type]
+    queue.send_schedule_msg(Reminder(42), at, expire="2h")  # type: ignore[call-arg]
 
 
 def steering_has_exact_answers() -> None:
@@ -119,4 +122,7 @@ async def it_is_the_same_with_asyncio() -> None:
     await queue.send_delay_msg({"user": 42})  # type: ignore[arg-type]
     await queue.send_schedule_msg(42, at)  # type: ignore[arg-type]
     await queue.send_many([Reminder(1), 2])  # type: ignore[list-item]
+    await queue.send_delay_msg(Reminder(42), expires="2h", unique="payload", id=None)
+    await queue.send_delay_msg(Reminder(42), expire="2h")  # type: ignore[call-arg]
+    await queue.send_schedule_msg(Reminder(42), at, priority="1")  # type: ignore[arg-type]
     AsyncDelayQueue("reminders", concurency=5)  # type: ignore[call-arg]

@@ -573,3 +573,10 @@ def test_any_send_is_stored_exactly_once_or_refused_by_a_typed_error(redis_url, 
     with DelayQueue("fuzz", url=redis_url, codec=codec) as queue:
         send()
     assert min(outcomes.values()) > 10, outcomes
+
+
+def test_an_unknown_option_of_a_send_is_refused_with_the_one_that_may_be_meant():
+    with DelayQueue("reminders", url=NOWHERE) as queue:
+        for send, when in ((queue.send_delay_msg, 5), (queue.send_schedule_msg, datetime(2027, 1, 1, tzinfo=UTC))):
+            with pytest.raises(ConfigurationError, match="unknown option 'prority', did you mean 'priority'"):
+                send("x", when, id="a", prority=5)

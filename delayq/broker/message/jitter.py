@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
+from delayq.values.times import Duration, to_millis
+
 MAX_JITTER = 86_400_000
 """Milliseconds by which a message may be due later."""
 
@@ -11,6 +13,11 @@ MAX_JITTER = 86_400_000
 def draw(id: str, jitter: int) -> int:
     """Return the milliseconds by which an id is due later, from 0 to `jitter`: always the same."""
     return int.from_bytes(blake2b(id.encode(), digest_size=8).digest()) % (jitter + 1)
+
+
+def check_jitter(jitter: Duration) -> int:
+    """Return a jitter in milliseconds; raise `ConfigurationError` for anything else, and for more than a day."""
+    return to_millis(jitter, "jitter", max=MAX_JITTER)
 
 
 def later(due: str | int, id: str, jitter: int) -> str | int:

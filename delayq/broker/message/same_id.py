@@ -34,6 +34,8 @@ def check_holds(
     unique_for: Duration | None, unique_after: Duration | None, id: str | None, *, replace: Any
 ) -> tuple[str, str]:
     """Return the attributes `unique_for` and `unique_after` as they are stored; '' for each that is not given."""
+    if unique_for is unique_after is None:
+        return "", ""
     times = {"unique_for": unique_for, "unique_after": unique_after}
     first, second = ("" if time is None else str(to_millis(time, name, min=1)) for name, time in times.items())
     held = "unique_for" if first else "unique_after"

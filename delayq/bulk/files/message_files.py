@@ -10,7 +10,7 @@ import msgspec
 
 from delayq.bulk.files.local_files import can_be_read, read_lines
 from delayq.bulk.files.message_lines import MessageLine, decode_line, is_parquet, not_a_message
-from delayq.bulk.send_options import MAX_PAYLOAD
+from delayq.bulk.load_options import MAX_PAYLOAD
 from delayq.errors import ConfigurationError, PayloadTooLargeError
 
 BATCH_BYTES = 2 << 20

@@ -17,12 +17,11 @@ import msgspec
 from delayq.broker.context import QueueContext
 from delayq.broker.keys import check_id
 from delayq.broker.message.attributes import Attributes
-from delayq.broker.message.same_id import check_holds
 from delayq.broker.requests import OutgoingTable
 from delayq.errors import ConfigurationError, PayloadTooLargeError
 from delayq.privacy.redaction import RedactedPayload
 from delayq.queue.inspecting.decoded_payload import stored_payload
-from delayq.queue.sending.message_attributes import attributes_of
+from delayq.queue.sending.message_options import STORED, attributes_of
 from delayq.queue.sweeps.stored_messages import StoredTable
 from delayq.values.checks import check_int, check_retries
 from delayq.values.codec import decode_headers, encode_headers, inert, without_values
@@ -80,17 +79,7 @@ FIELDS = tuple(name for name in MessageLine.__struct_fields__ if name != "after_
 """The fields of a line that is written, in their order."""
 _WrittenLine: Any = msgspec.defstruct("_WrittenLine", [(name, Any, msgspec.UNSET) for name in FIELDS])
 """The fields of a line as they are written; a field that is not set is left out."""
-_attributes_in = attrgetter(
-    "name",
-    "priority",
-    "expires",
-    "expires_after",
-    "timeout",
-    "retention",
-    "unique_for",
-    "unique_after",
-    "snoozes",
-)
+_attributes_in = attrgetter(*STORED, "expires_after", "snoozes")
 """Returns the fields of a line that are stored as attributes; `missed` says what becomes of one that expires."""
 _NO_ATTRIBUTES = _attributes_in(MessageLine(id="", payload=None))
 _decode_line = msgspec.json.Decoder(MessageLine).decode
@@ -206,18 +195,9 @@ def _attributes(line: MessageLine, context: QueueContext) -> bytes:
         return b""
     again = line.state in ENDED
     expires = None if again else line.expires or line.expires_after
-    holds = check_holds(line.unique_for, line.unique_after, line.id, replace=False)
-    stored = attributes_of(
-        context,
-        0,  # one that was rescheduled may be due after it expires
-        name=line.name,
-        expires=expires,
-        missed=line.missed if expires is not None else "dead",
-        priority=line.priority,
-        holds=holds,
-        retention=line.retention,
-        timeout=line.timeout,
-    )
+    missed = "dead" if expires is None else line.missed
+    options = {name: getattr(line, name) for name in STORED} | {"expires": expires, "missed": missed}
+    stored = attributes_of(context, 0, options, line.id)  # one that was rescheduled may be due after it expires
     snoozes = check_int(line.snoozes, "snoozes", 0, MAX_SNOOZES)
     return stored if again or not snoozes else Attributes.of(stored)._replace(snoozes=snoozes).encode()
 

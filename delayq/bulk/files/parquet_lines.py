@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 import pyarrow as pa
@@ -21,16 +22,22 @@ MAX_ROWS = 10_000
 """Rows that are read at a time, at most."""
 VALUE_BYTES = 16
 """Bytes that a value takes in memory besides those of its text, about."""
-_INSTANT = pa.timestamp("ms", tz="UTC")
-_TYPES: dict[str, pa.DataType] = {
-    **dict.fromkeys(("due", "expires", "died"), _INSTANT),
-    **dict.fromkeys(("retries", "attempts", "priority", "snoozes"), pa.int64()),
-    **dict.fromkeys(("expires_after", "timeout", "retention", "unique_for", "unique_after"), pa.float64()),
-    "payload": pa.binary(),
-    "headers": pa.map_(pa.string(), pa.string()),
+_TYPES: dict[Any, pa.DataType] = {
+    datetime: pa.timestamp("ms", tz="UTC"),
+    int: pa.int64(),
+    float: pa.float64(),
+    dict[str, str]: pa.map_(pa.string(), pa.string()),
+    Any: pa.binary(),  # the payload
 }
-"""The types of the columns that are no texts."""
-SCHEMA = pa.schema([(name, _TYPES.get(name, pa.string())) for name in FIELDS])
+"""The types of the columns that are no texts, by those of the fields."""
+
+
+def _column(kind: Any) -> pa.DataType:
+    return next((_TYPES[one] for one in get_args(kind) or [kind] if one in _TYPES), pa.string())
+
+
+_KINDS = get_type_hints(MessageLine)
+SCHEMA = pa.schema([(name, _column(_KINDS[name])) for name in FIELDS])
 """The columns: the fields of a line. `encoding` is null, as payloads are bytes, unless it is `redacted`."""
 _parquet: Any = pyarrow.parquet
 pc: Any = pyarrow.compute

@@ -14,10 +14,10 @@ import pyarrow.compute
 from delayq.broker.keys import ID, check_id
 from delayq.broker.requests import OutgoingTable
 from delayq.bulk.files.arrow_types import value_type
+from delayq.bulk.load_options import LoadOptions
 from delayq.bulk.loading.table_sender import Refusal
-from delayq.bulk.send_options import SendOptions
 from delayq.errors import ConfigurationError, DelayqError, PayloadError, PayloadTooLargeError, did_you_mean
-from delayq.queue.sending.message_attributes import keeping
+from delayq.queue.sending.message_options import keeping
 from delayq.values.checks import MAX_RETRIES, check_retries
 from delayq.values.codec import encode_headers
 from delayq.values.times import LATEST, from_millis, timestamp
@@ -64,7 +64,7 @@ def check_columns(columns: Sequence[tuple[str, str, str]], advice: Mapping[str, 
             raise ConfigurationError(f"column {name} must be {wanted}, not {shown}{hint}")
 
 
-def to_messages(batch: pa.RecordBatch, options: SendOptions) -> tuple[OutgoingTable, list[Refusal]]:
+def to_messages(batch: pa.RecordBatch, options: LoadOptions) -> tuple[OutgoingTable, list[Refusal]]:
     """Return the messages of a batch, and the rows that cannot become one."""
     errors = dict(_invalid_rows(batch, options))
     headers = [b""] * batch.num_rows
@@ -100,7 +100,7 @@ def _microseconds(batch: pa.RecordBatch) -> Any:
     return batch.column("due").cast(pa.int64())  # since 1970, whatever the session's time zone
 
 
-def _retries(batch: pa.RecordBatch, options: SendOptions) -> list[Any]:
+def _retries(batch: pa.RecordBatch, options: LoadOptions) -> list[Any]:
     if "retries" not in batch.schema.names:
         return [options.default_retries] * batch.num_rows
     return list(pc.fill_null(batch.column("retries").cast(pa.int64()), options.default_retries).to_pylist())
@@ -125,7 +125,7 @@ def _headers(row: int, pairs: list[tuple[str, str]] | None, errors: dict[int, De
         return b""
 
 
-def _invalid_rows(batch: pa.RecordBatch, options: SendOptions) -> Iterator[tuple[int, DelayqError]]:
+def _invalid_rows(batch: pa.RecordBatch, options: LoadOptions) -> Iterator[tuple[int, DelayqError]]:
     """Find the rows with an invalid value; for a row with several, the id's error comes last."""
     names = batch.schema.names
     if "retries" in names:

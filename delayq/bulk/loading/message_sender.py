@@ -7,15 +7,15 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from delayq.bulk.connection import TargetQueue
+from delayq.bulk.load_options import LoadOptions
 from delayq.bulk.loading.message_batches import to_messages
 from delayq.bulk.loading.table_sender import TableSender
-from delayq.bulk.send_options import SendOptions
 
 
 class MessageSender(TableSender):
     """Sends the rows of a table, or of one task of Spark."""
 
-    def __init__(self, target: TargetQueue, options: SendOptions, run: str, name_row: Callable[[int], str]) -> None:
+    def __init__(self, target: TargetQueue, options: LoadOptions, run: str, name_row: Callable[[int], str]) -> None:
         """Send as part of a run. `name_row` returns what errors call a row, from its place among all rows sent."""
         super().__init__(target, options, run)
         self._name_row = name_row

@@ -16,7 +16,7 @@ from delayq.broker.batches import byte_slices
 from delayq.broker.replies.send_replies import SendStatuses
 from delayq.broker.requests import Outgoing, OutgoingTable, ScriptCall
 from delayq.bulk.connection import TargetQueue, connect, context_of
-from delayq.bulk.send_options import SendOptions
+from delayq.bulk.load_options import LoadOptions
 from delayq.errors import DelayqError
 from delayq.queue.sending.producer import BATCH_BYTES
 from delayq.queue.sending.send_again import SPENT, send_spent
@@ -59,7 +59,7 @@ class RateLimiter:
 class TableSender:
     """Sends messages, and keeps an account of those that were refused before."""
 
-    def __init__(self, target: TargetQueue, options: SendOptions, run: str) -> None:
+    def __init__(self, target: TargetQueue, options: LoadOptions, run: str) -> None:
         """Send as part of a run."""
         self._target = target
         self._options = options

@@ -47,9 +47,9 @@ def export(
     pending again may be missing: `delayq pause` the queue for an exact copy.
 
     A line: {"id", "state", "due", "retries": those left, "attempts", "payload", "encoding": json, text, base64 or
-    redacted} and what the message has of "headers", "name", "priority", "expires" or "expires_after", "missed",
-    "timeout", "retention", "unique_for", "unique_after", "snoozes", "error", "reason" and "died". Durations are in
-    seconds. Payloads with what the queue redacts are not imported: a backup needs --reveal.
+    redacted} and what the message has of "headers", "snoozes", "error", "reason", "died" and the options of a send, by
+    their names, with "expires_after" for what expires so long after it is due. Durations are in seconds. Payloads with
+    what the queue redacts are not imported: a backup needs --reveal.
 
     JSON: {"queue", "file", "exported", "states": {STATE: number, …}}; both null if --resume finds FILE complete.
     """

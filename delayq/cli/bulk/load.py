@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from delayq.broker.engine import Feature
-from delayq.bulk.send_options import CommandLineOptions, SendOptions, send_options
+from delayq.bulk.load_options import CommandLineOptions, LoadOptions, check_load
 from delayq.cli.bulk.plan import open_bulk
 from delayq.cli.support.exit_codes import interrupted
 from delayq.cli.support.options import DURATION, SERVER_WHEN, json_option, max_payload_option, queue_with
@@ -85,7 +85,7 @@ def load(session: Session, /, file: Path, queue: str, *, run: str | None, as_jso
     open_bulk()
     from delayq.bulk.load import load_table
 
-    sent = send_options(CommandLineOptions, **{field.name: options.pop(field.name) for field in fields(SendOptions)})
+    sent = check_load(CommandLineOptions, **{field.name: options.pop(field.name) for field in fields(LoadOptions)})
     ledger: DelayQueue[Any] = session.queue(queue)
     place: dict[str, Any] = {"url": session.url, "prefix": session.prefix, "deadline": session.timeout}
     try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from delayq.broker.engine import Feature
-from delayq.bulk.send_options import CommandLineOptions, SendOptions
+from delayq.bulk.load_options import CommandLineOptions, LoadOptions
 from delayq.cli.bulk.audit import audit, demo
 from delayq.cli.bulk.load import load_options, progress_of
 from delayq.cli.bulk.spark_session import SparkGroup, open_spark, read_input, where
@@ -179,7 +179,7 @@ def _in_options(text: str) -> str:
     """Return an error of the data source with the options of the command line: `--on-error collect`."""
     from delayq.spark.datasource.source_options import WriteOptions
 
-    for field in fields(SendOptions):
+    for field in fields(LoadOptions):
         theirs, ours = WriteOptions.spelling(field.name), CommandLineOptions.spelling(field.name)
         text = re.sub(rf"\b{theirs}\b", ours, text.replace(f"{theirs}=", f"{ours} "))
     return text

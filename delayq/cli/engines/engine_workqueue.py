@@ -10,7 +10,7 @@ from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.operation import single, together
 from delayq.cli.support.engines import EngineCommands, StateCounts
 from delayq.queue.inspecting.message_info import Page
-from delayq.queue.sending.producer import NewMessage
+from delayq.queue.sending.message_options import NewMessage
 from delayq.queue.sending.sent import SendStatus, Sent
 from delayq.values.codec import find_codec
 from delayq.workqueue.calls import WorkQueueCalls

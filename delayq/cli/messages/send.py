@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import fields
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import IO, Any
@@ -31,7 +30,7 @@ from delayq.cli.support.output import print_json, print_line, print_note, print_
 from delayq.cli.support.progress import progress_bars
 from delayq.cli.support.zones import due_text, zoned_iso
 from delayq.errors import DelayqError
-from delayq.queue.sending.producer import NewMessage
+from delayq.queue.sending.message_options import STORED, NewMessage
 from delayq.queue.sending.sent import SendStatus, Sent
 from delayq.values.text import format_duration, iso, pluralize
 
@@ -56,22 +55,14 @@ _FEATURES = {
     "at": Feature.DELAYS,
     "retries": Feature.RETRIES,
     "header": Feature.HEADERS,
-    "name": Feature.NAMES,
-    "expires": Feature.EXPIRY,
-    "priority": Feature.PRIORITIES,
-    "retention": Feature.RESULTS,
-    "timeout": Feature.TIMEOUTS,
+    **STORED,
     "jitter": Feature.DELAYS,
     "unique": Feature.UNIQUE_IDS,
-    "unique_for": Feature.HOLDS,
-    "unique_after": Feature.HOLDS,
     "debounce": Feature.DEBOUNCE,
     "replace": Feature.REPLACE,
     "replace_after": Feature.SUCCESSORS,
 }
 """The options that not every engine offers."""
-_DEBOUNCED = tuple(one.name for one in fields(NewMessage) if one.name not in ("payload", "delay", "at", "jitter"))
-"""What a debounced message may have besides its payload: it has no time of its own."""
 
 
 @click.command()
@@ -140,18 +131,19 @@ def send(
     into = ENGINES[engine].commands(ctx.obj).open_to_send(queue, codec)
     has_delays = ENGINES[engine].capabilities.has(Feature.DELAYS)
 
+    options |= {"unique": "payload" if unique else None, "priority": priority, "headers": header or None}
+
     def message(raw: bytes, where: str) -> NewMessage[Any]:
-        how: Any = {"unique": "payload" if unique else None, "priority": priority}
-        return NewMessage(parse(raw, where), headers=header or None, **how, **options)
+        return NewMessage(parse(raw, where), **options)
 
     if payload is not None and payload != "-":
-        outgoing = message(os.fsencode(payload), "PAYLOAD")
+        raw = os.fsencode(payload)
         mode = {"replace": "after" if replace_after else True} if replace or replace_after else {}
         if debounce is None:
-            (sent,) = into.send_many([outgoing], **mode)
+            (sent,) = into.send_many([message(raw, "PAYLOAD")], **mode)
         else:
-            chosen = {name: getattr(outgoing, name) for name in _DEBOUNCED}
-            sent = into.send_delay_msg(outgoing.payload, debounce=debounce, at_most=at_most, **chosen)
+            chosen = {name: value for name, value in options.items() if name not in ("delay", "at")}
+            sent = into.send_delay_msg(parse(raw, "PAYLOAD"), debounce=debounce, at_most=at_most, **chosen)
         print_result(_sent_json(queue, sent), sent.id, as_json=as_json)
         if not as_json:
             reports = _REPORTS if has_delays else _REPORTS_WITHOUT_DUE

@@ -41,7 +41,7 @@ from delayq.privacy.preview import preview
 from delayq.queue.delay_queue import DelayQueue
 from delayq.queue.inspecting.decoded_payload import decode_payload
 from delayq.queue.inspecting.inspector import MAX_ROWS
-from delayq.queue.sending.producer import NewMessage
+from delayq.queue.sending.message_options import NewMessage
 from delayq.schedules.info import Occurrence, ScheduleInfo, rule_text
 from delayq.schedules.recurring.timetable import MAX_FIRED
 from delayq.values.text import format_duration, iso, pluralize, relative_time

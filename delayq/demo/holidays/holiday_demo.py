@@ -23,7 +23,7 @@ from delayq.demo.holidays.holiday_worker import NAME, OPTIONS, HolidayReminder, 
 from delayq.errors import ConfigurationError, DelayqError
 from delayq.options import QueueOptions
 from delayq.queue.delay_queue import DelayQueue
-from delayq.queue.sending.producer import NewMessage
+from delayq.queue.sending.message_options import NewMessage
 from delayq.testing.child_process import ChildProcess
 from delayq.testing.fault_injection import unreachable
 from delayq.values.times import from_millis

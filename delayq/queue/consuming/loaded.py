@@ -9,8 +9,6 @@ from importlib import import_module
 from delayq.broker.scripts import read_all
 
 LATE = (
-    "delayq.broker.message.same_id",
-    "delayq.queue.sending.debouncing",
     "delayq.queue.edited_redrive",
     "delayq.queue.hooks.hooks",
     "delayq.queue.inspecting.forecast",
@@ -22,7 +20,6 @@ LATE = (
     "delayq.queue.scheduling.schedules",
     "delayq.queue.sweeps.search",
     "delayq.queue.sweeps.selection",
-    "delayq.queue.sending.send_again",
     "delayq.queue.tasks.tasks",
     "delayq.queue.consuming.unhandled",
     "delayq.schedules.definition",

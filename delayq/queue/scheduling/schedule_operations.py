@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -15,8 +14,8 @@ from delayq.broker.requests import Outgoing
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, UnknownScheduleError, short_repr
 from delayq.queue.inspecting.inspector import MAX_ROWS
-from delayq.queue.sending.message_attributes import attributes_of
-from delayq.queue.sending.producer import NewMessage, Producer
+from delayq.queue.sending.message_options import NewMessage, attributes_of, options_of
+from delayq.queue.sending.producer import Producer
 from delayq.queue.sending.sent import Sent
 from delayq.queue.tasks.handlers import HandlerRegistry
 from delayq.safe_log import SafeLog
@@ -44,14 +43,13 @@ def message_options(context: QueueContext, payload: Any) -> tuple[dict[str, Any]
     """
     if not isinstance(payload, NewMessage):
         return {"payload": payload}, None
-    plain = {field.name: field.default for field in dataclasses.fields(NewMessage)}
-    refused = [name for name in _TIMED if getattr(payload, name) != plain[name]]
+    refused = [name for name in _TIMED if getattr(payload, name) is not None]
     if refused:
         raise ConfigurationError(f"the message of a schedule has no {refused[0]}: its schedule decides that")
     if isinstance(payload.expires, datetime):
         raise ConfigurationError("the message of a schedule expires so long after its due time: give a duration")
-    named: Any = {one: getattr(payload, one) for one in ("name", "expires", "missed", "priority")}
-    attributes = attributes_of(context, 0, **named, retention=payload.retention, timeout=payload.timeout)
+    (options,) = options_of([payload])
+    attributes = attributes_of(context, 0, options)
     own = {name: value for name in ("retries", "headers") if (value := getattr(payload, name)) is not None}
     return {"payload": payload.payload, **own}, attributes
 

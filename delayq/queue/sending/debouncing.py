@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from delayq.broker.context import EngineContext
@@ -11,22 +13,28 @@ from delayq.broker.replies.send_replies import Debounced
 from delayq.broker.requests import Outgoing, Replace
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError
+from delayq.queue.sending.message_options import OPTIONS
 from delayq.queue.sending.send_again import SPENT
 from delayq.queue.sending.withdrawal import withdraw
+from delayq.values.checks import check_options
 from delayq.values.times import Duration
 
 
-def replacing(
-    replace: Replace, debounce: Duration | None, at_most: Duration | None, *, delay: Duration | None
-) -> Replace:
-    """Return what a send with these options replaces; raise `ConfigurationError` if they contradict each other."""
-    how = check_debounce(debounce, at_most)
+def replacing(options: Mapping[str, Any], due: Duration | datetime) -> Replace:
+    """Return what a send with these options replaces; raise `ConfigurationError` if they contradict each other.
+
+    Raises it also for an option that no send has.
+    """
+    check_options(options, OPTIONS)
+    replace: Replace = options.get("replace", False)
+    how = check_debounce(options.get("debounce"), options.get("at_most"))
     if how is None:
         return replace
     if replace is not False:
         raise ConfigurationError("give replace or debounce, but not both: debounce replaces what waits")
-    if delay:
-        raise ConfigurationError("give delay or debounce, but not both: debounce says when the message is due")
+    if due:
+        timed = "at" if isinstance(due, datetime) else "delay"
+        raise ConfigurationError(f"give {timed} or debounce, but not both: debounce says when the message is due")
     return how
 
 

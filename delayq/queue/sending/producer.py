@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from delayq.broker.batches import BATCH, byte_slices
 from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
 from delayq.broker.keys import check_id
-from delayq.broker.message.expiry import Missed
-from delayq.broker.message.ids import Unique, digest_id, new_id, new_ids
-from delayq.broker.message.jitter import MAX_JITTER, later
-from delayq.broker.message.same_id import Debounce, check_holds, missing_id
+from delayq.broker.message.ids import digest_id, new_id, new_ids
+from delayq.broker.message.jitter import check_jitter, later
+from delayq.broker.message.same_id import Debounce, missing_id
 from delayq.broker.replies.send_replies import Placing, SendStatuses
 from delayq.broker.requests import OWN_ID, Outgoing, OutgoingTable, Replace, ScriptCall
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, NotReplicatedError, OutcomeUnknown, QueueFullError
 from delayq.queue.sending.debouncing import send_debounced
-from delayq.queue.sending.message_attributes import attributes_of, keeping
+from delayq.queue.sending.message_options import NO_OPTIONS, STORED, NewMessage, attributes_of, keeping, options_of
 from delayq.queue.sending.send_again import (
     AFTER,
     NOT_REPLACED,
@@ -36,37 +34,11 @@ from delayq.values.checks import check_retries
 from delayq.values.codec import Codec, canonical_encode, encode_headers, encode_payload, encoder_of_many, stable_encode
 from delayq.values.times import Duration, timestamp, to_millis
 
-T = TypeVar("T")
-
 BATCH_BYTES = 1 << 20
 """Payload bytes of a batch; a single payload may be larger."""
 ROUND = 40 * BATCH
 """Messages sent in one round trip."""
-
-
-@dataclass(frozen=True, slots=True)
-class NewMessage(Generic[T]):
-    """A message for `send_many` with its own time and options; the call decides those that are left out.
-
-    Its `repr` omits payload and headers, which may be private.
-    """
-
-    payload: T = field(repr=False)
-    delay: Duration | None = None
-    at: datetime | None = None
-    retries: int | None = None
-    id: str | None = None
-    headers: Mapping[str, str] | None = field(default=None, repr=False)
-    name: str | None = None
-    expires: Duration | datetime | None = None
-    missed: Missed = "dead"
-    priority: int | None = None
-    unique: Unique | None = None
-    unique_for: Duration | None = None
-    unique_after: Duration | None = None
-    retention: Duration | None = None
-    timeout: Duration | None = None
-    jitter: Duration | None = None
+_STORED = frozenset([*STORED, "missed"])
 
 
 def due_text(delay: Duration | None, at: datetime | None) -> str | int:
@@ -96,7 +68,7 @@ class Producer:
         self.encode, self.encode_many = codec.encode, encoder_of_many(codec)
         self.encode_stable, self.encode_canonical = stable_encode(codec), canonical_encode(codec)
         """As `encode`, but equal payloads become equal bytes; the latter also if their fields are in another order."""
-        self._attributes = attributes_of(context, 0)
+        self._attributes = attributes_of(context, 0, NO_OPTIONS)
         """Those of a message without options of its own."""
 
     @property
@@ -112,48 +84,26 @@ class Producer:
         id: str | None,
         headers: Mapping[str, str] | None,
         *,
-        name: str | None = None,
-        expires: Duration | datetime | None = None,
-        missed: Missed = "dead",
-        priority: int | None = None,
-        unique: Unique | None = None,
-        unique_for: Duration | None = None,
-        unique_after: Duration | None = None,
-        retention: Duration | None = None,
-        timeout: Duration | None = None,
-        jitter: Duration | None = None,
+        options: Mapping[str, Any] = NO_OPTIONS,
         replace: Replace = False,
     ) -> Outgoing:
         """Return an encoded message with a due time from `due_text`; raises `ConfigurationError` or `PayloadError`."""
         encoded = encode_payload(payload, self.encode, self._context.settings.max_payload)
-        if unique is not None:
+        if (unique := options.get("unique")) is not None:
+            name = options.get("name")
             id = digest_id(unique, id, name, self.encode_canonical(self.in_one_form(name, payload)))
         if check_replace(replace) and id is None:
             raise missing_id(replace)
         own_id = id is not None
         id = new_id() if id is None else check_id(id)
-        if jitter is not None:
-            self._context.calls.capabilities.require(Feature.DELAYS)
-            if isinstance(replace, Debounce):
-                raise ConfigurationError("give debounce or jitter, but not both: debounce says when it is due")
-            due = later(due, id, to_millis(jitter, "jitter", max=MAX_JITTER))
-        held = unique_for is not None or unique_after is not None
-        holds = check_holds(unique_for, unique_after, id if own_id else None, replace=replace) if held else ("", "")
         extras = self._attributes
-        plain = name is expires is retention is timeout is None and missed == "dead"
-        if not plain or priority is not None or held:
-            named: Any = {"name": name, "expires": expires, "missed": missed, "priority": priority, "timeout": timeout}
-            extras = attributes_of(self._context, due, **named, holds=holds, retention=retention)
+        if options:
+            if (jitter := options.get("jitter")) is not None:
+                due = self._spread(due, id, jitter, replace)
+            if not _STORED.isdisjoint(options):
+                extras = attributes_of(self._context, due, options, id if own_id else None, replace=replace)
         if replace and not isinstance(replace, Debounce):
-            given: Any = {
-                "retries": retries,
-                "headers": headers,
-                "name": name,
-                "expires": expires,
-                "priority": priority,
-            }
-            given |= {"retention": retention, "timeout": timeout}
-            extras = keeping(extras, given)
+            extras = keeping(extras, {**options, "retries": retries, "headers": headers})
         if not self._has_delays:
             if due != 0:
                 self._context.calls.capabilities.require(Feature.DELAYS)
@@ -166,6 +116,13 @@ class Producer:
             b"" if headers is None else encode_headers(headers),
             extras,
         )
+
+    def _spread(self, due: str | int, id: str, jitter: Duration, replace: Replace) -> str | int:
+        """Return the due time of an id with jitter; raise `ConfigurationError` where there can be none."""
+        self._context.calls.capabilities.require(Feature.DELAYS)
+        if isinstance(replace, Debounce):
+            raise ConfigurationError("give debounce or jitter, but not both: debounce says when it is due")
+        return later(due, id, check_jitter(jitter))
 
     def send(self, messages: list[Outgoing], *, replace: Replace = False) -> Operation[list[Sent]]:
         """Send messages in one call."""
@@ -227,6 +184,7 @@ class Producer:
             are_bytes = set(map(type, encoded)) <= {bytes}
             if are_bytes and max(map(len, encoded), default=0) <= self._context.settings.max_payload:
                 return encoded
+        news = [one if isinstance(one, NewMessage) else NewMessage(one) for one in messages]
         return [
             self.outgoing(
                 one.payload,
@@ -234,19 +192,10 @@ class Producer:
                 retries if one.retries is None else one.retries,
                 one.id,
                 one.headers,
-                name=one.name,
-                expires=one.expires,
-                missed=one.missed,
-                priority=one.priority,
-                unique=one.unique,
-                unique_for=one.unique_for,
-                unique_after=one.unique_after,
-                retention=one.retention,
-                timeout=one.timeout,
-                jitter=one.jitter,
+                options=options,
                 replace=replace,
             )
-            for one in (message if isinstance(message, NewMessage) else NewMessage(message) for message in messages)
+            for one, options in zip(news, options_of(news), strict=True)
         ]
 
     def _calls(

@@ -15,7 +15,7 @@ from delayq.broker.scripts import MAX_IDS
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, NoCallbackError, short_repr
 from delayq.options import Settings
-from delayq.queue.sending.producer import NewMessage
+from delayq.queue.sending.message_options import NewMessage
 from delayq.values.checks import check_int
 from delayq.values.codec import Codec, recode, stable_encode
 from delayq.values.plain import AnnotatedType

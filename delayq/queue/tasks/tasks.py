@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from delayq.broker.message.attributes import check_message_name, check_timeout
 from delayq.errors import ConfigurationError, short_repr
-from delayq.queue.sending.producer import NewMessage
+from delayq.queue.sending.message_options import NewMessage
 from delayq.queue.sending.sent import Sent
 from delayq.queue.tasks.task_arguments import MisfitError, TaskArguments
 from delayq.queue.tasks.task_options import TaskOptions, TaskSendOptions, send_options
@@ -35,10 +35,7 @@ class BaseTask(Generic[P, R]):
         """Check the function and the options; raises `ConfigurationError`."""
         if not callable(function):
             raise ConfigurationError(f"a task must be callable, not {short_repr(function)}")
-        unknown = options.keys() - TaskOptions.__annotations__.keys()
-        if unknown:
-            known = ", ".join(TaskOptions.__annotations__)
-            raise ConfigurationError(f"a task has no option {min(unknown)}: it has {known}")
+        _check_known("a task", options, TaskOptions.__annotations__)
         # A function can be a task of several queues.
         self.function: Callable[P, R] = function.function if isinstance(function, BaseTask) else function
         """The function, as it was decorated."""
@@ -72,13 +69,10 @@ class BaseTask(Generic[P, R]):
 
     def options(self, **options: Unpack[TaskSendOptions]) -> Self:
         """Return the task with options for its sends: `remind.options(delay="1h", id="r-42").send(42)`."""
-        unknown = options.keys() - TaskSendOptions.__annotations__.keys()
-        if unknown:
-            known = ", ".join(TaskSendOptions.__annotations__)
-            raise ConfigurationError(f"a send has no option {min(unknown)}: it has {known}")
+        _check_known("a send", options, TaskSendOptions.__annotations__)
         if "at" in options and "delay" in options:
             raise ConfigurationError("give delay or at, but not both")
-        timed, debounced = options.keys() & {"delay", "at"}, "debounce" in options
+        timed, debounced = options.keys() & {"delay", "at"}, options.get("debounce") is not None
         if timed and debounced:
             raise ConfigurationError(f"give {min(timed)} or debounce, but not both: debounce says when it is due")
         instead = {"delay", "at", "debounce", "at_most"} if timed or debounced else set[str]()
@@ -99,7 +93,7 @@ class BaseTask(Generic[P, R]):
         options: dict[str, Any] = dict(self._options)
         if options.pop("replace", False):
             raise ConfigurationError("replace is an option of send_many, not of one of its messages")
-        if "debounce" in options:
+        if (options.pop("debounce", None), options.pop("at_most", None)) != (None, None):
             raise ConfigurationError("debounce is an option of a single send, not of a message of send_many")
         return NewMessage(self.arguments.bind(args, kwargs), name=self.name, **options)
 
@@ -190,6 +184,11 @@ def _result(result: object, message: Any) -> object:
         return result
     keep_result(message._delivery, False, message._context)  # noqa: FBT003, SLF001 - what a message wraps
     return None
+
+
+def _check_known(what: str, options: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    for name in options.keys() - known.keys():
+        raise ConfigurationError(f"{what} has no option {name}: it has {', '.join(known)}")
 
 
 def _check_aliases(aliases: Sequence[str]) -> tuple[str, ...]:

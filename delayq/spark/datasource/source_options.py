@@ -13,7 +13,7 @@ from delayq.broker.keys import check_name
 from delayq.broker.scripts import MAX_IDS
 from delayq.broker.transport.server_url import find_url
 from delayq.bulk.connection import TargetQueue
-from delayq.bulk.send_options import CONFLICTS, MAX_PAYLOAD, ON_ERRORS, SendOptions
+from delayq.bulk.load_options import CONFLICTS, MAX_PAYLOAD, ON_ERRORS, LoadOptions
 from delayq.errors import ConfigurationError, did_you_mean, short_repr
 from delayq.options import QueueOptions
 from delayq.queue.sweeps.bulk_runs import check_run
@@ -52,7 +52,7 @@ STATES = tuple(state for state in State if state is not State.COMPLETED)
 
 
 @dataclass(frozen=True, slots=True)
-class WriteOptions(SendOptions):
+class WriteOptions(LoadOptions):
     """How to write messages."""
 
     target: TargetQueue

@@ -30,7 +30,7 @@ from delayq.options import read_settings
 from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.queue.delay_queue import DelayQueue
 from delayq.queue.inspecting.counts import Counts
-from delayq.queue.sending.producer import NewMessage
+from delayq.queue.sending.message_options import NewMessage
 from delayq.queue.sending.sent import STATUS_OF
 from delayq.testing.torture.history import EndRecord, Recorder, StartRecord, ToldRecord, now
 from delayq.testing.torture.process_task import (

@@ -19,7 +19,7 @@ MAX_PAYLOAD = 512 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class SendOptions:
+class LoadOptions:
     """How rows become messages and are sent."""
 
     batch_size: int
@@ -42,7 +42,7 @@ class SendOptions:
         return f"{self.spelling(name)}={value}"
 
 
-class CommandLineOptions(SendOptions):
+class CommandLineOptions(LoadOptions):
     """The same, given on the command line: `--on-error collect`."""
 
     @staticmethod
@@ -55,8 +55,8 @@ class CommandLineOptions(SendOptions):
         return f"{self.spelling(name)} {value}"
 
 
-def send_options(
-    kind: type[SendOptions] = SendOptions,
+def check_load(
+    kind: type[LoadOptions] = LoadOptions,
     *,
     batch_size: int,
     max_rows_per_second: float | None,
@@ -64,7 +64,7 @@ def send_options(
     on_error: Any,
     default_retries: int,
     max_payload: int,
-) -> SendOptions:
+) -> LoadOptions:
     """Validate the options of a load without Spark; raises `ConfigurationError`."""
     return kind(
         batch_size=check_int(batch_size, "batch_size", 1, MAX_IDS),
