@@ -22,6 +22,7 @@ from contextlib import suppress
 from functools import cache
 from itertools import product
 from pathlib import Path
+from textwrap import shorten
 
 from test_lowest import OF_TESTS, ROOT, UV, call
 
@@ -66,7 +67,7 @@ def told(*words: str | Path) -> str:
     """Return what a program prints; raise `LeftOutError` where it fails."""
     done = subprocess.run(words, check=False, capture_output=True, text=True, env=environment())
     if done.returncode:
-        raise LeftOutError(" ".join(done.stderr.split()))
+        raise LeftOutError(shorten(done.stderr, 300, placeholder=" …"))
     return done.stdout.strip()
 
 
