@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-spark test-long test-all test-lowest coverage check audit format bench bench-gate bench-peers torture spark-demo bench-spark clean
+.PHONY: help demo test test-spark test-long test-all test-lowest test-matrix test-wheel coverage check audit format bench bench-gate bench-peers torture spark-demo bench-spark clean
 
 READY := .venv/.ready
 # The same with PySpark and a Java: 450 MB that a first look at the queue does without.
@@ -43,6 +43,14 @@ check: $(SPARK) ## run the linter, the format check, the type checker and bandit
 test-lowest: $(READY) ## run the tests of each extra with the oldest packages that it allows (needs network)
 	@scripts/ensure-redis
 	@$(PYTHON) scripts/test_lowest.py $(ARGS)
+
+test-matrix: $(READY) ## test the wheel on each Python and with old and new servers, or ARGS="3.13 valkey-9" (needs network)
+	@scripts/ensure-redis
+	@$(PYTHON) scripts/test_matrix.py $(ARGS)
+
+test-wheel: $(READY) ## test the wheel on the oldest and the newest Python that is here (needs network)
+	@scripts/ensure-redis
+	@$(PYTHON) scripts/test_matrix.py --short
 
 audit: $(READY) ## check the packages in uv.lock for known vulnerabilities (needs network)
 	@.venv/bin/uv export --quiet --frozen --all-extras --all-groups --no-emit-project --no-hashes --output-file .venv/audited.txt

@@ -234,8 +234,8 @@ def test_one_starts_as_a_trial_in_all_processes_and_if_it_succeeds_all_start_aga
 
 @everywhere
 def test_a_trial_whose_process_crashes_is_followed_by_one_more_and_then_all_start(open_queue, service):
-    queue = open_queue(callback=service, breaker=Breaker(of=2, pause="200ms"), prefetch=0, tick=0.05)
-    send(queue, "error", "error")
+    queue = open_queue(callback=service, breaker=Breaker(of=1, pause="200ms"), prefetch=0, tick=0.05)
+    send(queue, "error")
     queue.run(burst=True)
     send(queue, *range(8))
     claims = []

@@ -14,6 +14,7 @@ import pytest
 from delayq import ConfigurationError, Discard, EventKind, Reject, Retry, UnavailableError
 from tests.behaviour.places import everywhere
 from tests.model.fold import Fold
+from tests.support.scripts import without_gaps
 from tests.support.waiting import wait_until
 
 SOON = 4.0
@@ -92,7 +93,7 @@ def test_log_has_every_event_of_a_message(queue):
         ("dead", 2, third.token, None, "no such street", "retries spent"),
     ]
     events = list(queue.events())
-    assert [event.offset for event in events] == list(range(1, 11))
+    assert [event.offset for event in events] == sorted({event.offset for event in events})
     assert {event.id for event in events} == {"m"}
     assert {event.index for event in events} == {0}
     assert {event.due for event in events if event.due} == {first.due}
@@ -157,7 +158,9 @@ def test_messages_of_one_call_share_an_entry_in_order(queue):
     queue.send_delay_msg("d")
 
     events = list(queue.events())
-    assert [(event.offset, event.index) for event in events] == [(1, 0), (1, 1), (1, 2), (2, 0)]
+    first, last = events[0].offset, events[-1].offset
+    assert first < last
+    assert [(event.offset, event.index) for event in events] == [(first, 0), (first, 1), (first, 2), (last, 0)]
     assert [event.run for event in events] == ["nightly"] * 3 + [None]
     assert len({event.id for event in events}) == 4
 
@@ -179,6 +182,7 @@ def test_expired_lease_is_logged(queue):
     ]
 
 
+@without_gaps
 @everywhere
 def test_log_agrees_with_the_queue_after_all_outcomes(open_queue):
     outcomes = random.Random(7)
@@ -241,7 +245,7 @@ def test_log_that_is_switched_off_can_still_be_read(open_queue):
 
     open_queue(events=True).open()
     queue.send_delay_msg("hello", 60, id="c")
-    assert read(queue, "offset", "id") == [(1, "a"), (2, "c")]
+    assert read(queue, "id") == [("a",), ("c",)]
 
 
 @everywhere
@@ -269,11 +273,13 @@ def test_reading_continues_after_an_offset(queue):
     for n in range(5):
         queue.send_delay_msg(n, 60, id=f"m{n}")
 
-    assert read(queue, "id", after=3) == [("m3",), ("m4",)]
-    assert read(queue, "id", after=5) == []
-    assert read(queue, "id", after=99) == []
+    offsets = [offset for (offset,) in read(queue, "offset")]
+    assert read(queue, "id", after=offsets[2]) == [("m3",), ("m4",)]
+    assert read(queue, "id", after=offsets[4]) == []
+    assert read(queue, "id", after=offsets[4] + 99) == []
 
 
+@without_gaps
 @everywhere
 def test_a_long_log_is_read_to_its_end(queue):
     for n in range(230):
@@ -296,6 +302,7 @@ def test_invalid_offset_is_refused_at_once(queue, after):
         queue.events(after)
 
 
+@without_gaps
 def test_reader_warns_about_entries_trimmed_before_they_were_read(queue, redis_client, caplog):
     for n in range(5):
         queue.send_delay_msg(n, 60, id=f"m{n}")
@@ -309,6 +316,7 @@ def test_reader_warns_about_entries_trimmed_before_they_were_read(queue, redis_c
     assert record.getMessage().startswith("2 entries of the event log were trimmed before they were read: raise")
 
 
+@without_gaps
 def test_reader_does_not_warn_if_it_missed_no_entries(queue, redis_client, caplog):
     for n in range(5):
         queue.send_delay_msg(n, 60, id=f"m{n}")
@@ -325,6 +333,7 @@ def test_reader_does_not_warn_if_it_missed_no_entries(queue, redis_client, caplo
 # A log that cannot be written
 
 
+@without_gaps
 @pytest.mark.faults
 def test_foreign_entry_in_the_log_stops_neither_sending_nor_consuming(open_queue, redis_client):
     seen = []
@@ -390,7 +399,7 @@ def test_following_survives_a_server_restart(open_queue, start_redis):
     server.start()
     queue.send_delay_msg("after", 60, id="b")
 
-    assert [(event.offset, event.id) for event in follower.join()] == [(1, "a"), (2, "b")]
+    assert [event.id for event in follower.join()] == ["a", "b"]
 
 
 @pytest.mark.long
@@ -408,7 +417,7 @@ def test_following_goes_on_after_an_outage_longer_than_the_deadline(open_queue, 
     server.start()
     queue.send_delay_msg("after", 60, id="b")
 
-    assert [(event.offset, event.id) for event in follower.join(30)] == [(1, "a"), (2, "b")]
+    assert [event.id for event in follower.join(30)] == ["a", "b"]
 
 
 def test_following_an_unreachable_redis_fails_at_the_deadline(open_queue):

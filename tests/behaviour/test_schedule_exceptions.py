@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import holidays
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delayq import ConfigurationError, Schedule
@@ -149,6 +149,7 @@ def test_file_without_days_is_refused(timed, tmp_path, text):
         timed.schedules.add("digest", every="1h", except_=file)
 
 
+@settings(deadline=None)  # the first example reads zones and holidays from disk
 @given(
     st.sampled_from(["*/7 * * * *", "0 9 * * *", "30 2 * * *", "0 0 * * 0", "0 */6 1-7 * *"]),
     st.sampled_from(["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "America/Sao_Paulo", "Asia/Beirut"]),

@@ -10,6 +10,7 @@ from delayq import ConfigurationError, Discard, Reject, UnknownOccurrenceError, 
 from delayq.broker.transport.operation import single
 from tests.behaviour.places import everywhere
 from tests.support.schedules import DAY, HOUR, START, ran
+from tests.support.scripts import without_gaps
 
 # Backfill
 
@@ -374,6 +375,7 @@ def test_history_says_how_far_the_log_was_read(open_queue, clock, monkeypatch):
     assert (found.occurrences, found.since, found.more) == ([], START + HOUR / 4, True)
 
 
+@without_gaps
 def test_history_of_trimmed_events_leaves_out_what_is_not_known(open_queue, clock, redis_client):
     timed = clock.of(open_queue(events=True))
     timed.schedules.add("sweep", every="1h")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import signal
@@ -70,6 +71,45 @@ def test_tools_that_are_fetched_have_a_version():
     tools = re.findall(r"uv tool run (\S+)", makefile)
     assert tools
     assert not [tool for tool in tools if not re.fullmatch(r"[\w-]+@\d[\d.]+", tool)]
+
+
+@pytest.fixture
+def matrix(monkeypatch):
+    """The script behind `make test-matrix`."""
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    return importlib.import_module("test_matrix")
+
+
+def test_the_matrix_has_every_python_that_an_index_shows(matrix):
+    shown = {name.rpartition(" ")[2] for name in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", name)}
+    assert {python.rstrip("t") for python in matrix.PYTHONS} == shown
+    assert PROJECT["requires-python"] == f">={matrix.PYTHONS[0]}"
+    assert {python for python, _ in matrix.combinations()} >= {*matrix.PYTHONS}
+    assert {server for _, server in matrix.combinations()} == {*matrix.SERVERS}
+
+
+def test_the_matrix_is_narrowed_by_words(matrix, monkeypatch):
+    monkeypatch.setattr(matrix, "OWN", "3.12")
+    assert matrix.combinations(["3.13"]) == [("3.13", "redis")]
+    assert matrix.combinations(["3.12"]) == [("3.12", "redis"), ("3.12", "redis-6.2"), ("3.12", "valkey-9")]
+    assert matrix.combinations(["valkey-9"]) == [("3.12", "valkey-9")]
+    assert matrix.combinations(["3.14", "3.13", "valkey-9"]) == [("3.13", "valkey-9"), ("3.14", "valkey-9")]
+    with pytest.raises(SystemExit, match=r"3\.10, valky\? there are 3\.11 .* valkey-9"):
+        matrix.combinations(["valky", "3.11", "3.10"])
+
+
+def test_the_matrix_finds_the_pythons_that_are_here(matrix):
+    script = "import sys; print(*sys.version_info[:2], sep='.')"
+    assert matrix.told(matrix.find_python(matrix.OWN), "-c", script) == matrix.OWN
+    with pytest.raises(matrix.LeftOutError, match="boom"):
+        matrix.told(sys.executable, "-c", "raise SystemExit('boom')")
+
+
+def test_the_matrix_tells_the_wheel_from_a_checkout(matrix, tmp_path):
+    (tmp_path / "delayq").mkdir()
+    (tmp_path / "delayq" / "__init__.py").touch()
+    with pytest.raises(matrix.LeftOutError, match=f"AssertionError: {tmp_path}"):
+        matrix.told(sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {matrix.CHECK}")
 
 
 @pytest.mark.long
