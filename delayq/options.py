@@ -1,10 +1,8 @@
 """The options of a queue: their names, types, defaults and validation."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 from delayq.errors import ConfigurationError
 from delayq.privacy.redaction import check_redact
@@ -37,96 +35,137 @@ MAX_STEP = 86_400_000
 class QueueOptions(TypedDict, total=False):
     """The options of a queue. Durations are seconds, a `timedelta` or a text such as `"1h30m"`.
 
-    The text of each says its meaning and its default; `delayq docs options` has them with their ranges.
+    `delayq docs options` has them with their ranges. Each with its meaning and its default:
     """
 
-    url: str
-    """`redis://`, `unix://`, `redis+sentinel://`, `redis+cluster://` or `memory://NAME`; else `DELAYQ_URL`, else the
-    local Redis. With TLS: `rediss` for `redis`."""
-    redis: Any
-    """A redis-py client to use instead of a URL; its `decode_responses` must be off."""
-    prefix: str
-    """The first part of every key; `"delayq"`."""
-    codec: str | Codec
-    """How payloads are stored: `"json"` unless you say `"text"`, `"bytes"`, or an object with `encode` and `decode`."""
-    strict: bool
-    """Raise an error for a server that may lose messages, instead of logging a warning; off."""
-    tick: Duration
-    """How often a consumer polls the queue if nothing wakes it earlier; 1 s."""
-    lease: Duration
-    """How long a message stays with a consumer that stopped responding before it is redelivered; 30 s."""
-    max_consume_duration: Duration
-    """How long a callback may run, unless its message or task has a `timeout`: then its attempt has failed; 10 min."""
-    concurrency: int
-    """Callbacks that run at the same time in one process; 1."""
-    prefetch: int | None
-    """Messages to claim beyond the running ones; by default those that start within 100 ms, at most 500, over a network
-    2,000."""
-    fetch_limit: int | None
-    """Messages a process has in flight at most, running and prefetched together; no limit."""
-    default_retries: int
-    """Redeliveries of a message sent without `retries`; 3."""
-    nack_delay: Duration | Backoff
-    """How long a failed message waits, at least 50 ms, or a `Backoff`; 5 s, 25 s, about 2 min, then 10 min, each up to
-    a fifth shorter at random."""
-    is_failure: IsFailure | None
-    """Whether an exception of a callback is a failure. One that is not takes no retry: the message is snoozed by
-    `nack_delay`; every exception is a failure by default."""
-    breaker: Breaker | None
-    """When to start nothing for a time because most callbacks have failed; never by default."""
-    rate_limit: str | None
-    """How many messages may start in a time, such as `"200/s"`, for all processes; None leaves it, no limit at
-    first."""
-    burst: int | None
-    """How many may start at once under `rate_limit`; by default what it allows in 100 ms, and one more."""
-    running: int | None
-    """How many messages may run at a time, for all processes; None leaves it, any number at first."""
-    max_snoozes: int
-    """How often a message may be snoozed before one more counts as a failure; 1,000, and 0 for no limit."""
-    unknown_for: Duration
-    """How late a message is, that no function of this process handles, before it goes to the dead letter; 1 h."""
-    owner: str | None
-    """The service that declares schedules here, kept with each; `schedules.apply(prune=True)` removes only its own."""
-    grace: Duration
-    """How long a stop waits for running callbacks; 30 s."""
-    max_payload: int
-    """The largest encoded payload in bytes; 1 MiB."""
-    max_length: int | None
-    """How many messages the queue may hold, checked when sending; no limit."""
-    dead_max: int
-    """Entries the dead letter keeps, for all processes; left out, it stays as it is, 10,000 at first."""
-    dead_ttl: Duration
-    """How long the dead letter keeps an entry, for all processes; left out, it stays as it is, 30 days at first."""
-    priority_step: Duration | None
-    """The head start of a message for each 1 of its `priority`, for all processes; None leaves it, 1 min at first."""
-    lateness_slo: str | None
-    """How many are to start how late at most, for all processes: `"99% within 1s"`; None leaves it, off at first."""
-    redact: Sequence[str] | None
-    """Fields hidden from inspectors, for all processes: `["card.number", "*.email"]`; None leaves it, `[]` at first."""
-    events: bool | None
-    """Switch the queue's event log on or off, for all processes; None leaves it as it is, which is off at first."""
-    events_max_len: int
-    """Entries the event log keeps if `events` switches it on; 100,000."""
-    dedupe_window: Duration | None
-    """How long the ids of settled messages are refused, for all processes; 0 switches it off, as it is at first."""
-    dedupe_max: int
-    """Ids the dedupe window holds if `dedupe_window` sets it; 1,000,000."""
-    keep_errors: Literal["text", "class"]
-    """What is stored of exceptions: `"text"`, or the name of their `"class"` alone; `"text"`."""
-    retention: Duration
-    """How long the results of messages sent here are kept; 0, which keeps none."""
-    max_result: int
-    """The largest encoded result in bytes; 64 KiB."""
-    durability: Literal["stored", "replicated"]
-    """When a send returns: once it is `"stored"` in Redis, or `"replicated"` as well; `"stored"`."""
-    replicas: int
-    """Replicas that must have a send before it returns, with `durability="replicated"`; 1."""
-    replication_timeout: Duration
-    """How long a send waits for replicas, with `durability="replicated"`; 1 s, at most half the `socket_timeout`."""
-    deadline: Duration
-    """How long a call is retried while Redis does not reply; 30 s."""
-    socket_timeout: Duration
-    """How long to wait for one reply of Redis; 5 s."""
+    url: Annotated[
+        str,
+        "`redis://`, `unix://`, `redis+sentinel://`, `redis+cluster://` or `memory://NAME`; else "
+        "`DELAYQ_URL`, else the local Redis. With TLS: `rediss` for `redis`.",
+    ]
+    redis: Annotated[Any, "A redis-py client to use instead of a URL; its `decode_responses` must be off."]
+    prefix: Annotated[str, 'The first part of every key; `"delayq"`.']
+    codec: Annotated[
+        str | Codec,
+        'How payloads are stored: `"json"` unless you say `"text"`, `"bytes"`, or an object with `encode` and'
+        " `decode`.",
+    ]
+    strict: Annotated[bool, "Raise an error for a server that may lose messages, instead of logging a warning; off."]
+    tick: Annotated[Duration, "How often a consumer polls the queue if nothing wakes it earlier; 1 s."]
+    lease: Annotated[
+        Duration,
+        "How long a message stays with a consumer that stopped responding before it is redelivered; 30 s.",
+    ]
+    max_consume_duration: Annotated[
+        Duration,
+        "How long a callback may run, unless its message or task has a `timeout`: then its attempt has failed; 10 min.",
+    ]
+    concurrency: Annotated[int, "Callbacks that run at the same time in one process; 1."]
+    prefetch: Annotated[
+        int | None,
+        "Messages to claim beyond the running ones; by default those that start within 100 ms, at most 500, "
+        "over a network 2,000.",
+    ]
+    fetch_limit: Annotated[
+        int | None,
+        "Messages a process has in flight at most, running and prefetched together; no limit.",
+    ]
+    default_retries: Annotated[int, "Redeliveries of a message sent without `retries`; 3."]
+    nack_delay: Annotated[
+        Duration | Backoff,
+        "How long a failed message waits, at least 50 ms, or a `Backoff`; 5 s, 25 s, about 2 min, then 10 "
+        "min, each up to a fifth shorter at random.",
+    ]
+    is_failure: Annotated[
+        IsFailure | None,
+        "Whether an exception of a callback is a failure. One that is not takes no retry: the message is "
+        "snoozed by `nack_delay`; every exception is a failure by default.",
+    ]
+    breaker: Annotated[
+        Breaker | None,
+        "When to start nothing for a time because most callbacks have failed; never by default.",
+    ]
+    rate_limit: Annotated[
+        str | None,
+        'How many messages may start in a time, such as `"200/s"`, for all processes; None leaves it, no '
+        "limit at first.",
+    ]
+    burst: Annotated[
+        int | None,
+        "How many may start at once under `rate_limit`; by default what it allows in 100 ms, and one more.",
+    ]
+    running: Annotated[
+        int | None,
+        "How many messages may run at a time, for all processes; None leaves it, any number at first.",
+    ]
+    max_snoozes: Annotated[
+        int,
+        "How often a message may be snoozed before one more counts as a failure; 1,000, and 0 for no limit.",
+    ]
+    unknown_for: Annotated[
+        Duration,
+        "How late a message is, that no function of this process handles, before it goes to the dead letter; 1 h.",
+    ]
+    owner: Annotated[
+        str | None,
+        "The service that declares schedules here, kept with each; `schedules.apply(prune=True)` removes only its own.",
+    ]
+    grace: Annotated[Duration, "How long a stop waits for running callbacks; 30 s."]
+    max_payload: Annotated[int, "The largest encoded payload in bytes; 1 MiB."]
+    max_length: Annotated[int | None, "How many messages the queue may hold, checked when sending; no limit."]
+    dead_max: Annotated[
+        int,
+        "Entries the dead letter keeps, for all processes; left out, it stays as it is, 10,000 at first.",
+    ]
+    dead_ttl: Annotated[
+        Duration,
+        "How long the dead letter keeps an entry, for all processes; left out, it stays as it is, 30 days at first.",
+    ]
+    priority_step: Annotated[
+        Duration | None,
+        "The head start of a message for each 1 of its `priority`, for all processes; None leaves it, 1 min at first.",
+    ]
+    lateness_slo: Annotated[
+        str | None,
+        'How many are to start how late at most, for all processes: `"99% within 1s"`; None leaves it, off at first.',
+    ]
+    redact: Annotated[
+        Sequence[str] | None,
+        'Fields hidden from inspectors, for all processes: `["card.number", "*.email"]`; None leaves it, `[]`'
+        " at first.",
+    ]
+    events: Annotated[
+        bool | None,
+        "Switch the queue's event log on or off, for all processes; None leaves it as it is, which is off at first.",
+    ]
+    events_max_len: Annotated[int, "Entries the event log keeps if `events` switches it on; 100,000."]
+    dedupe_window: Annotated[
+        Duration | None,
+        "How long the ids of settled messages are refused, for all processes; 0 switches it off, as it is at first.",
+    ]
+    dedupe_max: Annotated[int, "Ids the dedupe window holds if `dedupe_window` sets it; 1,000,000."]
+    keep_errors: Annotated[
+        Literal["text", "class"],
+        'What is stored of exceptions: `"text"`, or the name of their `"class"` alone; `"text"`.',
+    ]
+    retention: Annotated[Duration, "How long the results of messages sent here are kept; 0, which keeps none."]
+    max_result: Annotated[int, "The largest encoded result in bytes; 64 KiB."]
+    durability: Annotated[
+        Literal["stored", "replicated"],
+        'When a send returns: once it is `"stored"` in Redis, or `"replicated"` as well; `"stored"`.',
+    ]
+    replicas: Annotated[int, 'Replicas that must have a send before it returns, with `durability="replicated"`; 1.']
+    replication_timeout: Annotated[
+        Duration,
+        'How long a send waits for replicas, with `durability="replicated"`; 1 s, at most half the `socket_timeout`.',
+    ]
+    deadline: Annotated[Duration, "How long a call is retried while Redis does not reply; 30 s."]
+    socket_timeout: Annotated[Duration, "How long to wait for one reply of Redis; 5 s."]
+
+
+QueueOptions.__doc__ = f"{QueueOptions.__doc__}\n" + "".join(
+    f"    {name}\n        {kind.__metadata__[0]}\n" for name, kind in QueueOptions.__annotations__.items()
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,6 @@ DETAILS = [
     ({"attributes": b"name=send:mail priority=-3"}, {"name": "send:mail", "priority": -3}),
     ({"attributes": b"expires=60000 missed=drop"}, {"expires": "1970-01-01T00:01:00.000Z", "missed": "drop"}),
     ({"attributes": b"expires=+5400500"}, {"expires_after": 5400.5}),
-    ({"attributes": b"missed=drop latest=1"}, {}),  # of a version before
     ({"attributes": b"snoozes=2 unique_for=3600000"}, {"unique_for": 3600, "snoozes": 2}),
     ({"attributes": b"unique_after=90000 timeout=1500"}, {"timeout": 1.5, "unique_after": 90}),
     ({"error": "Fehler: é\n"}, {"error": "Fehler: é\n"}),

@@ -29,6 +29,7 @@ from delayq import (
     DelayqError,
     DelayQueue,
     Encrypted,
+    Ended,
     NewMessage,
     RunningMessage,
     Schedule,
@@ -98,6 +99,14 @@ def instances(url) -> dict[str, Any]:
         taken["SentMany"] = queue.send_many([private, NewMessage(PAYLOAD, id="b", headers=HEADERS)], run="nightly")
         taken["Sent"] = queue.send_delay_msg(PAYLOAD, id="c", headers=HEADERS)
         taken["Holder"] = queue.send_delay_msg(PAYLOAD, id="c", headers=HEADERS).holder
+
+        @queue.hooks.around_send
+        def keep(sending: Any) -> Iterator[None]:
+            taken["Sending"], taken["OutgoingMessage"] = sending, sending.messages[0]
+            yield
+
+        queue.send_delay_msg(PAYLOAD, 60, id="d", headers=HEADERS)
+        taken["Hooks"], taken["Ended"] = queue.hooks, Ended("dead", "reminders", "a", "", 1, 0, "no such user")
         taken["Lease"] = lease = queue.lease(n=2)
         taken["Message"], other = lease
         other.reject("no such user")
@@ -173,6 +182,7 @@ NO_HOLDERS = {
         "Breaker",
         "Duration",
         "Retry",
+        "Outcome",
         "Reject",
         "Discard",
         "Snooze",

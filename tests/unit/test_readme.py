@@ -16,7 +16,7 @@ from dataclasses import replace
 from datetime import timedelta
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 import click
 import pytest
@@ -433,7 +433,7 @@ def test_documented_range_of_an_option_is_correct(name):
     ends = [ast.literal_eval(least), HORIZON // 1000 if most == "100 years" else ast.literal_eval(most.strip("`"))]
     for end, beyond in zip(ends, (-1, 1), strict=True):
         read_settings({name: end})
-        if "int" not in str(QueueOptions.__annotations__[name]):
+        if "timedelta" in str(get_type_hints(QueueOptions)[name]):
             beyond_it: object = timedelta(milliseconds=to_millis(end) + beyond)
         else:
             beyond_it = end + beyond

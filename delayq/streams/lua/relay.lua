@@ -17,7 +17,7 @@ if past then return past end
 local time = clock(override)
 local now, limit = math.floor(time / 1000), tonumber(limit)
 local counters = redis.call('HMGET', meta, 'token', 'stale_ready', 'stale_retry', 'priority_step')
-local logged, window, schema = switched(meta, done)
+local logged, schema = switched(meta, done)
 local waiting = waiting_in(successors, schema, pending, wake)
 local step, token = counters[4], math.max((whole(counters[1]) or 0) + 1, time)
 local ids, tokens, dues, attempts, retries_left, rows, erased, texts = {}, {}, {}, {}, {}, {}, {}, {}
@@ -70,7 +70,7 @@ if touched > 0 then
     redis.call('HSET', meta, 'token', tokens[moved])
     increase(meta, 'delivered', moved)
     increase(meta, 'acked', moved)
-    settle(done, window, now, ids, texts)
+    settle(done, now, ids, texts)
     if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end
   end
 end

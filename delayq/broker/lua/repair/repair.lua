@@ -20,7 +20,7 @@ if past then return past end
 local now, ids = math.floor(clock(override) / 1000), {}
 for i = 7, #ARGV do ids[#ids + 1] = ARGV[i] end
 for _, list in ipairs({ready, retry, wake}) do redis.call('LLEN', list) end
-for _, hash in ipairs({headers, errors}) do redis.call('HLEN', hash) end
+for _, hash in ipairs({headers, attributes, errors}) do redis.call('HLEN', hash) end
 local logged = logging(meta)
 local statuses, seen, defects, gone, extra, unreadable = {}, {}, {}, {}, {{}, {}, {}, {}, {}, {}}, {}
 local waiting = waiting_in(successors, '', pending, wake)
