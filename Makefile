@@ -80,8 +80,7 @@ bench-spark: $(SPARK) ## measure writing, reading and archiving with Spark
 	@scripts/ensure-redis
 	@$(PYTHON) scripts/bench_spark.py $(ARGS)
 
-torture: $(READY) ## run long random tests with crashes
-	@scripts/ensure-redis
+torture: tools ## run long random tests with crashes
 	$(PYTHON) -m pytest -m torture --timeout 3600 $(ARGS)
 	@.venv/bin/delayq torture --full
 

@@ -36,6 +36,6 @@ def every_case(*, refused: bool = True) -> pytest.MarkDecorator:
 
 
 on_both = pytest.mark.parametrize(
-    "executor", ["redis", "embedded, sample", pytest.param("embedded", marks=pytest.mark.long)], indirect=True
+    "executor", ["redis", "embedded, sample", pytest.param("embedded", marks=pytest.mark.torture)], indirect=True
 )
-"""Runs a table test with all rows on the real server and a sample on the embedded one; long runs use all rows."""
+"""Runs a table test with all rows on the real server and a sample on the embedded one; `make torture` uses all rows."""

@@ -156,7 +156,7 @@ def test_repeated_batch_is_archived_once(spark, redis_url, tmp_path, monkeypatch
     assert set(places.values()) == {1}
 
 
-@pytest.mark.long
+@pytest.mark.torture
 @pytest.mark.timeout(1800)
 def test_killed_driver_archives_each_event_once(driver, redis_url, redis_client, tmp_path):
     folder = tmp_path / "events"

@@ -222,7 +222,7 @@ def test_killed_and_failed_tasks_are_retried_and_counted_once(redis_url, queue, 
     assert queue.counts().pending == 10_000
 
 
-@pytest.mark.long
+@pytest.mark.torture
 @pytest.mark.timeout(1800)
 def test_sink_with_a_killed_driver_loses_and_duplicates_nothing(redis_url, queue, tmp_path):
     kills, number = 5, 30_000
