@@ -11,7 +11,7 @@ from delayq.broker.keys import Keys
 
 
 def wait_until(
-    condition: Callable[[], object], timeout: float = 30, message: str = "", *, every: float = 0.005
+    condition: Callable[[], object], timeout: float = 60, message: str = "", *, every: float = 0.005
 ) -> None:
     """Return as soon as `condition()` is true, asked `every` so often; fail the test after `timeout` seconds.
 
