@@ -51,12 +51,17 @@ class ServiceManager:
         """Seconds that a loop may stand still."""
         self.every = min(CHECK_EVERY, watchdog / BEATS)
         """Seconds after which to call `update` again."""
+        self._saying = threading.Lock()
         self._ready = self._stopping = self._dead = self._failed = False
         self._status = ""
         self._next_beat = 0.0
 
     def update(self, *, ready: bool, stopping: bool, dead: str) -> None:
-        """Say what has changed, and unless a loop is `dead`, that all go on."""
+        """Say what has changed, and unless a loop is `dead`, that all go on; two threads say nothing at a time."""
+        with self._saying:  # so that the process does not end before another thread has said what is new
+            self._update(ready=ready, stopping=stopping, dead=dead)
+
+    def _update(self, *, ready: bool, stopping: bool, dead: str) -> None:
         lines = []
         if ready and not self._ready:
             lines.append("READY=1")
