@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from contextlib import suppress
 from functools import wraps
 
@@ -186,14 +187,16 @@ def test_loop_that_exits_ends_the_consumer_with_an_error(consumer, monkeypatch):
         worker.start_consume().wait(10)
 
 
+@pytest.mark.parametrize("seconds", [0, 0.02], ids=["quick", "slow"])
 @in_event_loop
-async def test_a_worker_task_outlives_a_cancellation_that_its_callback_did_not_see(request):
+async def test_a_worker_task_outlives_a_cancellation_that_its_callback_did_not_see(request, seconds):
     seen = []
     async with AsyncDelayQueue("q", url=f"memory://{request.node.name}", concurrency=1) as queue:
 
         @queue.callback
         async def work(message):
             seen.append(message.payload)
+            time.sleep(seconds)  # noqa: ASYNC251 - if that is long, its worker lets others go on first
             asyncio.current_task().cancel()  # and awaits nothing: the next wait is the worker's own
 
         await queue.start_consume()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
@@ -174,14 +174,12 @@ class AsyncDriver(Driver):
         buffer, me = self._buffer, cast("asyncio.Task[Any]", asyncio.current_task())
         now = resumed = monotonic()
         while True:
-            if now - resumed > MAX_LOOP_SHARE:
-                await asyncio.sleep(0)
-                now = resumed = monotonic()
-            taken = buffer.get()
+            gives_way = now - resumed > MAX_LOOP_SHARE
+            taken = None if gives_way else buffer.get()
             if taken is None:
-                if not await self._is_called(me):
+                if not await self._goes_on(me, asyncio.sleep(0) if gives_way else self._worker_signal.get()):
                     return
-                self._worker_signalled = False
+                self._worker_signalled &= gives_way
                 now = resumed = monotonic()
                 continue
             self._signal_worker()
@@ -213,13 +211,13 @@ class AsyncDriver(Driver):
             return await self._threads.call(self._callback, argument, context)
         return await InContext(context, self._buffer.function, argument), None
 
-    async def _is_called(self, worker: asyncio.Task[Any]) -> bool:
-        """Wait for the signal that there is something to do; returns False if the worker is to end.
+    async def _goes_on(self, worker: asyncio.Task[Any], waiting: Awaitable[object]) -> bool:
+        """Wait in a worker, between two callbacks; returns False if the worker is to end.
 
         A cancellation meant a callback that has just ended, or it is that of all tasks at the end of `asyncio.run`.
         """
         try:
-            await self._worker_signal.get()
+            await waiting
         except asyncio.CancelledError:
             await asyncio.sleep(0)  # the loop learns of it, too
             if worker not in self._workers or self._cancelled:
