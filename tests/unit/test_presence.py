@@ -20,7 +20,7 @@ from delayq.worker.loop.consumer_loop import ConsumerLoop
 from delayq.worker.loop.loop_steps import RoundTrip, Sleep, StepResult
 from delayq.worker.parts.presence import BEAT_EVERY, Presence
 from delayq.worker.pool.pool import Pool
-from delayq.worker.pool.resting_presence import LOOK_AGAIN, TOGETHER, RestingPresence
+from delayq.worker.pool.pool_loop import LOOK_AGAIN, TOGETHER, RestingPresence
 from tests.support.loop_harness import Asking
 
 CALLS = Calls(Keys.of("delayq", "q"))

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from delayq.worker.drivers.thread_signal import ThreadSignal
+from delayq.worker.drivers.drivers import ThreadSignal
 from tests.support.waiting import wait_until
 
 

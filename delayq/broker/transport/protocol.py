@@ -18,8 +18,7 @@ from redis.exceptions import NoPermissionError, NoScriptError
 
 from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.scripts import BUDGETS, Script, whole
-from delayq.broker.transport.call_slots import CallSlots
-from delayq.broker.transport.exchange import Exchange, PendingRequest, Replies, Request, Requests, pack
+from delayq.broker.transport.exchange import CallSlots, Exchange, PendingRequest, Replies, Request, Requests, pack
 from delayq.broker.transport.failures import final_error, is_cut, is_lost, is_temporary, read_reply
 from delayq.broker.transport.operation import Wait
 from delayq.broker.transport.outage_log import OutageLog

@@ -11,26 +11,27 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from delayq.broker.batches import batched
 from delayq.broker.context import EngineContext
 from delayq.broker.requests import Release
 from delayq.broker.scripts import MAX_MOVED
-from delayq.errors import StoppedByCallbackError
+from delayq.errors import ConsumerFailedError, StoppedByCallbackError
 from delayq.safe_log import SafeLog
 from delayq.values.times import Duration, monotonic, to_millis
+from delayq.worker.delivery.disposition import describe
 from delayq.worker.delivery.in_flight_delivery import InFlightDelivery
 from delayq.worker.delivery.message import Message
-from delayq.worker.drivers.health import OnHealthChange
-from delayq.worker.drivers.thread_signal import ThreadSignal
+from delayq.worker.drivers.callback_context import StartContext
+from delayq.worker.drivers.health import Health, OnHealthChange
+from delayq.worker.drivers.own_threads import OwnThreads
 from delayq.worker.drivers.wakeup import Listener, check_connections
 from delayq.worker.drivers.work_buffer import Callback, WorkBuffer
-from delayq.worker.drivers.worker_starts import HasMissing, WorkerStarts
 from delayq.worker.loop.consumer_loop import ConsumerLoop
 from delayq.worker.loop.loop_steps import RoundTrip, Run, Sleep, StepResult, Withdraw
 from delayq.worker.parts.presence import Presence
@@ -39,6 +40,107 @@ if TYPE_CHECKING:
     import asyncio
 
     from delayq.broker.transport.executor import Executor
+
+
+class WorkerStarts:
+    """The part of all drivers that concerns their own threads and tasks."""
+
+    name: str
+    stop: Callable[[Duration | None], None]
+
+    def _prepare_starts(self, on_health_change: OnHealthChange | None) -> None:
+        self.health = Health(on_health_change)
+        self._own_threads = OwnThreads(self._on_death, self.health.report_room)
+        self._contexts = StartContext()
+        self._death: ConsumerFailedError | None = None
+        """What has ended one of its threads or tasks, and so ends the consumer."""
+        self._started = self._wanted = 0
+        """Workers ever started, and how many were needed."""
+        self._missing = 0
+        """Workers of the full number for which there is no room."""
+
+    def _on_death(self, name: str, error: BaseException) -> None:
+        """End the consumer because one of its threads or tasks has died, which is logged."""
+        if self._death is None:
+            self._death = ConsumerFailedError(f"{name} has died: {describe(error)}")
+            self._death.__cause__ = error
+            self.health.fail(self._death)
+            self.stop(None)
+
+    def _raise_death(self) -> None:
+        if self._death is not None:
+            raise self._death
+
+    def _start_workers(self, wanted: int = 0) -> None:
+        """Start workers until there are so many; without room for one more, claim for those there are."""
+        self._wanted = max(self._wanted, wanted)
+        while self._started < self._wanted and self._start_worker(f"{self.name}-{self._started + 1}"):
+            self._started += 1
+        if self._missing or self._started < self._wanted:
+            self._note_missing(self._started if self._started < self._wanted else None)
+
+    def _fill_up(self) -> None:
+        """Try again to start the workers for which there was no room."""
+        if self._missing:
+            self._start_workers()
+
+    def _note_missing(self, started: int | None) -> None:
+        """Claim for so many workers; None for the full number."""
+        full, holder = self._full_number()
+        self._missing = holder.missing = 0 if started is None else max(0, full - started)
+
+    def _start_worker(self, name: str) -> bool:
+        """Start a worker; returns False if there is no room for it."""
+        raise NotImplementedError
+
+    def _full_number(self) -> tuple[int, HasMissing]:
+        """Return how many workers may be needed, and who is to know how many of them are missing."""
+        raise NotImplementedError
+
+
+class HasMissing(Protocol):
+    """What decides how much to claim."""
+
+    missing: int
+
+
+class ThreadSignal:
+    """A signal for one thread, which may be sent from a signal handler too.
+
+    `SimpleQueue.get` is no substitute: once its timeout has passed while an earlier item left its lock free, it waits
+    for an item without any timeout, for example after the process was stopped and continued.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+        self._sent = False
+
+    def send(self) -> None:
+        """End the sleep of the thread, or its next one."""
+        if not self._sent:
+            self._sent = True
+            with suppress(RuntimeError):  # another thread has sent it at the same time
+                self._lock.release()
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep until the signal is sent, at most `seconds`; 0 or less only takes a signal that was sent."""
+        if self._lock.acquire(timeout=max(seconds, 0.0)):
+            self._sent = False
+
+
+class ThreadSignals:
+    """The signals of several threads as one, such as that of a callback's end: its place is free for any loop."""
+
+    def __init__(self, signals: Sequence[ThreadSignal]) -> None:
+        """Send all of these."""
+        self._signals = signals
+
+    def send(self) -> None:
+        """End the sleep of all threads."""
+        for signal in self._signals:
+            signal.send()
+
 
 STOP_LOG = "delayq.consumer.stop"
 """The logger of a stop by a callback, whose error is raised as well."""

@@ -15,11 +15,17 @@ from delayq.broker.scripts import MAX_MOVED
 from delayq.errors import StoppedByCallbackError
 from delayq.values.times import Duration, monotonic
 from delayq.worker.delivery.in_flight_delivery import InFlightDelivery
-from delayq.worker.drivers.drivers import EXIT_WITHIN, ThreadDriver, stop_log
+from delayq.worker.drivers.drivers import (
+    EXIT_WITHIN,
+    HasMissing,
+    ThreadDriver,
+    ThreadSignal,
+    ThreadSignals,
+    WorkerStarts,
+    stop_log,
+)
 from delayq.worker.drivers.health import OnHealthChange
-from delayq.worker.drivers.thread_signal import ThreadSignal, ThreadSignals
 from delayq.worker.drivers.wakeup import Listener, check_connections
-from delayq.worker.drivers.worker_starts import HasMissing, WorkerStarts
 from delayq.worker.loop.consumer_loop import ConsumerLoop
 from delayq.worker.loop.loop_steps import RoundTrip, Run, Sleep, StepResult
 from delayq.worker.pool.pool import Pool
