@@ -151,7 +151,7 @@ def has_parquet(folder):
     return any(name.endswith(".parquet") for *_, names in os.walk(folder) for name in names)
 
 
-@pytest.mark.long
+@pytest.mark.torture
 @pytest.mark.timeout(480)
 def test_following_archive_ends_with_one_line(visits, redis_url, tmp_path):
     """On Ctrl-C or SIGTERM with what it has archived; when Java is killed, with what has happened."""

@@ -79,7 +79,7 @@ def test_pipelines_on_spark_connect(connect_url, redis_url, visits, folder):
     check(run_pipelines(folder, redis_url, connect_url), folder, "pyspark.sql.connect.session")
 
 
-@pytest.mark.long
+@pytest.mark.torture
 def test_pipelines_by_spark_submit(redis_url, visits, folder):
     import pyspark
 

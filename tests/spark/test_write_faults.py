@@ -209,7 +209,7 @@ class Driver:
             self.kill()
 
 
-@pytest.mark.long
+@pytest.mark.torture
 @pytest.mark.timeout(600)
 def test_killed_and_failed_tasks_are_retried_and_counted_once(redis_url, queue, tmp_path):
     with Driver(RETRIED, "retried", redis_url, tmp_path) as driver:

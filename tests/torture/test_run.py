@@ -40,7 +40,7 @@ def test_a_few_client_faults_of_each_kind(folder):
 
 
 @LONG
-@pytest.mark.long
+@pytest.mark.torture
 @pytest.mark.usefixtures("unmeasured")
 def test_full_number_of_client_faults(folder):
     planned = FIGURES | {"replies": 2200, "cut": 560}
@@ -52,7 +52,7 @@ def test_full_number_of_client_faults(folder):
 
 
 @LONG
-@pytest.mark.parametrize("aof", ["always", pytest.param("everysec", marks=pytest.mark.long)])
+@pytest.mark.parametrize("aof", ["always", pytest.param("everysec", marks=pytest.mark.torture)])
 @pytest.mark.usefixtures("unmeasured")
 def test_every_kind_of_fault(folder, aof):
     if shutil.which("cc") is None:
@@ -62,7 +62,7 @@ def test_every_kind_of_fault(folder, aof):
 
 
 @LONG
-@pytest.mark.long
+@pytest.mark.torture
 @pytest.mark.usefixtures("unmeasured")
 def test_run_without_faults_has_no_duplicates(folder):
     assert torture(folder, 5_000, {}, "--lease", "10")["duplicates"] == 0
