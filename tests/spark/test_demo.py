@@ -31,7 +31,7 @@ def test_reminder_two_hours_before_is_correct_across_a_clock_change(spark, tmp_p
     assert (both.count(), wrong) == (28_834, 0)
 
 
-@pytest.mark.long
+@pytest.mark.torture
 @pytest.mark.timeout(900)
 def test_audit_of_a_month_of_flights_passes_and_finds_planted_faults(spark, start_redis, tmp_path):
     server = start_redis()
