@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from inspect import isawaitable, iscoroutinefunction
+from inspect import isawaitable
 from time import perf_counter
 from typing import Any
 
@@ -20,6 +20,7 @@ from opentelemetry.trace import Link, Span, SpanContext, SpanKind, TraceFlags
 from delayq.telemetry.creation_context import context_of
 from delayq.telemetry.recorder import MAX_LINKS, Attributes, QueueRecorder
 from delayq.values.outcomes import Discard, Outcome, Reject, Retry, Snooze, StopWorker
+from delayq.worker.drivers.callback_threads import is_blocking
 from delayq.worker.drivers.work_buffer import Callback
 from delayq.worker.parts.meter import LATE
 from delayq.worker.parts.tally import BY_HAND
@@ -63,17 +64,10 @@ class ProcessSpans:
 
     def around(self, callback: Callback) -> Callback:
         """Return a callback that does the same within spans."""
-        select = callback.select
-        if select is None:
-            return callback._replace(function=self._wrapped(callback.function))
-        chosen: Callable[[Any], Callable[[Any], Any]] = select
-        return callback._replace(
-            function=partial(self._call, callback.function), select=lambda message: self._wrapped(chosen(message))
-        )
+        return callback.wrapped(self._wrapped)
 
     def _wrapped(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        awaits = iscoroutinefunction(function) or iscoroutinefunction(type(function).__call__)
-        return partial(self._call_async if awaits else self._call, function)
+        return partial(self._call if is_blocking(function) else self._call_async, function)
 
     def _call(self, function: Callable[[Any], Any], argument: Any) -> Any:
         if not self._recorder.on:

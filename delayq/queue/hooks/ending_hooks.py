@@ -10,18 +10,13 @@ from delayq.queue.hooks.hook_calls import Ended, Ending, HookCalls
 from delayq.worker.delivery.disposition import Completion, Disposition
 from delayq.worker.delivery.error_texts import truncate
 from delayq.worker.delivery.in_flight_delivery import InFlightDelivery
+from delayq.worker.delivery.message import BY_HAND
 from delayq.worker.parts.part import LoopPart, Stage
 
 _DONE: dict[Disposition, Ending] = {
     Disposition.ACK: "acked",
     Disposition.DISCARD: "discarded",
     Disposition.DROP: "discarded",
-}
-_BY_HAND = {
-    "ack": Disposition.ACK,
-    "complete": Disposition.ACK,
-    "nack": Disposition.NACK,
-    "reject": Disposition.REJECT,
 }
 
 
@@ -40,7 +35,7 @@ class EndingHooks(LoopPart):
         for deliveries, disposition, text, _delay, _took in completions:
             for delivery in deliveries:
                 if delivery.by_hand:
-                    self._tell(_BY_HAND.get(delivery.by_hand), delivery)
+                    self._tell(BY_HAND[delivery.by_hand], delivery)
                 elif text and disposition in (Disposition.NACK, Disposition.REJECT) and not delivery.settled:
                     self._errors[delivery] = truncate(text)
 
@@ -57,9 +52,9 @@ class EndingHooks(LoopPart):
                 of_lease = lease.id, lease.name, lease.attempt, lease.retries_left
                 self._calls.tell(Ended(event, self._queue, *of_lease, "lease expired"))
 
-    def _tell(self, disposition: Disposition | None, delivery: InFlightDelivery) -> None:
+    def _tell(self, disposition: Disposition, delivery: InFlightDelivery) -> None:
         error, claimed = self._errors.pop(delivery, ""), delivery.claimed
-        event = None if disposition is None else _event_of(disposition, delivery)
+        event = _event_of(disposition, delivery)
         if event is not None and event in self._calls.events:
             of_message = claimed.id, delivery.attributes.name, claimed.attempt, claimed.retries_left
             self._calls.tell(Ended(event, self._queue, *of_message, error))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack
 from functools import partial
-from inspect import isawaitable, iscoroutinefunction
+from inspect import isawaitable
 from typing import Any
 
+from delayq.worker.drivers.callback_threads import is_blocking
 from delayq.worker.drivers.work_buffer import Callback
 
 CallbackHook = Callable[[Any], Any]
@@ -23,18 +24,10 @@ class HookedCallbacks:
 
     def around(self, callback: Callback) -> Callback:
         """Return a callback that does the same within the hooks."""
-        select = callback.select
-        if select is None:
-            return callback._replace(function=self._wrapped(callback.function))
-        chosen: Callable[[Any], Callable[[Any], Any]] = select
-        return callback._replace(
-            function=lambda message: self._wrapped(chosen(message))(message),
-            select=lambda message: self._wrapped(chosen(message)),
-        )
+        return callback.wrapped(self._wrapped)
 
     def _wrapped(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        awaits = iscoroutinefunction(function) or iscoroutinefunction(type(function).__call__)
-        return partial(self._call_async if awaits else self._call, function)
+        return partial(self._call if is_blocking(function) else self._call_async, function)
 
     def _call(self, function: Callable[[Any], Any], argument: Any) -> Any:
         result = None  # a hook may keep what the function raises

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_BY_HAND = {
+BY_HAND = {
     "ack": Disposition.ACK,
     "complete": Disposition.ACK,
     "nack": Disposition.NACK,
@@ -164,7 +164,7 @@ class _BaseMessage(Generic[T]):
         script = call.script.name.rpartition("/")[2]
         self._delivery.by_hand = script if reply != "0" else ""
         if reply != "0":
-            log_by_hand(self._delivery, _BY_HAND[script], self._context.queue, text, delay)
+            log_by_hand(self._delivery, BY_HAND[script], self._context.queue, text, delay)
         if reply == "2":  # no retries left, or cancelled
             yield [self._context.calls.collect(self._context.settings, ids=(self.id,))]
         return bool(reply != "0")

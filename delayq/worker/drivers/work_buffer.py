@@ -62,6 +62,14 @@ class Callback(NamedTuple):
         """How many messages it takes at a time."""
         return self.max_batch or 1
 
+    def wrapped(self, wrap: Callable[[Callable[[Any], Any]], Callable[[Any], Any]]) -> Callback:
+        """Return a callback that calls what `wrap` makes of its function, or of the one that it selects."""
+        if (select := self.select) is None:
+            return self._replace(function=wrap(self.function))
+        return self._replace(
+            function=lambda message: wrap(select(message))(message), select=lambda message: wrap(select(message))
+        )
+
 
 class WorkBuffer:
     """Messages that the workers of one consumer are to process, and the completions of those processed."""
