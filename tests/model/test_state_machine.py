@@ -15,6 +15,7 @@ from tests.model.traps import TRAPS, told
 pytestmark = pytest.mark.timeout(600)
 
 STEPS = 16_000
+ROUNDS = 10  # a rare situation may be missed by one round, hardly by ten
 
 SITUATIONS = r"""
     send: gone → 1                        send: dead → 1                        send: leased → 3
@@ -123,7 +124,10 @@ def test_embedded_redis_matches_the_model():
 
 def test_every_reply_and_all_stored_data_match_the_model(executor):
     reached: Counter[str] = Counter()
-    run(executor, STEPS, reached)
+    for _ in range(ROUNDS):
+        run(executor, STEPS, reached)
+        if not seldom_met(reached, least=1) and not seldom_tried(reached, least=5):
+            break
     assert not seldom_met(reached, least=1)
     assert not seldom_tried(reached, least=5)
 
