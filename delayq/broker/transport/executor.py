@@ -18,9 +18,8 @@ from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.transport.clients import Cluster, describe_server, find_client, max_block
 from delayq.broker.transport.cluster import ClusterProtocol
 from delayq.broker.transport.connections import AsyncConnections, ClusterConnections, Connections
-from delayq.broker.transport.exchange import Exchange, Requests
 from delayq.broker.transport.operation import Operation, Wait, may_write, single
-from delayq.broker.transport.protocol import RedisProtocol, ShouldRetry
+from delayq.broker.transport.protocol import Exchange, RedisProtocol, Requests, ShouldRetry
 from delayq.errors import ConfigurationError, DelayqError
 from delayq.options import QueueOptions, Settings
 from delayq.values.times import monotonic

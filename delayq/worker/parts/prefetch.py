@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from delayq.broker.replies.replies import ClaimReply
-from delayq.broker.transport.latency import Latency
 from delayq.options import MAX_PREFETCH, Settings
+from delayq.values.times import Latency
 from delayq.worker.delivery.disposition import Completion
 from delayq.worker.delivery.in_flight_delivery import InFlightDelivery
 from delayq.worker.parts.part import LoopPart, Stage
