@@ -21,11 +21,9 @@ from delayq.queue.inspecting.message_info import MessageInfo, Page
 from delayq.queue.inspecting.workers import WorkerInfo, list_workers
 from delayq.queue.repairing.repair import examine
 from delayq.queue.repairing.repair_report import Checkup
-from delayq.queue.sending.debouncing import replacing
 from delayq.queue.sending.group_commit import GroupCommit, warn_in_event_loop
-from delayq.queue.sending.message_options import NewMessage, SendOptions
-from delayq.queue.sending.producer import due_text
-from delayq.queue.sending.sent import Sent, SentMany
+from delayq.queue.sending.message_options import NewMessage, SendOptions, replacing
+from delayq.queue.sending.producer import Sent, SentMany, due_text
 from delayq.queue.sweeps.bulk_runs import RunInfo, end_run, forget_run, list_runs, refusals_of
 from delayq.queue.sweeps.cancellation import CancelOutcome, KillOutcome, RescheduleOutcome, cancel, kill, reschedule
 from delayq.queue.tasks.handlers import MISSING

@@ -17,7 +17,7 @@ from delayq.broker.scripts import MAX_IDS
 from delayq.broker.transport.operation import Operation
 from delayq.errors import CalendarChangedError, ConfigurationError, short_repr
 from delayq.queue.sending.message_options import NewMessage
-from delayq.queue.sending.sent import SendStatus
+from delayq.queue.sending.producer import SendStatus
 from delayq.reminders.event import Event
 from delayq.reminders.ics.ics_reader import Progress, Reading
 from delayq.reminders.known_events import KnownEvents

@@ -13,8 +13,7 @@ from delayq.broker.requests import Outgoing
 from delayq.errors import OutcomeUnknown, ServerError
 from delayq.queue.sending import group_commit
 from delayq.queue.sending.group_commit import AsyncGroupCommit, GroupCommit
-from delayq.queue.sending.producer import BATCH_BYTES
-from delayq.queue.sending.sent import SendStatus, Sent
+from delayq.queue.sending.producer import BATCH_BYTES, SendStatus, Sent
 from tests.support.waiting import wait_until
 
 

@@ -15,8 +15,7 @@ from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, UnknownScheduleError, short_repr
 from delayq.queue.inspecting.inspector import MAX_ROWS
 from delayq.queue.sending.message_options import NewMessage, attributes_of, options_of
-from delayq.queue.sending.producer import Producer
-from delayq.queue.sending.sent import Sent
+from delayq.queue.sending.producer import Producer, Sent
 from delayq.queue.tasks.handlers import HandlerRegistry
 from delayq.safe_log import SafeLog
 from delayq.schedules.definition import Schedule, check_schedule, pack, unpack

@@ -22,8 +22,7 @@ from delayq.broker.batches import BATCH
 from delayq.broker.requests import Outgoing, Replace
 from delayq.broker.transport.operation import Operation
 from delayq.errors import NotReplicatedError, OutcomeUnknown, QueueFullError
-from delayq.queue.sending.producer import BATCH_BYTES, Producer
-from delayq.queue.sending.sent import Sent
+from delayq.queue.sending.producer import BATCH_BYTES, Producer, Sent
 from delayq.safe_log import SafeLog
 from delayq.values.times import Latency, monotonic
 from delayq.worker.drivers.own_threads import OwnThreads, start_task
