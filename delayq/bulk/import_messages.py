@@ -28,7 +28,7 @@ from delayq.queue.sweeps.bulk_runs import check_run
 from delayq.values.checks import check_bool, check_int
 from delayq.values.states import State
 from delayq.values.times import Duration, timestamp
-from delayq.worker.delivery.error_texts import truncate
+from delayq.worker.delivery.in_flight_delivery import truncate
 
 SPENT = "retries spent"
 """The reason of a message that was about to die when it was exported."""

@@ -29,7 +29,7 @@ from delayq.worker.drivers.own_threads import OwnThreads
 from delayq.worker.drivers.work_buffer import WorkBuffer
 from delayq.worker.loop.consumer_loop import ConsumerLoop
 from delayq.worker.loop.loop_steps import RoundTrip, Run, Sleep, StepResult
-from delayq.worker.parts.tally import Tally
+from delayq.worker.parts.presence import Tally
 
 T = TypeVar("T")
 

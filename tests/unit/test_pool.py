@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from delayq.worker.delivery.disposition import Completion, Disposition
-from delayq.worker.parts.prefetch import Prefetch
+from delayq.worker.parts.in_flight import Prefetch
 from delayq.worker.pool.pool import Pool
 from delayq.worker.pool.pool_driver import PoolDriver
 

@@ -23,7 +23,7 @@ from delayq.worker.delivery.in_flight_delivery import InFlightDelivery, deliveri
 from delayq.worker.delivery.message import AsyncMessage, Message
 from delayq.worker.drivers.wakeup import pass_on
 from delayq.worker.loop.settlements import PendingSettlements
-from delayq.worker.parts.closed_scopes import ClosedScopes
+from delayq.worker.parts.breakers import ClosedScopes
 from delayq.worker.parts.part import LoopPart
 
 if TYPE_CHECKING:

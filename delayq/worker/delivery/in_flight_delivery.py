@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import msgspec
 
 from delayq.broker.message.attributes import NONE, Attributes
 from delayq.broker.replies.replies import ClaimedMessage, ClaimReply
 from delayq.broker.requests import Receipt
+from delayq.errors import ConfigurationError, short_repr
 from delayq.values.backoff import FailurePolicy
+
+MAX_ERROR = 2048
+"""Characters of an error text that are stored."""
+SNOOZED_OUT = "snoozed {:,} times, as often as max_snoozes allows"
+"""The error of a message that was snoozed too often."""
+
+WITHHELD = (
+    "undecodable: Redis closes the connection while it sends the payload of {:,} bytes:"
+    " is its client-output-buffer-limit too small for this?"
+)
+"""The error of a message that cannot be claimed with its payload."""
+
+
+def truncate(text: str, name: str = "error") -> str:
+    """Return an error or reason as it is stored: cut to the maximum length, unencodable characters replaced."""
+    if not isinstance(text, str):
+        raise ConfigurationError(f"{name} must be a str, not {short_repr(text)}")
+    return text[:MAX_ERROR].encode("utf-8", "replace").decode()
+
 
 _receipt: Callable[[tuple[str, int]], Receipt] = partial(tuple.__new__, Receipt)
 """Makes a receipt in the fastest way: each delivery needs one."""
@@ -88,3 +109,24 @@ def deliveries_of(claimed: ClaimReply, now: float, deadline: float) -> list[InFl
         InFlightDelivery(one, now, server_now, deadline, attributes_of(one.attributes) if one.attributes else NONE)
         for one in claimed.messages
     ]
+
+
+def log_label(deliveries: Sequence[InFlightDelivery], queue: str = "") -> tuple[str, dict[str, Any]]:
+    """Return how log messages name the deliveries of one callback, and the fields of the log record."""
+    first, batch = deliveries[0], deliveries[0].batch
+    queue = queue or ("" if batch is None else batch.queue)
+    if len(deliveries) > 1:
+        label, fields = label_of("", "", queue)
+        ids = [delivery.claimed.id for delivery in deliveries]
+        return f"{label.removesuffix('message ')}batch of {len(deliveries)} messages", {"queue": queue, "ids": ids}
+    label, fields = label_of(first.claimed.id, first.attributes.name, queue)
+    return label, {**fields, "attempt": first.claimed.attempt}
+
+
+def label_of(id: str, name: str, queue: str) -> tuple[str, dict[str, Any]]:
+    """Return how log messages name a message, by the name of its task if it has one, and the fields of the record.
+
+    A record has a `name` of its own, that of the logger.
+    """
+    where = f"{queue}: " if queue else ""
+    return f"{where}{name or 'message'} {id}", {"queue": queue, "id": id, "message_name": name}

@@ -18,8 +18,7 @@ from delayq.values.codec import decode_headers
 from delayq.values.times import Duration, from_millis, monotonic, to_millis
 from delayq.worker.delivery.attempt_log import log_by_hand
 from delayq.worker.delivery.disposition import Disposition
-from delayq.worker.delivery.error_texts import SNOOZED_OUT, WITHHELD, truncate
-from delayq.worker.delivery.in_flight_delivery import InFlightDelivery
+from delayq.worker.delivery.in_flight_delivery import SNOOZED_OUT, WITHHELD, InFlightDelivery, truncate
 
 if TYPE_CHECKING:
     from delayq.broker.transport.executor import AsyncExecutor, Executor

@@ -24,11 +24,10 @@ from delayq.worker.delivery.in_flight_delivery import Batch, InFlightDelivery
 from delayq.worker.loop.loop_parts import Parts, PlannedCall, calls_of, make_parts, next_of
 from delayq.worker.loop.loop_steps import Cancel, RoundTrip, Run, Sleep, Step, StepResult, Withdraw
 from delayq.worker.loop.outlook import Outlook
-from delayq.worker.loop.settlements import PendingSettlements
+from delayq.worker.loop.settlements import PendingSettlements, Refusals
 from delayq.worker.parts.in_flight import InFlight
 from delayq.worker.parts.part import LoopPart
 from delayq.worker.parts.presence import Presence
-from delayq.worker.parts.refusals import Refusals
 
 log = SafeLog("delayq.consumer")
 

@@ -17,8 +17,7 @@ from delayq.broker.scripts import MAX_IDS
 from delayq.errors import DelayqError
 from delayq.options import Settings
 from delayq.safe_log import SafeLog
-from delayq.worker.parts.part import Call, LoopPart, Stage, Turns
-from delayq.worker.parts.refusals import ERROR_WAIT
+from delayq.worker.parts.part import ERROR_WAIT, Call, LoopPart, Stage, Turns
 
 if TYPE_CHECKING:
     from delayq.schedules.recurring.timetable import DueOccurrences

@@ -18,7 +18,7 @@ from delayq.broker.replies.worker_entries import MAX_QUEUES
 from delayq.values.times import monotonic
 from delayq.worker.delivery.in_flight_delivery import Batch, InFlightDelivery
 from delayq.worker.loop.outlook import COLLECT_EVERY
-from delayq.worker.parts.prefetch import MAX_CLAIMED, MAX_TIMES
+from delayq.worker.parts.in_flight import MAX_CLAIMED, MAX_TIMES
 from delayq.worker.parts.presence import BEAT_EVERY
 from delayq.worker.pool.fair_order import StrictOrder, WeightedOrder
 from delayq.worker.pool.pool_queue import PoolQueue

@@ -16,8 +16,7 @@ from delayq.broker.transport.operation import Operation
 from delayq.worker.delivery.in_flight_delivery import InFlightDelivery
 from delayq.worker.drivers.work_buffer import Callback, WorkBuffer
 from delayq.worker.loop.consumer_loop import ConsumerLoop
-from delayq.worker.parts.in_flight import InFlight
-from delayq.worker.parts.prefetch import MAX_CLAIMED, MAX_UNSTARTED
+from delayq.worker.parts.in_flight import MAX_CLAIMED, MAX_UNSTARTED, InFlight
 from delayq.worker.parts.presence import Presence
 
 
