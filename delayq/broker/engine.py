@@ -102,17 +102,17 @@ class EngineCapabilities:
     engine: str
     states: tuple[str, ...]
     """The states whose messages can be listed, in the order of a message's life."""
-    lacks: frozenset[Feature] = frozenset()
+    offers: frozenset[Feature]
     hints: Mapping[Feature, str] = field(default_factory=dict)
     """What to do instead, for a feature that is lacking."""
 
     def has(self, feature: Feature) -> bool:
         """Tell whether the engine offers a feature."""
-        return feature not in self.lacks
+        return feature in self.offers
 
     def require(self, feature: Feature) -> None:
         """Raise `ConfigurationError` if the engine lacks a feature."""
-        if feature in self.lacks:
+        if feature not in self.offers:
             raise self.refusal(feature)
 
     def refusal(self, feature: Feature) -> ConfigurationError:
@@ -123,7 +123,8 @@ class EngineCapabilities:
     def check_options(self, options: Iterable[str]) -> None:
         """Raise `ConfigurationError` for an option of a feature that the engine lacks."""
         for option in options:
-            if _FEATURE_OF_OPTION.get(option) in self.lacks:
+            feature = _FEATURE_OF_OPTION.get(option)
+            if feature is not None and feature not in self.offers:
                 raise ConfigurationError(f"the {self.engine} engine has no option {option!r}")
 
     def check_state(self, state: str) -> str:
@@ -140,71 +141,49 @@ DELAY = EngineCapabilities(
         *(State.PENDING, State.READY, State.ACTIVE, State.BACKOFF, State.RETRY, State.THROTTLED, State.GARBAGE),
         *(State.DEAD, State.COMPLETED),
     ),
-    lacks=frozenset({Feature.GROUPS}),
-)
-_DELAY_ONLY = frozenset(
-    {
-        Feature.NAMES,
-        Feature.START_REPORTS,
-        Feature.DELAYS,
-        Feature.SCHEDULES,
-        Feature.CANCEL,
-        Feature.KILL,
-        Feature.REPLACE,
-        Feature.SUCCESSORS,
-        Feature.EXPIRY,
-        Feature.PRIORITIES,
-        Feature.DEBOUNCE,
-        Feature.HOLDS,
-        Feature.RESULTS,
-        Feature.TIMEOUTS,
-        Feature.WORKERS,
-        Feature.HISTORY,
-        Feature.SEARCH,
-        Feature.PURGE,
-        Feature.REMOVE,
-        Feature.PAUSE,
-        Feature.LIMITS,
-        Feature.EVENTS,
-        Feature.RUNS,
-        Feature.DEDUPE,
-        Feature.REGISTRY,
-        Feature.REPAIR,
-        Feature.REMINDERS,
-        Feature.SPARK,
-        Feature.EXPORT,
-        Feature.REDACTION,
-    }
-)
-STREAMS = EngineCapabilities(
-    "streams",
-    (State.READY, State.ACTIVE, State.BACKOFF, State.DEAD),
-    lacks=_DELAY_ONLY - {Feature.START_REPORTS},
-    hints={
-        Feature.DELAYS: "send to a delay queue and relay it to the stream",
-        Feature.SCHEDULES: "declare them on a delay queue and relay it to the stream",
-    },
+    offers=frozenset(Feature) - {Feature.GROUPS},
 )
 WORKQUEUE = EngineCapabilities(
     "workqueue",
     ("queued", "processing"),
-    lacks=_DELAY_ONLY
+    offers=frozenset(
+        {
+            Feature.UNIQUE_IDS,
+            Feature.BLOCKING_LEASES,
+            Feature.SHORT_LEASES,
+            Feature.COUNTS,
+            Feature.GET,
+            Feature.LIST,
+            Feature.EMBEDDED,
+            Feature.CLUSTER,
+        }
+    ),
+    hints={
+        Feature.CALLBACKS: "call lease and complete in a loop",
+        Feature.RECOVERY: "call light_clean about once per lease time",
+    },
+)
+STREAMS = EngineCapabilities(
+    "streams",
+    (State.READY, State.ACTIVE, State.BACKOFF, State.DEAD),
+    offers=WORKQUEUE.offers
     | {
         Feature.HEADERS,
-        Feature.GROUPS,
         Feature.LEASE_MANY,
         Feature.EXTEND,
         Feature.RECOVERY,
         Feature.RETRIES,
+        Feature.START_REPORTS,
         Feature.DEAD_LETTER,
+        Feature.GROUPS,
         Feature.CALLBACKS,
         Feature.DRAIN,
         Feature.BATCHES,
         Feature.OPTIONS,
     },
     hints={
-        Feature.CALLBACKS: "call lease and complete in a loop",
-        Feature.RECOVERY: "call light_clean about once per lease time",
+        Feature.DELAYS: "send to a delay queue and relay it to the stream",
+        Feature.SCHEDULES: "declare them on a delay queue and relay it to the stream",
     },
 )
 

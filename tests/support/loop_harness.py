@@ -44,8 +44,8 @@ class Asking:
     """Stands for `Calls`: whatever is called, is written down."""
 
     def __init__(self, capabilities: EngineCapabilities = DELAY, *, reports: bool = False) -> None:
-        lacks = capabilities.lacks if reports else capabilities.lacks | {Feature.START_REPORTS}
-        self.capabilities = replace(capabilities, lacks=lacks)
+        offers = capabilities.offers if reports else capabilities.offers - {Feature.START_REPORTS}
+        self.capabilities = replace(capabilities, offers=offers)
 
     def __getattr__(self, name: str) -> Any:
         return lambda what=None, **options: Ask(name, _rows(what), options)
