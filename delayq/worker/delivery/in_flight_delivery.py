@@ -8,7 +8,7 @@ from functools import partial
 import msgspec
 
 from delayq.broker.message.attributes import NONE, Attributes
-from delayq.broker.replies.replies import ClaimedMessage, ClaimReply
+from delayq.broker.replies import ClaimedMessage, ClaimReply
 from delayq.broker.requests import Receipt
 from delayq.values.backoff import FailurePolicy
 

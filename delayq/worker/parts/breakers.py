@@ -12,7 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from delayq.broker.context import EngineContext
-from delayq.broker.replies.replies import ClaimReply
+from delayq.broker.replies import ClaimReply
 from delayq.safe_log import SafeLog
 from delayq.values.breaker import Breaker
 from delayq.values.text import format_duration

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 
-from delayq.broker.engine import EngineCalls
+from delayq.broker.context import EngineCalls
 from delayq.safe_log import SafeLog
 from delayq.worker.delivery.in_flight_delivery import InFlightDelivery
 from delayq.worker.parts.part import Call, LoopPart, Stage, Turns

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from delayq.broker.context import EngineContext
-from delayq.broker.replies.replies import ClaimReply
+from delayq.broker.replies import ClaimReply
 from delayq.worker.delivery.disposition import Completion
 from delayq.worker.delivery.in_flight_delivery import Batch, InFlightDelivery, deliveries_of
 from delayq.worker.parts.prefetch import MAX_UNSTARTED, Prefetch

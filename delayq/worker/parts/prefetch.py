@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from delayq.broker.replies.replies import ClaimReply
+from delayq.broker.replies import ClaimReply
 from delayq.options import MAX_PREFETCH, Settings
 from delayq.values.times import Latency
 from delayq.worker.delivery.disposition import Completion

@@ -11,9 +11,8 @@ from heapq import nsmallest
 from typing import Any
 
 from delayq import __version__
+from delayq.broker.beats import MAX_NAMED, HourCounts, WorkerEntry, beat_call
 from delayq.broker.context import EngineContext
-from delayq.broker.replies.history_records import HourCounts
-from delayq.broker.replies.worker_entries import MAX_NAMED, WorkerEntry
 from delayq.errors import DelayqError, UnavailableError
 from delayq.safe_log import SafeLog
 from delayq.worker.delivery.in_flight_delivery import InFlightDelivery
@@ -81,7 +80,7 @@ class Presence(LoopPart):
                 return
         self._stored = True
         entry = self._entry(now, started=self._started, every=every)
-        yield self._calls.beat(self._consumer_id, entry, self._counted()), self.read
+        yield beat_call(self._calls, self._consumer_id, entry, self._counted()), self.read
 
     def _counted(self) -> HourCounts | None:
         return None if self._tally is None else self._tally.take()
@@ -118,7 +117,7 @@ class Presence(LoopPart):
         if self._refused:
             return []
         counted = self._counted()
-        return [self._calls.beat(self._consumer_id, None, counted)] if stored or counted else []
+        return [beat_call(self._calls, self._consumer_id, None, counted)] if stored or counted else []
 
 
 def _longest(deliveries: Iterable[InFlightDelivery]) -> list[tuple[float, str]]:

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from delayq.broker.batches import batched
-from delayq.broker.engine import EngineCalls
-from delayq.broker.replies.replies import PromoteReply
+from delayq.broker.context import EngineCalls
+from delayq.broker.replies import PromoteReply
 from delayq.broker.scripts import MAX_IDS
 from delayq.worker.delivery.in_flight_delivery import Batch, InFlightDelivery
 from delayq.worker.parts.part import Call, LoopPart, Stage, Turns

@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from delayq.broker.replies.history_records import BUCKETS, HourCounts
-from delayq.broker.replies.replies import ClaimReply
+from delayq.broker.beats import BUCKETS, HourCounts
+from delayq.broker.replies import ClaimReply
 from delayq.values.lateness import LATENESS_BOUNDS
 from delayq.worker.delivery.disposition import Completion, Disposition
 from delayq.worker.delivery.in_flight_delivery import InFlightDelivery
