@@ -10,8 +10,9 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
+from delayq.broker.beats import beat_call
 from delayq.broker.context import EngineContext
-from delayq.broker.replies.replies import PromoteReply
+from delayq.broker.replies import PromoteReply
 from delayq.errors import DelayqError, StoppedByCallbackError
 from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.testing import queue_internals
@@ -122,7 +123,7 @@ class DrainWorker:
             leave()
         tally = consumer.parts.find(Tally)
         if tally and (counted := tally.take()):
-            yield from perform(self._executor.run, [self._context.calls.beat("drain", None, counted)])
+            yield from perform(self._executor.run, [beat_call(self._context.calls, "drain", None, counted)])
 
     def _make_message(
         self, delivery: InFlightDelivery, context: EngineContext, executor: Any, _: float

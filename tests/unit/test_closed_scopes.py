@@ -7,7 +7,7 @@ import math
 import pytest
 
 from delayq.broker.message.attributes import Attributes
-from delayq.broker.replies.replies import ClaimedMessage
+from delayq.broker.replies import ClaimedMessage
 from delayq.worker.delivery.in_flight_delivery import Batch, InFlightDelivery
 from delayq.worker.parts.breakers import ClosedScopes, scope_closed
 

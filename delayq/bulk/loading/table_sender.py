@@ -13,7 +13,7 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from delayq.broker.batches import byte_slices
-from delayq.broker.replies.send_replies import SendStatuses
+from delayq.broker.calls import SendStatuses
 from delayq.broker.requests import Outgoing, OutgoingTable, ScriptCall
 from delayq.bulk.connection import TargetQueue, connect, context_of
 from delayq.bulk.load_options import LoadOptions

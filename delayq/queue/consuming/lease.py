@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
-from delayq.broker.replies.replies import ClaimReply, PromoteReply
+from delayq.broker.replies import ClaimReply, PromoteReply
 from delayq.broker.requests import ScriptCall
 from delayq.broker.scripts import MAX_IDS
 from delayq.broker.transport.operation import Operation, Wait

@@ -18,8 +18,8 @@ from delayq.broker.message.expiry import Missed, check_expiry
 from delayq.broker.message.ids import Unique
 from delayq.broker.message.priority import check_priority
 from delayq.broker.message.same_id import check_debounce, check_holds
-from delayq.broker.replies.results import check_retention
 from delayq.broker.requests import Replace
+from delayq.broker.results import check_retention
 from delayq.errors import ConfigurationError
 from delayq.values.checks import check_options
 from delayq.values.times import Duration

@@ -13,13 +13,13 @@ from itertools import chain
 from typing import Any, NamedTuple, overload
 
 from delayq.broker.batches import BATCH, batched, byte_slices
+from delayq.broker.calls import Debounced, Holder, Placing, SendStatuses
 from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
 from delayq.broker.keys import check_id
 from delayq.broker.message.ids import digest_id, new_id, new_ids
 from delayq.broker.message.jitter import check_jitter, later
 from delayq.broker.message.same_id import Debounce, missing_id
-from delayq.broker.replies.send_replies import Debounced, Holder, Placing, SendStatuses
 from delayq.broker.requests import OWN_ID, Messages, Outgoing, OutgoingTable, Replace, ScriptCall
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, NotReplicatedError, OutcomeUnknown, QueueFullError, short_repr

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from delayq.broker.replies.replies import ExpiredLease
+from delayq.broker.replies import ExpiredLease
 from delayq.safe_log import SafeLog
 from delayq.values.backoff import MIN_DELAY, FailurePolicy
 from delayq.values.outcomes import Outcome

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from delayq.broker.message.attributes import NONE, Attributes
-from delayq.broker.replies.replies import ClaimedMessage, ClaimReply
+from delayq.broker.replies import ClaimedMessage, ClaimReply
 from delayq.broker.requests import Receipt
 from delayq.errors import ConfigurationError, short_repr
 from delayq.values.backoff import FailurePolicy

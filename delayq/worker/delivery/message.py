@@ -10,8 +10,8 @@ from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
 from delayq.broker.message.attributes import snoozed
 from delayq.broker.message.ids import time_of
-from delayq.broker.replies.results import completed
 from delayq.broker.requests import Failure, Rejection, Release, ScriptCall
+from delayq.broker.results import completed
 from delayq.broker.transport.operation import Operation
 from delayq.errors import UndecodableError, short_repr
 from delayq.values.codec import decode_headers

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from delayq.broker.engine import EngineCalls
+from delayq.broker.context import EngineCalls
 from delayq.broker.requests import RedisCommand
 from delayq.errors import ConfigurationError, DelayqError
 from delayq.worker.drivers.own_threads import OnDeath, OwnThreads, start_task

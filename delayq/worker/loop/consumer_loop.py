@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from delayq.broker.context import EngineContext
-from delayq.broker.replies.replies import ClaimReply, CollectReply, ExpiredLease, ExpireReply, PromoteReply
+from delayq.broker.replies import ClaimReply, CollectReply, ExpiredLease, ExpireReply, PromoteReply
 from delayq.errors import DelayqError, UnavailableError
 from delayq.safe_log import SafeLog
 from delayq.values.breaker import Breaker

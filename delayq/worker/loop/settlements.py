@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, cast
 
-from delayq.broker.engine import EngineCalls, Feature
+from delayq.broker.context import EngineCalls
+from delayq.broker.engine import Feature
 from delayq.broker.message.attributes import left_unhandled, snoozed
-from delayq.broker.replies.results import Completed, Ending, completed
 from delayq.broker.requests import Failure, Rejection, Release
+from delayq.broker.results import Completed, Ending, completed
 from delayq.broker.scripts import MAX_MOVED, MAX_SETTLED
 from delayq.errors import DelayqError
 from delayq.options import Settings

@@ -12,9 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from typing import NamedTuple
 
-from delayq.broker.context import EngineContext
-from delayq.broker.engine import EngineCalls
-from delayq.broker.replies.replies import ClaimReply
+from delayq.broker.context import EngineCalls, EngineContext
+from delayq.broker.replies import ClaimReply
 from delayq.safe_log import SafeLog
 from delayq.values.breaker import Breaker
 from delayq.values.text import format_duration

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
 from delayq.broker.batches import batched
-from delayq.broker.engine import EngineCalls
-from delayq.broker.replies.replies import ClaimReply, PromoteReply
+from delayq.broker.context import EngineCalls
+from delayq.broker.replies import ClaimReply, PromoteReply
 from delayq.broker.scripts import MAX_IDS
 from delayq.options import Settings
 from delayq.safe_log import SafeLog

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from delayq.broker.context import EngineContext
-from delayq.broker.replies.replies import ClaimReply
+from delayq.broker.replies import ClaimReply
 from delayq.options import MAX_PREFETCH, Settings
 from delayq.values.times import Latency
 from delayq.worker.delivery.disposition import Completion

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from delayq.broker.replies.replies import ClaimReply
+from delayq.broker.replies import ClaimReply
 from delayq.worker.delivery.disposition import Completion
 from delayq.worker.delivery.in_flight_delivery import InFlightDelivery
 from delayq.worker.parts.part import LoopPart, Stage

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
 from typing import Any, ClassVar, Protocol
 
-from delayq.broker.replies.replies import ClaimReply, ExpiredLease, PromoteReply
+from delayq.broker.replies import ClaimReply, ExpiredLease, PromoteReply
 from delayq.worker.delivery.disposition import Completion, Disposition
 from delayq.worker.delivery.in_flight_delivery import Batch, InFlightDelivery
 

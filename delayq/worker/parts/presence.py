@@ -12,10 +12,9 @@ from heapq import nsmallest
 from typing import Any
 
 from delayq import __version__
+from delayq.broker.beats import BUCKETS, MAX_NAMED, HourCounts, WorkerEntry, beat_call
 from delayq.broker.context import EngineContext
-from delayq.broker.replies.history_records import BUCKETS, HourCounts
-from delayq.broker.replies.replies import ClaimReply
-from delayq.broker.replies.worker_entries import MAX_NAMED, WorkerEntry
+from delayq.broker.replies import ClaimReply
 from delayq.errors import DelayqError, UnavailableError
 from delayq.safe_log import SafeLog
 from delayq.values.lateness import LATENESS_BOUNDS
@@ -166,7 +165,7 @@ class Presence(LoopPart):
                 return
         self._stored = True
         entry = self._entry(now, started=self._started, every=every)
-        yield self._calls.beat(self._consumer_id, entry, self._counted()), self.read
+        yield beat_call(self._calls, self._consumer_id, entry, self._counted()), self.read
 
     def _counted(self) -> HourCounts | None:
         return None if self._tally is None else self._tally.take()
@@ -203,7 +202,7 @@ class Presence(LoopPart):
         if self._refused:
             return []
         counted = self._counted()
-        return [self._calls.beat(self._consumer_id, None, counted)] if stored or counted else []
+        return [beat_call(self._calls, self._consumer_id, None, counted)] if stored or counted else []
 
 
 def _longest(deliveries: Iterable[InFlightDelivery]) -> list[tuple[float, str]]:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
-from delayq.broker.replies.worker_entries import MAX_QUEUES
+from delayq.broker.beats import MAX_QUEUES
 from delayq.values.times import monotonic
 from delayq.worker.delivery.in_flight_delivery import Batch, InFlightDelivery
 from delayq.worker.loop.outlook import COLLECT_EVERY

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from delayq.broker.context import EngineContext
-from delayq.broker.replies.replies import ClaimReply
+from delayq.broker.replies import ClaimReply
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.operation import Operation
 from delayq.worker.delivery.in_flight_delivery import InFlightDelivery
