@@ -132,16 +132,12 @@ class CallSlots:
         """A name unique to this start of this process: the prefix of all its slots."""
         self.consumer_id = new_consumer_id()
         """The id under which this process holds messages."""
-        self._pid = os.getpid()
+        self.pid = os.getpid()
+        """The process that they belong to, or that it was forked from."""
         self._names = map(f"{self.client_name}.%d".__mod__, count(1))
         self._drawing = threading.RLock()  # a signal handler may send while its own thread draws a name
         self._free: list[CallSlot] = []
         """The free slots, each with the sequence number of its last call."""
-
-    @property
-    def forked(self) -> bool:
-        """Whether they belong to the process from which this one was forked."""
-        return self._pid != os.getpid()
 
     def take(self) -> CallSlot:
         """Return a slot and the sequence number of its next call."""

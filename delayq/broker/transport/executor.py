@@ -125,7 +125,7 @@ class Executor(_Client):
                     step = operation.send([])
                     continue
                 replies = self.run(step, should_retry=should_retry)
-                error = _first_error(replies)
+                error = next((one for one in replies if isinstance(one, DelayqError)), None)
                 step = operation.throw(error) if error else operation.send(replies)
         except StopIteration as end:
             return cast("T", end.value)
@@ -250,7 +250,7 @@ class AsyncExecutor(_Client):
                     step = operation.send([])
                     continue
                 replies = await self._run(step, should_retry, on_cancel=on_cancel)
-                error = _first_error(replies)
+                error = next((one for one in replies if isinstance(one, DelayqError)), None)
                 step = operation.throw(error) if error else operation.send(replies)
         except StopIteration as end:
             return cast("T", end.value)
@@ -272,13 +272,6 @@ class AsyncExecutor(_Client):
         for server in self._servers:
             await server.close()
         self._loop = None
-
-
-def _first_error(replies: list[Any]) -> DelayqError | None:
-    for reply in replies:
-        if isinstance(reply, DelayqError):
-            return reply
-    return None
 
 
 def open_executor(options: QueueOptions, settings: Settings) -> Executor:

@@ -7,6 +7,7 @@ of each slot, so a call executes once, however often it is sent.
 
 from __future__ import annotations
 
+import os
 import random
 import re
 from collections import deque
@@ -224,7 +225,7 @@ class RedisProtocol:
     def call_slots(self) -> CallSlots:
         """The slots of this process: a fork must not use its parent's."""
         # Threads that get here at once may each make their own: two calls never share a slot.
-        if self._call_slots.forked:
+        if self._call_slots.pid != os.getpid():
             self._call_slots = CallSlots()
         return self._call_slots
 

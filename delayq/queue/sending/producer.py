@@ -77,11 +77,17 @@ class Sent(NamedTuple):
 
     @classmethod
     def of(cls, id: str, status: str, due: str | int, at: Placing) -> Sent:
-        """Return the result of a send with this due time (see `due_text`), from which `at` the delays count."""
+        """Return the result of a send with this due time (see `due_text`).
+
+        `at` is the server's time (microseconds) from which delays count, or who holds the id.
+        """
         if isinstance(at, str):
             return cls(id, STATUS_OF[status], None, Holder.of(at))
-        due_at = from_millis(_due_millis(due, at)) if at and status in NEWLY_STORED else None
-        return cls(id, STATUS_OF[status], due_at)
+        if not at or status not in NEWLY_STORED:
+            return cls(id, STATUS_OF[status])
+        if due in (0, OWN_ID):  # at once
+            return cls(id, STATUS_OF[status], from_millis(at // 1000))
+        return cls(id, STATUS_OF[status], from_millis(-(-at // 1000) + due if isinstance(due, int) else int(due[1:])))
 
     @property
     def new(self) -> bool:
@@ -122,13 +128,6 @@ class SentMany(Sequence[Sent]):
     def __repr__(self) -> str:
         """Show how many were sent and how many were new."""
         return f"<SentMany {len(self)} messages, {self._statuses.count('1')} new>"
-
-
-def _due_millis(due: str | int, at: int) -> int:
-    """Return the due time (ms) that a script gave a message, from its clock `at` (microseconds)."""
-    if due in (0, OWN_ID):  # at once
-        return at // 1000
-    return -(-at // 1000) + due if isinstance(due, int) else int(due[1:])
 
 
 NOT_REPLACED = "3"
@@ -248,17 +247,14 @@ class Producer:
         self._context = context
         self.in_one_form = in_one_form
         """Returns the payload of a message with a name in one form for all calls of a task that are equal."""
+        self.is_limited = context.settings.max_length is not None
+        """Whether a full queue may refuse a send."""
         self._has_delays = context.calls.capabilities.has(Feature.DELAYS)
         self.encode, self.encode_many = codec.encode, encoder_of_many(codec)
         self.encode_stable, self.encode_canonical = stable_encode(codec), canonical_encode(codec)
         """As `encode`, but equal payloads become equal bytes; the latter also if their fields are in another order."""
         self._attributes = attributes_of(context, 0, NO_OPTIONS)
         """Those of a message without options of its own."""
-
-    @property
-    def is_limited(self) -> bool:
-        """Whether a full queue may refuse a send."""
-        return self._context.settings.max_length is not None
 
     def outgoing(
         self,
@@ -276,7 +272,7 @@ class Producer:
         if (unique := options.get("unique")) is not None:
             name = options.get("name")
             id = digest_id(unique, id, name, self.encode_canonical(self.in_one_form(name, payload)))
-        if check_replace(replace) and id is None:
+        if replace is not False and check_replace(replace) and id is None:
             raise missing_id(replace)
         own_id = id is not None
         id = new_id() if id is None else check_id(id)
