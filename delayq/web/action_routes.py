@@ -13,20 +13,16 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from delayq.broker.transport.operation import single
 from delayq.errors import ConfigurationError, DelayqError, UnknownScheduleError
 from delayq.safe_log import SafeLog
 from delayq.values.text import clean, pluralize, truncate
-from delayq.web.access.viewers import MAX_NAME, Viewer
-from delayq.web.action_forms import FIELDS, RefusedForm
-from delayq.web.pages.dead_pages import show_dead
-from delayq.web.pages.limit_pages import show_limits
-from delayq.web.pages.message_pages import show_message
-from delayq.web.pages.queue_pages import show_queue
-from delayq.web.rendering import query
+from delayq.web.message_pages import show_dead, show_message
+from delayq.web.queue_pages import show_limits, show_queue
+from delayq.web.rendering import FIELDS, RefusedForm, query
 from delayq.web.site import Site, site_of, time_in
+from delayq.web.viewers import MAX_NAME, Viewer
 
 if TYPE_CHECKING:
     from delayq.queue.delay_queue import DelayQueue
@@ -178,7 +174,7 @@ def _checked(request: Request, site: Site, fields: Fields, token: str | None) ->
         return again
     site.live.forget()
     _log(request, viewer, action, fields, done.note)
-    _record(queue, viewer, action, fields, done)
+    _record(site, viewer, action, fields, done)
     about = {done.about: fields[done.about]} if done.about else {}
     return site.done(request, f"{done.page}{query(queue=queue.name, **about)}", done.note)
 
@@ -227,16 +223,13 @@ def _as_text(given: dict[str, str]) -> str:
     return " ".join(f"{name}={value}" for name, value in given.items())
 
 
-def _record(queue: DelayQueue[Any], viewer: Viewer, action: str, fields: Fields, done: Done) -> None:
+def _record(site: Site, viewer: Viewer, action: str, fields: Fields, done: Done) -> None:
     """Record in the event log of the queue, if it is on, who has done what; a failure takes nothing back."""
+    queue = fields["queue"]
     what = _as_text({name: value for name, value in _told(fields).items() if name not in ("queue", done.about)})
     text = clean(f"{action} {what}".strip() + f": {done.note}")
     id = fields[done.about] if done.about else done.entry.rpartition(":")[0]
-    call = queue._context.calls.log_action(viewer.name, text, id)  # noqa: SLF001
     try:
-        queue._perform(single(call))  # noqa: SLF001 - as above
+        site.source.executor.perform(single(site.source.calls(queue).log_action(viewer.name, text, id)))
     except DelayqError as error:
-        log.warning("%s: %s is not in the event log of %s: %s", viewer.name, action, queue.name, error)
-
-
-ROUTES = [Route("/do/{action}", act, methods=["POST"])]
+        log.warning("%s: %s is not in the event log of %s: %s", viewer.name, action, queue, error)

@@ -10,7 +10,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
-from delayq.web.access.access import COOKIE, SESSION_LASTS, Access
+from delayq.web.access import COOKIE, SESSION_LASTS, Access
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
