@@ -1,11 +1,20 @@
-"""Delivery by HTTP: a signed POST for each message; the status decides its outcome."""
+"""Delivery by HTTP: a signed POST for each message; the status decides its outcome.
+
+Signatures follow the Standard Webhooks specification (https://www.standardwebhooks.com): the HMAC-SHA256 of
+`ID.TIMESTAMP.BODY`. A secret is a base64 key, with or without the prefix `whsec_`. Several secrets, separated by
+spaces, are used side by side during a rotation.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
+import hmac
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -16,11 +25,9 @@ import msgspec
 
 from delayq import __version__
 from delayq.delivery.adapter import Adapter, ReceiverClosedError, TroubleHereError
-from delayq.delivery.envelope import envelope, fields
-from delayq.delivery.http.signature import ID, SIGNATURE, TIMESTAMP, read_keys, sign
-from delayq.delivery.template import Template
+from delayq.delivery.envelope import Template, envelope, fields
 from delayq.delivery.trouble import advice_on_connection, is_failed_look_up, is_shortage, os_error
-from delayq.errors import ConfigurationError, short_repr
+from delayq.errors import ConfigurationError, SignatureError, short_repr
 from delayq.values.checks import check_bool
 from delayq.values.outcomes import Reject, Retry, StopWorker
 from delayq.values.times import Duration, to_millis
@@ -28,6 +35,60 @@ from delayq.worker.delivery.message import Message
 
 if TYPE_CHECKING:
     import httpcore
+
+
+MIN_KEY_BYTES = 24
+"""Minimal bytes of a key, by the specification."""
+ID, TIMESTAMP, SIGNATURE = "webhook-id", "webhook-timestamp", "webhook-signature"
+
+
+def read_keys(secret: str) -> tuple[bytes, ...]:
+    """Return the keys of a secret; a malformed one raises `ConfigurationError` without showing it."""
+    if not isinstance(secret, str) or not secret.split():
+        raise ConfigurationError("secret must be a str such as whsec_… with a base64 key")
+    return tuple(_read_key(one) for one in secret.split())
+
+
+def _read_key(secret: str) -> bytes:
+    try:
+        key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
+    except (binascii.Error, ValueError):
+        raise ConfigurationError("secret must be a base64 key: create one with `openssl rand -base64 32`") from None
+    if len(key) < MIN_KEY_BYTES:
+        raise ConfigurationError(f"secret must be a key of at least {MIN_KEY_BYTES} bytes, not {len(key)}")
+    return key
+
+
+def sign(keys: Sequence[bytes], id: str, at: int, body: bytes) -> str:
+    """Return the signatures of a body sent at time `at`, in seconds since 1970: one for each key."""
+    return " ".join(f"v1,{_digest(key, id, str(at), body)}" for key in keys)
+
+
+def verify(headers: Mapping[str, str], body: bytes, secret: str, *, tolerance: Duration = 300) -> None:
+    """Check that a received request was signed with the secret; raises `SignatureError` if it was not.
+
+    `body` is the raw body. A request whose timestamp is more than `tolerance` away from now is refused, which prevents
+    later replays. Within that time, recognise duplicates by the id.
+    """
+    given = {name.lower(): value for name, value in headers.items() if name.lower() in (ID, TIMESTAMP, SIGNATURE)}
+    for name in (ID, TIMESTAMP, SIGNATURE):
+        if not given.get(name):
+            raise SignatureError(f"header {name} is missing")
+    at = given[TIMESTAMP]
+    if not (at.isascii() and at.isdigit() and len(at) <= len("99999999999")):
+        raise SignatureError(f"header {TIMESTAMP} is not a number of seconds")
+    if abs(time.time() - int(at)) * 1000 > to_millis(tolerance, "tolerance"):
+        raise SignatureError(f"header {TIMESTAMP} is too far from the current time")
+    expected = [_digest(key, given[ID], at, body).encode() for key in read_keys(secret)]
+    found = [one.removeprefix("v1,").encode() for one in given[SIGNATURE].split() if one.startswith("v1,")]
+    # All are compared, each in constant time, to prevent timing attacks.
+    if not any([hmac.compare_digest(one, other) for one in expected for other in found]):  # noqa: C419
+        raise SignatureError("no signature matches this secret")
+
+
+def _digest(key: bytes, id: str, at: str, body: bytes) -> str:
+    signed = b".".join((id.encode(), at.encode(), body))
+    return base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
 
 
 class _Chat(NamedTuple):
@@ -138,8 +199,7 @@ class Webhook(Adapter):
             raise ConfigurationError(f"requests to {service} are not signed: leave out the secret")
         secret = os.environ.get("DELAYQ_WEBHOOK_SECRET") if secret is None else secret
         self._keys = read_keys(secret) if secret else ()
-        from delayq.delivery.http.http_pool import Deadline, open_pool
-        from delayq.delivery.http.webhook_url import WebhookUrl
+        from delayq.delivery.http_pool import Deadline, WebhookUrl, open_pool
 
         self._url = WebhookUrl(url)
         self._name = f"webhook {self._url.host}" if self._url.host else "the payload's webhook"
@@ -189,7 +249,7 @@ class Webhook(Adapter):
     def _post(self, target: httpcore.URL, body: bytes, headers: dict[str, str]) -> tuple[int, Mapping[str, str]]:
         import httpcore
 
-        from delayq.delivery.http.http_pool import PrivateAddressError
+        from delayq.delivery.http_pool import PrivateAddressError
 
         all_headers = _httpx().Headers(headers)
         try:

@@ -12,9 +12,8 @@ from email.message import EmailMessage
 from email.policy import SMTP
 from typing import Any
 
-from delayq.delivery.envelope import fields, time_text
-from delayq.delivery.mail.recipients import part_of
-from delayq.delivery.template import Template
+from delayq.delivery.envelope import Template, fields, time_text
+from delayq.delivery.recipients import part_of
 from delayq.errors import ConfigurationError, short_repr
 from delayq.values.outcomes import Reject
 from delayq.values.times import from_millis
