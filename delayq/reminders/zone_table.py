@@ -15,8 +15,8 @@ from typing import Any
 from zoneinfo import available_timezones
 
 from delayq.errors import short_repr
-from delayq.reminders.ics.ics_splitter import RawComponent
-from delayq.reminders.zones import find_zone
+from delayq.reminders.ics_splitter import RawComponent
+from delayq.reminders.offsets import find_zone
 
 _FIXED = re.compile(r"(?:GMT|UTC)\s*([+-])\s*(\d{1,2}):?(\d{2})?", re.IGNORECASE)
 _MAX_HOURS, _MAX_MINUTES = 14, 59

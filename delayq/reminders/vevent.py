@@ -12,13 +12,11 @@ import icalendar
 from icalendar.prop import vDDDLists, vRecur
 
 from delayq.errors import short_repr
+from delayq.reminders.alarms import Alarm, UnreadableAlarm, in_utc, length_of, read_alarms
 from delayq.reminders.event import Event
-from delayq.reminders.ics.alarms import Alarm, UnreadableAlarm, in_utc, length_of, read_alarms
-from delayq.reminders.ics.ics_splitter import RawComponent
-from delayq.reminders.ics.problem import Problem
-from delayq.reminders.ics.zone_table import UnknownZone, ZoneTable
-from delayq.reminders.offsets import Offset
-from delayq.reminders.zones import find_zone
+from delayq.reminders.ics_splitter import Problem, RawComponent
+from delayq.reminders.offsets import Offset, find_zone
+from delayq.reminders.zone_table import UnknownZone, ZoneTable
 
 _TIMES = ("DTSTART", "RECURRENCE-ID", "RDATE", "EXDATE")
 _ESSENTIAL = {"DTSTART", "RECURRENCE-ID", "RRULE", None}

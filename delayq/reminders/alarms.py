@@ -9,8 +9,8 @@ from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Any
 
 from delayq.errors import short_repr
-from delayq.reminders.ics.zone_table import UnknownZone, ZoneTable
 from delayq.reminders.offsets import Offset
+from delayq.reminders.zone_table import UnknownZone, ZoneTable
 
 MAX_REPEAT = 100
 _MAX = timedelta(days=366)

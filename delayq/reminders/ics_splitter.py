@@ -11,6 +11,25 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something in a file that cannot be read."""
+
+    file: str
+    line: int
+    what: str
+    event: str = ""
+    """The name of the event, '' if the problem is about the file."""
+    uid: str = ""
+    """The event's uid, '' if unknown."""
+    hides: bool = True
+    """Whether an event may be missing because of it."""
+
+    def __str__(self) -> str:
+        return f"{self.file}, line {self.line}: {f'event {self.event!r}: ' if self.event else ''}{self.what}"
+
+
 _NEEDED = frozenset(b"UID DTSTART RRULE EXRULE RDATE EXDATE RECURRENCE-ID SEQUENCE STATUS SUMMARY LOCATION".split())
 _OF_ALARM = frozenset(b"TRIGGER ACTION REPEAT DURATION".split())
 _OF_END = frozenset(b"DTEND DURATION".split())

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from delayq.errors import ConfigurationError
 from delayq.reminders.event import Event, start_of
-from delayq.reminders.ics.ics_splitter import RawCalendar, split
-from delayq.reminders.ics.problem import Problem
-from delayq.reminders.ics.zone_table import UnknownZone, ZoneTable
+from delayq.reminders.ics_splitter import Problem, RawCalendar, split
 from delayq.reminders.known_events import Found, KnownEvents, Mark, can_be_known, context_of, digest_of
+from delayq.reminders.zone_table import UnknownZone, ZoneTable
 from delayq.values.times import timestamp
 
 if TYPE_CHECKING:
-    from delayq.reminders.ics.vevent import Component, EventSource
+    from delayq.reminders.vevent import Component, EventSource
 
 HORIZON = timedelta(days=366)
 """How far ahead events are read by default."""
@@ -124,7 +123,7 @@ class _Reader:
 
     def _add(self, name: str, raw_calendar: RawCalendar) -> None:
         """Add the events of one calendar of a file; records problems of the file itself."""
-        from delayq.reminders.ics.vevent import EventSource, uid_of
+        from delayq.reminders.vevent import EventSource, uid_of
 
         self._problems += [Problem(name, line, what) for line, what in raw_calendar.errors]
         zones, zone = ZoneTable(raw_calendar.zones), raw_calendar.zone
@@ -191,8 +190,8 @@ class _Reader:
 
     def _events_of(self, uid: str, members: list[_Member]) -> Found:
         """Read the events of a uid up to some time after the horizon; records what cannot be read."""
-        from delayq.reminders.ics.occurrences import occurrences
-        from delayq.reminders.ics.vevent import UnreadableEvent, event_of, one_line, recurs
+        from delayq.reminders.expansion import occurrences
+        from delayq.reminders.vevent import UnreadableEvent, event_of, one_line, recurs
 
         if len(members) == 1 and (found := self._far(members[0][0])):
             return found
@@ -235,7 +234,7 @@ class _Reader:
         return None
 
     def _parse(self, source: EventSource) -> Component | None:
-        from delayq.reminders.ics.vevent import UnreadableEvent, one_line
+        from delayq.reminders.vevent import UnreadableEvent, one_line
 
         try:
             return source.parse()
