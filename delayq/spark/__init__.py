@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from delayq._lazy import attach
 
 if TYPE_CHECKING:
-    from delayq.bulk.loading.loaded import Loaded as Loaded
-    from delayq.bulk.planning.reminder_rules import Rule as Rule
-    from delayq.bulk.planning.reminder_rules import read_rules as read_rules
+    from delayq.bulk.load_run import Loaded as Loaded
+    from delayq.bulk.reminder_rules import Rule as Rule
+    from delayq.bulk.reminder_rules import read_rules as read_rules
     from delayq.spark.datasource.source import read_messages as read_messages
     from delayq.spark.datasource.source import register as register
     from delayq.spark.pipelines.archiving.archive import archive as archive

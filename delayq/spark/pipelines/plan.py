@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from delayq.bulk.planning.plan_columns import IN_EVERY_PAYLOAD, payload_columns
-from delayq.bulk.planning.reminder_rules import DAY, Rule, check_rules
+from delayq.bulk.plan_columns import IN_EVERY_PAYLOAD, payload_columns
+from delayq.bulk.reminder_rules import DAY, Rule, check_rules
 from delayq.spark.datasource.schemas import PLAN, check_schema, columns_of
 from delayq.spark.pipelines.message_ids import UTC_JSON, message_id
 from delayq.spark.pipelines.plan_checks import check_conditions, check_rows, check_table

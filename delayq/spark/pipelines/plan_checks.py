@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from delayq.bulk.planning.plan_columns import (
+from delayq.bulk.plan_columns import (
     NEEDED,
     NOT_IANA,
     WALL_CLOCK,
@@ -16,7 +16,7 @@ from delayq.bulk.planning.plan_columns import (
     repeated_ids,
     zone_hint,
 )
-from delayq.bulk.planning.reminder_rules import Rule
+from delayq.bulk.reminder_rules import Rule
 from delayq.errors import ConfigurationError
 from delayq.spark.spark_errors import reason_of
 

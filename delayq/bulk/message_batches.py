@@ -13,9 +13,9 @@ import pyarrow.compute
 
 from delayq.broker.keys import ID, check_id
 from delayq.broker.requests import OutgoingTable
-from delayq.bulk.files.arrow_types import value_type
+from delayq.bulk.connection import TargetQueue
 from delayq.bulk.load_options import LoadOptions
-from delayq.bulk.loading.table_sender import Refusal
+from delayq.bulk.table_sender import Refusal, TableSender
 from delayq.errors import ConfigurationError, DelayqError, PayloadError, PayloadTooLargeError, did_you_mean
 from delayq.queue.sending.message_options import keeping
 from delayq.values.checks import MAX_RETRIES, check_retries
@@ -24,6 +24,34 @@ from delayq.values.times import LATEST, from_millis, timestamp
 
 pc: Any = pyarrow.compute
 """Untyped: its stubs lack plain values as arguments, and the types of the resulting arrays."""
+
+_NAMES = {pa.int8(): "byte", pa.int16(): "short", pa.int32(): "integer", pa.int64(): "long", pa.date32(): "date"}
+
+
+def spark_name(kind: pa.DataType) -> str:
+    """Return what Spark calls a type, as far as the columns of plans and messages may have it."""
+    if isinstance(kind, pa.TimestampType):
+        return "timestamp_ntz" if kind.tz is None else "timestamp"
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return "string"
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return "binary"
+    if isinstance(kind, pa.MapType):
+        return f"map<{spark_name(kind.key_type)},{spark_name(kind.item_type)}>"
+    return _NAMES.get(kind, str(kind))
+
+
+def value_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type of the values that a column has, also one that has each of them once."""
+    return kind.value_type if isinstance(kind, pa.DictionaryType) else kind
+
+
+def text_lengths(column: Any) -> Any:
+    """Return how many bytes each text of a column has, without decoding one that has each of them once."""
+    if isinstance(column, pa.DictionaryArray):
+        return pc.take(pc.binary_length(column.dictionary), column.indices)
+    return pc.binary_length(column)
+
 
 _TYPES = {
     "id": ("STRING", ("string",)),
@@ -172,3 +200,21 @@ def _error_of(check: Callable[[Any], object], value: Any) -> DelayqError:
     except DelayqError as error:
         return error
     raise AssertionError(f"{check} accepts {value!r}")
+
+
+class MessageSender(TableSender):
+    """Sends the rows of a table, or of one task of Spark."""
+
+    def __init__(self, target: TargetQueue, options: LoadOptions, run: str, name_row: Callable[[int], str]) -> None:
+        """Send as part of a run. `name_row` returns what errors call a row, from its place among all rows sent."""
+        super().__init__(target, options, run)
+        self._name_row = name_row
+        self._rows_before = 0
+
+    def send(self, batch: pa.RecordBatch) -> None:
+        """Send the rows of a batch; all are validated before the first is sent."""
+        messages, refusals = to_messages(batch, self._options)
+        if refusals:
+            self.refuse(refusals, lambda row: self._name_row(self._rows_before + row))
+        self._rows_before += batch.num_rows
+        self.send_tables([messages])

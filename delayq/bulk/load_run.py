@@ -1,4 +1,4 @@
-"""The run of a load, with Spark or without: its horizon, its record in the run ledger, and what an error says of it."""
+"""The run of a load, with Spark or without: its horizon, its record in the ledger, its result, and errors about it."""
 
 from __future__ import annotations
 
@@ -8,18 +8,63 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from html import escape
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 from delayq.broker.batches import batched
 from delayq.broker.message.ids import new_id
 from delayq.broker.transport.operation import together
 from delayq.bulk.connection import TargetQueue, calls_of, connect, context_of, open_queue
-from delayq.bulk.loading.loaded import Loaded
 from delayq.errors import ConfigurationError, DelayqError, NoReplyError, short_repr
 from delayq.queue.sweeps.bulk_runs import RunInfo, begin_run, end_run, list_runs
 from delayq.values.text import pluralize
 from delayq.values.times import Duration, timestamp, to_millis
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded(RunInfo):
+    """The result of a load: its record in the run ledger, and the counts of rows not sent."""
+
+    past: int = 0
+    """Rows due before `start`."""
+    later: int = 0
+    """Rows due at `until` or after it."""
+    cancelled: int = 0
+    """Messages that the plan no longer contains and that this load cancelled."""
+    too_late: int = 0
+    """Messages that the plan no longer contains but that are in flight or dead, so could not be cancelled."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return all fields by name, ready for JSON."""
+        return {name: at.isoformat() if isinstance(at, datetime) else at for name, at in asdict(self).items()}
+
+    def told(self) -> str:
+        """Return the result as a sentence."""
+        parts = [f"{number:,} {what}" for what, number in self._counts().items() if number or what == "new"]
+        return f"run {self.run}: {', '.join(parts)}"
+
+    def _counts(self) -> dict[str, int]:
+        return {
+            "new": self.new,
+            "already there": self.exists + self.running,
+            "replaced": self.replaced,
+            "already settled": self.settled,
+            "refused": self.refused,
+            "past": self.past,
+            "later": self.later,
+            "cancelled": self.cancelled,
+            "too late to cancel": self.too_late,
+        }
+
+    def _repr_html_(self) -> str:
+        """Return the result as a table, which notebooks show."""
+        facts = {"run": self.run, "state": self.state}
+        facts |= {what: f"{number:,}" for what, number in self._counts().items() if number or what == "new"}
+        rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in facts.items())
+        return f"<table>{rows}</table>"
+
 
 UNKNOWN = "-"
 """The source of a table that is not read from files."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from delayq.bulk.planning.reminder_rules import Rule
+from delayq.bulk.reminder_rules import Rule
 from delayq.errors import ConfigurationError, did_you_mean, short_repr
 
 NEEDED = {
