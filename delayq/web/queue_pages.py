@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from delayq.errors import ConfigurationError, ServerError
-from delayq.queue.inspecting.recent_rates import Readings
+from delayq.queue.inspecting.readings import Readings
 from delayq.schedules.definition import check_schedule
 from delayq.schedules.info import SchedulesPage, ScheduleState, rule_text
 from delayq.values.states import State
@@ -142,9 +142,7 @@ def show_queue(request: Request) -> Response:
     site = site_of(request)
     queue = site.queue(request)
     stats = queue.stats()
-    found = site.source.read([queue.name]).queues.get(queue.name)
-    rates = found.rates if isinstance(found, Readings) else None
-    history = queue.history(2)
+    history, rates = queue.history(2), site.source.noted(queue.name, stats).rates
     figures: dict[str, Any] = {"name": queue.name, "stats": stats, "rates": rates, "states": LISTED}
     more: dict[str, Any] = {"history": history, "slo": stats.slo, "limits": queue.limits.list()}
     return site.page(request, "queue.html", **figures, **more, live=f"?queue={queue.name}")
