@@ -18,10 +18,9 @@ from delayq.queue.consuming.lease import CLOSE
 from delayq.queue.consuming.loaded import load_all
 from delayq.queue.delay_queue import DelayQueue
 from delayq.safe_log import SafeLog
-from delayq.streams.async_queue import AsyncStreamQueue
 from delayq.streams.calls import relay
 from delayq.streams.keys import check_stream, hash_tag
-from delayq.streams.queue import StreamBase, StreamQueue
+from delayq.streams.queue import AsyncStreamQueue, StreamBase, StreamQueue
 from delayq.values.times import monotonic
 from delayq.worker.parts.presence import Presence
 from delayq.worker.parts.schedule_firing import ScheduleFirer

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from delayq.broker.keys import check_stored_id
 from delayq.errors import ConfigurationError
 from delayq.privacy.ciphertext import describe_encrypted
-from delayq.privacy.preview import preview
+from delayq.privacy.redaction import preview
 from delayq.queue.dead_groups import check_group
 from delayq.queue.dead_letter import DeadFilter
 from delayq.queue.inspecting.decoded_payload import decode_payload, payload_text
