@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from delayq.bulk.import_messages import Imported as Imported
     from delayq.bulk.import_messages import import_messages as import_messages
     from delayq.bulk.load import load as load
-    from delayq.bulk.loading.loaded import Loaded as Loaded
+    from delayq.bulk.load_run import Loaded as Loaded
+    from delayq.bulk.message_ids import id_of as id_of
     from delayq.bulk.plan import plan as plan
-    from delayq.bulk.planning.message_ids import id_of as id_of
-    from delayq.bulk.planning.reminder_rules import Rule as Rule
-    from delayq.bulk.planning.reminder_rules import read_rules as read_rules
+    from delayq.bulk.reminder_rules import Rule as Rule
+    from delayq.bulk.reminder_rules import read_rules as read_rules
 
 __all__, __getattr__, __dir__ = attach(__name__)

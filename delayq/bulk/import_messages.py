@@ -21,9 +21,8 @@ from delayq.bulk.files.local_files import check_suffix, is_file
 from delayq.bulk.files.message_files import FORMATS, FileBatch, MessageFile
 from delayq.bulk.files.message_lines import ENDED, MessageLine, outgoing_of
 from delayq.bulk.load_options import check_load
-from delayq.bulk.loading.load_run import begin_load, digest_of, file_uri, window_of
-from delayq.bulk.loading.loaded import Loaded
-from delayq.bulk.loading.table_sender import CALLS_PER_ROUND_TRIP, Refusal, TableSender
+from delayq.bulk.load_run import Loaded, begin_load, digest_of, file_uri, window_of
+from delayq.bulk.table_sender import CALLS_PER_ROUND_TRIP, Refusal, TableSender
 from delayq.errors import ConfigurationError, DelayqError, ServerError, short_repr
 from delayq.queue.sending.producer import BATCH_BYTES
 from delayq.queue.sweeps.bulk_runs import check_run

@@ -1,22 +1,208 @@
-"""Plans reminders without Spark: applies rules to the rows of a table, and compares the result with the last plan."""
+"""Plans reminders without Spark: applies rules to the rows of a table, and compares the result with the last plan.
+
+Values become JSON in the very text that Spark's `to_json` gives: plans are compared by their payloads.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
+import base64
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import date, datetime, timedelta
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute
 
-from delayq.bulk.planning.json_texts import instant_text, json_column, json_text
-from delayq.bulk.planning.message_ids import id_of
-from delayq.bulk.planning.plan_columns import payload_columns
-from delayq.bulk.planning.plan_rows import check_table, times_of
-from delayq.bulk.planning.reminder_rules import Rule, check_rules
-from delayq.bulk.planning.reminder_times import RuleTimes
+from delayq.bulk.message_batches import spark_name
+from delayq.bulk.message_ids import id_of
+from delayq.bulk.plan_columns import (
+    NEEDED,
+    NOT_IANA,
+    WALL_CLOCK,
+    check_columns,
+    invalid_rows,
+    payload_columns,
+    repeated_ids,
+    zone_hint,
+)
+from delayq.bulk.reminder_rules import Rule, RuleTimes, check_rules, from_wall, zone_of
 from delayq.errors import ConfigurationError
 from delayq.values.times import timestamp
+
+NULL = "null"
+_START = datetime(1970, 1, 1)  # noqa: DTZ001 - UTC
+_ESCAPES: dict[int, str] = {
+    **{code: f"\\u{code:04X}" for code in range(32)},
+    **str.maketrans({'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}),
+}
+_NOT_A_NUMBER = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
+_FIXED = (-3, 7)
+"""The decimal exponents for which Java writes a number without one: from the first, below the second."""
+
+
+def json_text(text: str) -> str:
+    """Return a text in quotes."""
+    return f'"{text.translate(_ESCAPES)}"'
+
+
+def instant_text(microseconds: int) -> str:
+    """Return an instant, in microseconds since 1970, as ISO 8601 in UTC with six digits; without quotes."""
+    return f"{(_START + timedelta(microseconds=microseconds)).isoformat(timespec='microseconds')}Z"
+
+
+def json_column(name: str, column: Any) -> list[str]:
+    """Return the values of a column as JSON; raises `ConfigurationError` for a type that only Spark can write."""
+    kind = column.type
+    for fits, casts, convert in _KINDS:
+        if fits(kind):
+            for cast in casts:
+                column = column.cast(cast)
+            return [NULL if value is None else convert(value) for value in column.to_pylist()]
+    raise ConfigurationError(
+        f"column {name!r} is {kind}, which only Spark can put into a payload: use `delayq spark plan`, or list the"
+        " other columns as the payload of the rule"
+    )
+
+
+def _java_number(text: str) -> str:
+    """Write the shortest digits of a floating-point number as Java does."""
+    if text in _NOT_A_NUMBER:
+        return _NOT_A_NUMBER[text]
+    number = Decimal(text)
+    exponent = number.adjusted() if number else 0
+    if _FIXED[0] <= exponent < _FIXED[1]:
+        fixed = f"{number:f}"
+        return fixed if "." in fixed else f"{fixed}.0"
+    sign, digits, _ = number.as_tuple()
+    rest = "".join(map(str, digits[1:])).rstrip("0") or "0"
+    return f"{'-' * sign}{digits[0]}.{rest}E{exponent}"
+
+
+def _instant_in_quotes(microseconds: int) -> str:
+    return f'"{instant_text(microseconds)}"'
+
+
+def _wall_text(at: datetime) -> str:
+    return f'"{at.isoformat(timespec="microseconds")}"'
+
+
+def _boolean(value: bool) -> str:  # noqa: FBT001 - a value of a column
+    return "true" if value else "false"
+
+
+def _date_text(day: date) -> str:
+    return f'"{day.isoformat()}"'
+
+
+def _bytes_text(value: bytes) -> str:
+    return f'"{base64.b64encode(value).decode()}"'
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+
+
+def _is_instant(kind: pa.DataType) -> bool:
+    return isinstance(kind, pa.TimestampType) and kind.tz is not None
+
+
+_KINDS: list[tuple[Callable[[pa.DataType], bool], list[pa.DataType], Callable[[Any], str]]] = [
+    (_is_text, [], json_text),
+    (pa.types.is_boolean, [], _boolean),
+    (pa.types.is_integer, [], str),
+    (pa.types.is_floating, [pa.string()], _java_number),
+    (pa.types.is_decimal, [], str),
+    (_is_instant, [pa.timestamp("us", tz="UTC"), pa.int64()], _instant_in_quotes),
+    (pa.types.is_timestamp, [pa.timestamp("us")], _wall_text),
+    (pa.types.is_date, [pa.date32()], _date_text),
+    (_is_binary, [], _bytes_text),
+    (pa.types.is_null, [], str),
+]
+"""Types of columns: what they are cast to, one after the other, and how their values are written."""
+
+
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a wall clock
+_MICROSECOND = timedelta(microseconds=1)
+_WALL_CLOCK = re.compile(WALL_CLOCK, re.ASCII)
+
+
+def check_table(things: pa.Table, rules: tuple[Rule, ...]) -> None:
+    """Raise `ConfigurationError` for columns or rows that cannot be planned, with an example."""
+    check_columns([(field.name, spark_name(field.type), str(field.type)) for field in things.schema], rules)
+    values: list[list[Any]] = [things.column(name).to_pylist() for name in NEEDED]
+    texts: list[list[Any]] = [things.column(name).cast(pa.string()).to_pylist() for name in NEEDED]
+    is_text = spark_name(things.schema.field("time").type) == "string"
+    found: dict[str, list[int]] = {}
+    for row, (id, time, zone) in enumerate(zip(*values, strict=True)):
+        for problem in _problems(id, time, zone, is_text=is_text):
+            found.setdefault(problem, []).append(row)
+    for problem in ("id is null", "time is null", "zone is null", "time", "zone"):
+        if rows := found.get(problem):
+            row = min(rows, key=lambda one: [text[one] or "" for text in texts])
+            example = {name: text[row] for name, text in zip(NEEDED, texts, strict=True)}
+            raise invalid_rows(problem, len(rows), things.num_rows, example, zone_hint(example["zone"]))
+    repeated = sorted(id for id, count in Counter(values[0]).items() if count > 1)
+    if repeated:
+        raise repeated_ids(len(repeated), str(repeated[0]))
+
+
+def _problems(id: object, time: Any, zone: str | None, *, is_text: bool) -> Iterator[str]:
+    for name, value in (("id", id), ("time", time), ("zone", zone)):
+        if value is None:
+            yield f"{name} is null"
+    if is_text and time is not None and _wall(time) is None:
+        yield "time"
+    if zone is not None and not _is_zone(zone):
+        yield "zone"
+
+
+def _is_zone(name: str) -> bool:
+    if name in NOT_IANA:
+        return False
+    try:
+        zone_of(name)
+    except (KeyError, ValueError, OSError):
+        return False
+    return True
+
+
+def times_of(things: pa.Table) -> list[int]:
+    """Return the instants of the rows, in microseconds since 1970; the rows are checked."""
+    column: Any = things.column("time")
+    kind = spark_name(column.type)
+    if kind == "timestamp":
+        instants: list[Any] = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist()
+        return instants
+    zones: Sequence[Any] = things.column("zone").to_pylist()
+    walls: Sequence[Any]
+    if kind == "string":
+        texts: Sequence[Any] = column.to_pylist()
+        walls = [_wall(text) for text in texts]
+    else:
+        walls = column.cast(pa.timestamp("us")).cast(pa.int64()).to_pylist()
+    return [from_wall(wall, zone) for wall, zone in zip(walls, zones, strict=True)]
+
+
+def _wall(text: str) -> int | None:
+    """Return a wall-clock time in microseconds since 1970, None if it is not one."""
+    found = _WALL_CLOCK.fullmatch(text)
+    if not found:
+        return None
+    *parts, fraction = found.groups()
+    year, month, day, hour, minute, second = (int(part or 0) for part in parts)
+    try:
+        at = datetime(year, month, day, hour, minute, second, int((fraction or "").ljust(6, "0")))  # noqa: DTZ001
+    except ValueError:
+        return None
+    return (at - _EPOCH) // _MICROSECOND
+
 
 pc: Any = pyarrow.compute
 """Untyped: its stubs lack plain values as arguments."""

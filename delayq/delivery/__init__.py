@@ -8,9 +8,8 @@ thread-safe. `delayq worker --deliver …` runs them without code.
 
 from delayq.delivery.adapter import Adapter
 from delayq.delivery.command import Command
-from delayq.delivery.http.signature import verify
-from delayq.delivery.http.webhook import Webhook
 from delayq.delivery.log import Log
-from delayq.delivery.mail.smtp import Smtp
+from delayq.delivery.smtp import Smtp
+from delayq.delivery.webhook import Webhook, verify
 
 __all__ = ["Adapter", "Command", "Log", "Smtp", "Webhook", "verify"]

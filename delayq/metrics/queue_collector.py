@@ -1,23 +1,84 @@
-"""The metrics of queues, read from Redis at each scrape: no worker is needed."""
+"""The metrics of queues, read from Redis at each scrape, in a few calls for each, however many messages there are."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
-from delayq.broker.beats import HourCounts
-from delayq.broker.keys import check_name, check_pattern
+from delayq.broker.beats import HourCounts, history_call, read_counted
+from delayq.broker.calls import Calls
+from delayq.broker.keys import Keys, check_name, check_pattern
+from delayq.broker.replies import CountsReply
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.executor import open_executor
 from delayq.errors import DelayqError, ServerError
 from delayq.metrics.families import Collector, Families, Metric
-from delayq.metrics.queue_figures import QueueFigures, existing_queues, read_figures, read_server
 from delayq.options import QueueOptions, read_settings
-from delayq.queue.inspecting.counts import Stats
-from delayq.queue.inspecting.lateness_report import SloReport
-from delayq.queue.server_check import Memory, find_troubles
+from delayq.queue.control.registered import queue_names
+from delayq.queue.inspecting.counts import Stats, stats_of
+from delayq.queue.inspecting.lateness_report import SLO_HOURS, SloReport, lateness_of, slo_report
+from delayq.queue.inspecting.readings import read_queues, run_each
+from delayq.queue.server_check import Memory, find_troubles, server_info
 from delayq.values.lateness import LATENESS_BOUNDS, read_slo
 from delayq.values.states import State
+
+if TYPE_CHECKING:
+    from delayq.broker.transport.executor import Executor
+
+
+WITHIN = {"1m": 60_000, "5m": 300_000, "15m": 900_000}
+"""The times ahead (ms) in which pending messages are counted that become due: for scaling before a spike."""
+
+
+class QueueFigures(NamedTuple):
+    """What was read of one queue."""
+
+    stats: Stats
+    counted: HourCounts
+    """What consumers have ever counted."""
+    due: dict[str, int]
+    """Pending messages that become due within each of `WITHIN`, without those that are due."""
+
+
+def read_figures(executor: Executor, prefix: str, names: Iterable[str]) -> dict[str, QueueFigures | ServerError]:
+    """Read the figures of queues, a round trip for each batch and one more; for one that Redis refuses to read, why.
+
+    Those that are not in use are missing. Raises `UnavailableError` if Redis does not answer.
+    """
+    found = read_queues(
+        executor,
+        names,
+        lambda name: Calls(Keys.of(prefix, name)),
+        also=lambda calls: [read_counted(calls)],
+        later=_asked_later,
+    )
+    return {name: one if isinstance(one, ServerError) else _figures(*one) for name, one in found.items()}
+
+
+def read_server(executor: Executor) -> dict[str, str]:
+    """Return the `INFO` of the server, empty if it may not be read; in a cluster that of one node."""
+    (found,) = run_each(executor, [server_info()])
+    return {} if isinstance(found, ServerError) else dict(found)
+
+
+def _asked_later(calls: Calls, counts: CountsReply) -> list[Any]:
+    """Return the requests that need the time of the server, and the hours of an objective if there is one."""
+    hours = [history_call(calls, limit=SLO_HOURS)] if counts.meta.get("lateness_slo") else []
+    ends = [counts.now + WITHIN[one] for one in _reached(counts)]
+    return [*(RedisCommand(("ZCOUNT", calls.keys.pending, f"({counts.now}", end), int) for end in ends), *hours]
+
+
+def _reached(counts: CountsReply) -> list[str]:
+    """Return those of `WITHIN` in which anything becomes due."""
+    return [within for within, ahead in WITHIN.items() if 0 <= counts.next_due - counts.now <= ahead]
+
+
+def _figures(counts: CountsReply, counted: HourCounts, *later: Any) -> QueueFigures:
+    objective = counts.meta.get("lateness_slo", "")
+    slo = slo_report(objective, lateness_of(later[-1].hours)) if objective else None
+    due = dict.fromkeys(WITHIN, 0) | dict(zip(_reached(counts), later, strict=False))
+    return QueueFigures(stats_of(counts, slo=slo), counted, due)
+
 
 TOTALS = {
     "sent": "Messages that were sent",
@@ -75,7 +136,7 @@ class QueueCollector(Collector):
         families = Families()
         families.add_build()
         _add_server(families, read_server(self._executor))
-        names = existing_queues(self._executor, self._prefix, self._queues, self._pattern)
+        names = self._queues or self._executor.perform(queue_names(self._prefix, self._pattern))
         for name, found in read_figures(self._executor, self._prefix, names).items():
             up = not isinstance(found, ServerError)
             families.gauge("delayq_queue_up", "1 if Redis lets the queue be read, else 0", up, queue=name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from copy import copy
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar, Unpack, overload
 
 from delayq.broker.context import EngineContext
 from delayq.broker.shared_calls import preload
@@ -186,10 +186,28 @@ def check_callback(queue: QueueBase[Any]) -> None:
 
 def source_of(queue: QueueBase[Any]) -> tuple[object, ...]:
     """Return where the consumers of a queue object get their messages: equal for two objects of the same queue."""
+    return queue._scripts, queue.prefix, queue.name, getattr(queue, "group", ""), server_of(queue)  # noqa: SLF001
+
+
+def server_of(queue: QueueBase[Any]) -> str | int:
+    """Return the URL of a queue's server, or the `id` of the client that the program gave it."""
     options = queue._options  # noqa: SLF001
     client = options.get("redis")
-    where = find_url(options) if client is None else id(client)
-    return queue._scripts, queue.prefix, queue.name, getattr(queue, "group", ""), where  # noqa: SLF001
+    return find_url(options) if client is None else id(client)
+
+
+class QueueParts(NamedTuple):
+    """What other rooms need of a queue beyond its public methods."""
+
+    context: Any
+    executor: Any
+    producer: Producer
+    codec: Codec
+
+
+def parts_of(queue: QueueBase[Any]) -> QueueParts:
+    """Return the parts of a queue, for operations on it that are not its own."""
+    return QueueParts(queue._context, queue._executor, queue._producer, queue._codec)  # noqa: SLF001
 
 
 class SyncBase(QueueBase[T, Message[T]]):

@@ -8,8 +8,7 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from delayq.errors import ConfigurationError, short_repr
-from delayq.reminders.offsets import Offset
-from delayq.reminders.zones import find_zone
+from delayq.reminders.offsets import Offset, find_zone
 
 PINNED = "?"
 """In place of the name of an unknown time zone: such an event keeps its time in UTC."""

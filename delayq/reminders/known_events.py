@@ -13,7 +13,7 @@ from datetime import timezone
 from typing import NamedTuple
 
 from delayq.reminders.event import PINNED, Event
-from delayq.schedules.recurring.zone_data import releases
+from delayq.schedules.recurring.local_times import releases
 
 _READER = 4
 """Changes whenever a new version reads other events from the same lines."""

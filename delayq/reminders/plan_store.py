@@ -23,10 +23,8 @@ from delayq.privacy.ciphertext import is_encrypted
 from delayq.privacy.encrypted import QueueCipher
 from delayq.reminders.event import PINNED, Event
 from delayq.reminders.known_events import KnownEvents, Mark
-from delayq.reminders.offsets import Offset
+from delayq.reminders.offsets import Offset, QuietHours, find_zone
 from delayq.reminders.planner import Reminder, Rules, id_prefix
-from delayq.reminders.quiet_hours import QuietHours
-from delayq.reminders.zones import find_zone
 from delayq.schedules.recurring.local_times import check_zone
 
 VERSION = 1

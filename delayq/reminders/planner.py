@@ -14,8 +14,7 @@ from zoneinfo import ZoneInfo
 from delayq.broker.keys import check_name
 from delayq.errors import ConfigurationError, short_repr
 from delayq.reminders.event import Event, EventStart, start_of, zone_name
-from delayq.reminders.offsets import Offset, offsets_of
-from delayq.reminders.quiet_hours import QuietHours
+from delayq.reminders.offsets import Offset, QuietHours, offsets_of
 from delayq.schedules.recurring.local_times import check_zone
 from delayq.values.times import timestamp
 

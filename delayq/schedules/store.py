@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
+from typing import Any
+
+from msgspec.structs import replace
 
 from delayq.broker.batches import batched, byte_slices
 from delayq.broker.context import QueueContext
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError
+from delayq.options import Settings
 from delayq.schedules.calls import (
     SchedulePage,
     SchedulePut,
@@ -22,9 +26,21 @@ from delayq.schedules.calls import (
     schedule_remove_call,
     schedules_page_call,
 )
-from delayq.schedules.definition import CLOCK_STEP, unpack
-from delayq.schedules.next_times import next_time, with_changes
-from delayq.schedules.recurring.zone_data import zone_release
+from delayq.schedules.definition import (
+    CLOCK_STEP,
+    DECLARED_LABEL,
+    Definition,
+    Schedule,
+    TimedOptions,
+    define,
+    unpack,
+    write,
+)
+from delayq.schedules.occurrences import next_time, with_changes
+from delayq.schedules.recurring.local_times import zone_release
+from delayq.values.checks import check_options
+from delayq.values.codec import encode_payload
+from delayq.values.times import from_millis
 
 BATCH = 500
 """Schedules read or stored in one call."""
@@ -176,3 +192,58 @@ def row_of(name: str, stored: StoredSchedule | None, spec: bytes, now: int) -> S
     if (stored.spec, stored.next) == (spec, time):
         return None
     return SchedulePut(name, stored.revision, "" if time is None else time, int(stored.paused), spec)
+
+
+_RULES = {"cron", "every", "rrule"}
+"""The options that say when a schedule occurs: it has one of them."""
+
+
+def redefine(
+    options: Mapping[str, Any], settings: Settings, encode: Callable[[Any], bytes], attributes: bytes | None = None
+) -> Change:
+    """Return the change that gives stored schedules these options; raises `ConfigurationError` if there are none.
+
+    Without `attributes`, their messages keep those they have. A time zone changes only schedules that have one: not
+    those of elapsed time.
+    """
+    check_options(options, TimedOptions.__annotations__)
+    if not options:
+        raise ConfigurationError("set what? Give options such as tz='Europe/Berlin'")
+    payload = encode_payload(options["payload"], encode, settings.max_payload) if "payload" in options else None
+
+    def change(stored: StoredSchedule, now: int) -> SchedulePut | None:
+        try:
+            definition, kept = unpack(stored.spec)
+            changed = _changed(stored.name, definition, options, settings)
+            if attributes is not None:
+                changed = replace(changed, attributes=attributes.decode())
+            return row_of(stored.name, stored, write(changed, kept if payload is None else payload), now)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"schedule {stored.name}: {error}") from None
+
+    return change
+
+
+def _changed(name: str, old: Definition, options: Mapping[str, Any], settings: Settings) -> Definition:
+    given = {option: value for option, value in options.items() if option != "payload"}
+    zoned = not old.every or old.wall
+    if not zoned and not given.keys() & _RULES:
+        given.pop("tz", None)
+    fields = set(given)
+    # The other options are there to be checked together with these.
+    others: dict[str, Any] = {"cron": old.cron or None, "every": old.every / 1000 or None, "rrule": old.rrule or None}
+    if fields & _RULES:
+        others = dict.fromkeys(_RULES)
+        fields |= {*_RULES, "tz", "wall"}
+    if zoned and (old.wall or given.get("every") is None):
+        others["tz"] = old.tz
+    for option in ("start", "end"):
+        time = getattr(old, option)
+        others[option] = None if time is None else from_millis(time)
+    new = define(Schedule(name, **(others | given)), settings, declared=False)
+    changed = replace(old, **{field: getattr(new, field) for field in fields})
+    if "labels" in fields:  # but not that of the owner
+        owner = {label for label in old.labels if old.declared and label.startswith(DECLARED_LABEL)}
+        changed = replace(changed, labels=tuple(sorted({*new.labels, *owner})))
+    changed.timetable  # noqa: B018 - raises if it never occurs
+    return changed

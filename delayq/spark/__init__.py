@@ -2,7 +2,7 @@
 
 Importing this package loads no PySpark; each name is loaded on first use.
 
-Imports run one way: `pipelines` → `report` → `datasource` → `session`, `java_home`, `spark_errors`. The report knows no
+Imports run one way: `pipelines` → `report` → `datasource` → `session`, `spark_errors`. The report knows no
 pipeline; the command line and the demo combine them.
 """
 
@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 from delayq._lazy import attach
 
 if TYPE_CHECKING:
-    from delayq.bulk.loading.loaded import Loaded as Loaded
-    from delayq.bulk.planning.reminder_rules import Rule as Rule
-    from delayq.bulk.planning.reminder_rules import read_rules as read_rules
+    from delayq.bulk.load_run import Loaded as Loaded
+    from delayq.bulk.reminder_rules import Rule as Rule
+    from delayq.bulk.reminder_rules import read_rules as read_rules
     from delayq.spark.datasource.source import read_messages as read_messages
     from delayq.spark.datasource.source import register as register
     from delayq.spark.pipelines.archiving.archive import archive as archive
+    from delayq.spark.pipelines.archiving.archive import create_views as create_views
     from delayq.spark.pipelines.archiving.archive import forget_archive as forget_archive
     from delayq.spark.pipelines.archiving.archive_reader import archive_start as archive_start
     from delayq.spark.pipelines.archiving.archive_reader import read_archive as read_archive
-    from delayq.spark.pipelines.archiving.archive_views import create_views as create_views
     from delayq.spark.pipelines.archiving.compaction import compact_archive as compact_archive
     from delayq.spark.pipelines.audit import audit as audit
     from delayq.spark.pipelines.audit_result import Audit as Audit

@@ -4,9 +4,8 @@
 messages of a `DelayQueue` into a stream. See `delayq docs streams`.
 """
 
-from delayq.streams.async_queue import AsyncStreamQueue
 from delayq.streams.dead_letter import AsyncStreamDeadLetter, DeadMessage, DeadPage, StreamDeadLetter
-from delayq.streams.queue import StreamQueue
+from delayq.streams.queue import AsyncStreamQueue, StreamQueue
 from delayq.streams.relay import AsyncRelay, Relay
 
 __all__ = [

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
+from delayq._parity import awaited
 from delayq.broker.context import EngineContext
 from delayq.broker.engine import STREAMS, Feature
 from delayq.broker.keys import check_name
 from delayq.broker.transport.operation import Operation
 from delayq.options import QueueOptions
 from delayq.privacy.encrypted import QueueCipher
+from delayq.queue.async_base import AsyncBase
 from delayq.queue.base import ANY_PAYLOAD, M, QueueBase, SyncBase, T
 from delayq.queue.inspecting.counts import Counts
 from delayq.queue.inspecting.message_info import MessageInfo, Page
@@ -18,12 +20,12 @@ from delayq.queue.sending.group_commit import warn_in_event_loop
 from delayq.queue.sending.message_options import NewMessage
 from delayq.queue.sending.producer import Sent, SentMany
 from delayq.streams.calls import StreamCalls
-from delayq.streams.dead_letter import StreamDeadLetter
+from delayq.streams.dead_letter import AsyncStreamDeadLetter, StreamDeadLetter
 from delayq.streams.inspector import StreamInspector
 from delayq.streams.keys import StreamKeys
 from delayq.streams.replies import payload_decoder
 from delayq.values.states import State
-from delayq.worker.delivery.message import Message
+from delayq.worker.delivery.message import AsyncMessage, Message
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
@@ -151,5 +153,43 @@ class StreamQueue(StreamBase[T, Message[T]], SyncBase[T]):
 
     @property
     def dead(self) -> StreamDeadLetter:
+        """The dead letter of this queue."""
+        return self._dead
+
+
+class AsyncStreamQueue(StreamBase[T, AsyncMessage[T]], AsyncBase[T]):
+    """A task queue on one Redis stream for asyncio; see `StreamQueue`. Callbacks are coroutine functions, or may block.
+
+    A queue belongs to the event loop that uses it, until one of them is closed; another event loop is refused.
+    """
+
+    def __init__(
+        self,
+        stream: str,
+        *,
+        group: str = "workers",
+        payload_type: TypeForm[T] = ANY_PAYLOAD,
+        callback: Callable[[AsyncMessage[T]], Awaitable[object] | object] | None = None,
+        **options: Unpack[QueueOptions],
+    ) -> None:
+        """Create a queue on a stream; it connects to Redis on first use."""
+        self._join(group, options)
+        super().__init__(stream, payload_type, callback, options)
+        self._dead = AsyncStreamDeadLetter(self._context, self._calls, self._executor)
+
+    # Sending
+
+    send = awaited(StreamQueue[T].send)
+    send_many = awaited(StreamQueue[T].send_many)
+
+    # Inspecting
+
+    counts = awaited(StreamQueue.counts)
+    get = awaited(StreamQueue.get)
+    list = awaited(StreamQueue.list)
+    groups = awaited(StreamQueue.groups)
+
+    @property
+    def dead(self) -> AsyncStreamDeadLetter:
         """The dead letter of this queue."""
         return self._dead

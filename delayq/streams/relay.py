@@ -11,17 +11,16 @@ from delayq.broker.calls import Calls
 from delayq.broker.transport.clients import Cluster
 from delayq.broker.transport.operation import Operation, Wait
 from delayq.broker.transport.protocol import ShouldRetry
-from delayq.broker.transport.server_url import find_url
 from delayq.errors import ConfigurationError, DelayqError
 from delayq.queue.async_delay_queue import AsyncDelayQueue
+from delayq.queue.base import parts_of, server_of
 from delayq.queue.consuming.lease import CLOSE
 from delayq.queue.consuming.loaded import load_all
 from delayq.queue.delay_queue import DelayQueue
 from delayq.safe_log import SafeLog
-from delayq.streams.async_queue import AsyncStreamQueue
 from delayq.streams.calls import relay
 from delayq.streams.keys import check_stream, hash_tag
-from delayq.streams.queue import StreamBase, StreamQueue
+from delayq.streams.queue import AsyncStreamQueue, StreamBase, StreamQueue
 from delayq.values.times import monotonic
 from delayq.worker.parts.presence import Presence, Tally
 from delayq.worker.parts.schedule_firing import ScheduleFirer
@@ -43,7 +42,8 @@ class _Relay(Generic[Q, S]):
     def __init__(self, queue: Q, stream: str | S) -> None:
         """Relay from `queue` to `stream`; on a Redis Cluster they must share a hash tag. Nothing is sent to Redis."""
         inner: Any = queue
-        self._queue, self._context, self._executor = inner, inner._context, inner._executor  # noqa: SLF001 - a consumer
+        self._queue = inner
+        self._context, self._executor, *_ = parts_of(inner)
         name: Any = stream.name if isinstance(stream, StreamBase) else stream
         self.stream = check_stream(name)
         """The stream's key."""
@@ -53,8 +53,8 @@ class _Relay(Generic[Q, S]):
         self.stopped = False
         """Whether `stop` was called."""
         if isinstance(stream, StreamBase):
-            ours, theirs = inner._options, stream._options  # noqa: SLF001
-            if "redis" not in ours and "redis" not in theirs and find_url(ours) != find_url(theirs):
+            ours, theirs = server_of(inner), server_of(stream)
+            if isinstance(ours, str) and isinstance(theirs, str) and ours != theirs:
                 raise ConfigurationError(
                     "queue and stream must be on one Redis, but their urls differ: give both the same url"
                 )

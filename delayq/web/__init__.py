@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from delayq._lazy import attach
 
 if TYPE_CHECKING:
-    from delayq.web.access.viewers import Viewer as Viewer
     from delayq.web.dashboard import web_app as web_app
+    from delayq.web.viewers import Viewer as Viewer
 
 __all__, __getattr__, __dir__ = attach(__name__)

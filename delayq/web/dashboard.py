@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from delayq.errors import ConfigurationError, short_repr
 from delayq.options import QueueOptions
 from delayq.values.checks import check_bool
-from delayq.web.access.viewers import Viewer, check_token
+from delayq.web.viewers import Viewer, check_token
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette

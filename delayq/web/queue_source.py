@@ -8,26 +8,23 @@ from datetime import UTC, datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from delayq.broker.batches import batched
 from delayq.broker.beats import history_call
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys, check_name, is_name
 from delayq.broker.transport.executor import open_executor
 from delayq.broker.transport.operation import together
-from delayq.errors import DelayqError, ServerError
+from delayq.errors import ServerError
 from delayq.options import QueueOptions, read_settings
 from delayq.privacy.redaction import codec_for_inspectors
 from delayq.queue.control.registered import is_in_use, queue_names
-from delayq.queue.inspecting.counts import stats_of
+from delayq.queue.inspecting.counts import Stats, stats_of
 from delayq.queue.inspecting.inspector import RECENT
 from delayq.queue.inspecting.lateness_report import lateness_of
-from delayq.queue.inspecting.recent_rates import Readings
+from delayq.queue.inspecting.readings import Readings, read_queues
 
 if TYPE_CHECKING:
     from delayq.queue.delay_queue import DelayQueue
 
-READ_TOGETHER = 100
-"""Queues that are read in one round trip."""
 MAX_KEPT = 500
 """Queue objects that are kept: each checks the server at its first action only."""
 MAX_READINGS = 100_000
@@ -89,7 +86,7 @@ class QueueSource:
         return Calls(Keys.of(self.prefix, name))
 
     def snapshot(self, max_age: float = 0.0) -> Snapshot:
-        """Read all queues, a round trip for each hundred; or return what was read at most `max_age` seconds ago.
+        """Read all queues, many in a round trip; or return what was read at most `max_age` seconds ago.
 
         Raises `UnavailableError` if Redis does not answer.
         """
@@ -106,31 +103,23 @@ class QueueSource:
 
     def read(self, names: Sequence[str]) -> Snapshot:
         """Read some queues alone; those that are not in use are missing."""
-        found: dict[str, Readings | ServerError] = {}
-        for batch in batched(names, READ_TOGETHER):
-            requests = [call for name in batch for call in (self.calls(name).counts(), self._history(name))]
-            replies = self.executor.run(requests)
-            for reply in replies:
-                if isinstance(reply, DelayqError) and not isinstance(reply, ServerError):
-                    raise reply
-            for n, name in enumerate(batch):
-                counted, recent = replies[2 * n : 2 * n + 2]
-                if isinstance(counted, ServerError) or counted.in_use:
-                    found[name] = self._reading(name, counted, recent)
-        if len(self._readings) < MAX_READINGS:
-            self._readings |= {name: one for name, one in found.items() if isinstance(one, Readings)}
-        return Snapshot(datetime.now(UTC), found)
+        found = read_queues(self.executor, names, self.calls, also=lambda calls: [history_call(calls, limit=RECENT)])
+        queues: dict[str, Readings | ServerError] = {}
+        for name, one in found.items():
+            if isinstance(one, ServerError):
+                queues[name] = one
+            else:
+                counted, recent = one
+                queues[name] = self.noted(name, stats_of(counted, lateness_of(recent.hours)))
+        return Snapshot(datetime.now(UTC), queues)
 
-    def _history(self, name: str) -> Any:
-        return history_call(self.calls(name), limit=RECENT)
-
-    def _reading(self, name: str, counted: Any, recent: Any) -> Readings | ServerError:
-        for reply in (counted, recent):
-            if isinstance(reply, ServerError):
-                return reply
+    def noted(self, name: str, stats: Stats) -> Readings:
+        """Return the readings of a queue with this one as the last."""
         before = self._readings.get(name) or Readings()
         reading = Readings(before.stats, before.earlier)
-        reading.update(stats_of(counted, lateness_of(recent.hours)))
+        reading.update(stats)
+        if len(self._readings) < MAX_READINGS:
+            self._readings[name] = reading
         return reading
 
     def close(self) -> None:

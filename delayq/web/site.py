@@ -14,13 +14,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from delayq.errors import ConfigurationError, DelayqError, NoReplyError
-from delayq.web.access.access import Access
-from delayq.web.access.failed_logins import FailedLogins
-from delayq.web.access.viewers import Viewer
-from delayq.web.action_forms import RefusedForm
+from delayq.web.access import Access, FailedLogins
 from delayq.web.live_figures import LiveQueues
 from delayq.web.queue_source import QueueSource
-from delayq.web.rendering import make_environment
+from delayq.web.rendering import RefusedForm, make_environment
+from delayq.web.viewers import Viewer
 
 if TYPE_CHECKING:
     from delayq.queue.delay_queue import DelayQueue
@@ -88,7 +86,7 @@ class Site:
             "refused": refused,
             "live": None,
             "wait": 0,
-            "queue": None,
+            "queue": getattr(request.state, "queue", None),
         }
         response = HTMLResponse(self.fragment(template, **{**shared, **context}), 400 if refused else status)
         if note:
@@ -134,8 +132,7 @@ def show_error(request: Request, error: Exception) -> Response:
         status, text = 400, str(error)
     elif isinstance(error, DelayqError):
         status, text = 502, str(error)
-    shown = {"status_code": status, "text": text, "queue": getattr(request.state, "queue", None)}
-    return site_of(request).page(request, "error.html", status=status, **shown)
+    return site_of(request).page(request, "error.html", status=status, status_code=status, text=text)
 
 
 def time_in(text: str, name: str) -> datetime | None:

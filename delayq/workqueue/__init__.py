@@ -4,9 +4,8 @@ Keys and commands are those of its version 0.3: `<prefix>:queue`, `<prefix>:proc
 `<prefix>:lease:<id>`. `delayq docs workqueue` lists the guarantees beyond it.
 """
 
-from delayq.workqueue.inspector import ItemInfo, ItemPage, ItemState
 from delayq.workqueue.item import Item
 from delayq.workqueue.keys import KeyPrefix
-from delayq.workqueue.queue import AsyncWorkQueue, WorkQueue
+from delayq.workqueue.queue import AsyncWorkQueue, ItemInfo, ItemPage, ItemState, WorkQueue
 
 __all__ = ["AsyncWorkQueue", "Item", "ItemInfo", "ItemPage", "ItemState", "KeyPrefix", "WorkQueue"]

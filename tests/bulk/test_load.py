@@ -228,7 +228,7 @@ def test_window_of_a_load_keeps_how_many_ids_the_queue_remembers(redis_url, redi
 
 def test_rate_is_limited(redis_url, monkeypatch):
     waited = []
-    monkeypatch.setattr("delayq.bulk.loading.table_sender.RateLimiter.wait", lambda _, rows: waited.append(rows))
+    monkeypatch.setattr("delayq.bulk.table_sender.RateLimiter.wait", lambda _, rows: waited.append(rows))
     load(hours(10), "q", url=redis_url, max_rows_per_second=4)
     assert waited == [4, 4, 2]
 
@@ -242,7 +242,7 @@ def test_redis_that_is_away_is_an_error_within_the_deadline():
 @pytest.mark.long
 def test_interrupted_load_says_what_it_has_stored_and_is_resumed(redis_url, queue, tmp_path, monkeypatch):
     write_table(hours(30_000), tmp_path / "m.parquet")
-    from delayq.bulk.loading.message_sender import MessageSender
+    from delayq.bulk.message_batches import MessageSender
 
     send = MessageSender.send
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from delayq.bulk.connection import TargetQueue
-from delayq.bulk.loading.load_run import horizon as horizon_of
+from delayq.bulk.load_run import horizon as horizon_of
 from delayq.errors import ConfigurationError
 
 NOON = datetime(2100, 1, 31, 12, 0, tzinfo=UTC)

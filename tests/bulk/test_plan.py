@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from delayq.broker.keys import check_id
+from delayq.bulk.message_ids import id_of
 from delayq.bulk.plan import PLAN, plan
-from delayq.bulk.planning.message_ids import id_of
-from delayq.bulk.planning.reminder_rules import Rule
+from delayq.bulk.reminder_rules import Rule
 from delayq.errors import ConfigurationError
 from tests.support.plans import INVALID_ROWS, NOT_LOCAL_TIMES, RULES, ZONES, at, expected, moments
 

@@ -178,7 +178,7 @@ def test_resumes_what_was_to_replace_a_file(cli, sent, tmp_path, monkeypatch):
 def test_interrupted_import_says_what_it_has_stored(cli, sent, other, monkeypatch):
     cli("export", "reminders", "q.jsonl", "--state", "pending")
     with monkeypatch.context() as patch:
-        patch.setattr("delayq.bulk.loading.load_run.LoadRun.commit", interrupt)
+        patch.setattr("delayq.bulk.load_run.LoadRun.commit", interrupt)
         ended = cli("import", "other", "q.jsonl", "--run", "a")
     said = "run a has stored 10 messages, which stay: import again to add the rest"
     assert (ended.code, ended.line) == (130, f"interrupted; {said}")

@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from delayq import DelayQueue, NewMessage, State
-from delayq.cli.support.session import READ_TOGETHER, Session
+from delayq.cli.support.session import Session
+from delayq.queue.inspecting.readings import READ_TOGETHER
 from tests.cli.conftest import PATIENCE
 from tests.support.waiting import wait_until
 

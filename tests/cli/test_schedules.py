@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from delayq.broker.keys import Keys
-from delayq.schedules.recurring.zone_data import zone_release
+from delayq.schedules.recurring.local_times import zone_release
 from tests.cli.conftest import OWN_ZONE
 
 

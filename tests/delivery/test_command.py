@@ -12,7 +12,7 @@ import pytest
 
 from delayq import ConfigurationError, Reject, Retry, StopWorker
 from delayq.delivery import Command
-from delayq.delivery.program_pipes import MAX_OUTPUT_BYTES
+from delayq.delivery.command import MAX_OUTPUT_BYTES
 from tests.support.deliveries import delivered
 from tests.support.waiting import wait_until
 

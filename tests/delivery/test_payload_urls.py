@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from delayq import ConfigurationError, Reject, Retry
 from delayq.delivery import Webhook
-from delayq.delivery.http.http_pool import is_public
+from delayq.delivery.http_pool import is_public
 from tests.support.deliveries import delivered
 from tests.support.receivers import receiver, status
 

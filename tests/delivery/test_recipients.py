@@ -8,8 +8,8 @@ import pytest
 
 from delayq import DelayQueue, Reject, Retry
 from delayq.delivery import Smtp
-from delayq.delivery.mail.email_message import EmailTemplate
-from delayq.delivery.mail.recipients import HEADER, Part
+from delayq.delivery.email_message import EmailTemplate
+from delayq.delivery.recipients import HEADER, Part
 from delayq.errors import ServerError
 from delayq.streams import StreamQueue
 from tests.support.deliveries import delivered

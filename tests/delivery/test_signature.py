@@ -8,7 +8,7 @@ from freezegun import freeze_time
 
 from delayq import ConfigurationError, DelayqError, SignatureError
 from delayq.delivery import verify
-from delayq.delivery.http.signature import read_keys, sign
+from delayq.delivery.webhook import read_keys, sign
 
 # The example of the specification's own libraries.
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

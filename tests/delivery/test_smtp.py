@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from delayq import ConfigurationError, RateLimited, Reject, Retry, Snooze, StopWorker
 from delayq.delivery import Smtp, adapter
-from delayq.delivery.mail.email_message import POLICY, EmailTemplate, with_ascii_domain
+from delayq.delivery.email_message import POLICY, EmailTemplate, with_ascii_domain
 from delayq.testing.redis_server import free_port
 from tests.support.deliveries import DUE, delivered
 from tests.support.receivers import mail_server

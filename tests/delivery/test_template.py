@@ -3,7 +3,7 @@
 import pytest
 
 from delayq import ConfigurationError, Reject
-from delayq.delivery.template import Template
+from delayq.delivery.envelope import Template
 
 FIELDS = {"summary": "Zahnarzt", "n": 7, "f": 1.5, "yes": True, "none": None, "user": {"name": "Anna"}, "l": [1, "a"]}
 

@@ -17,7 +17,7 @@ import trustme
 
 from delayq import ConfigurationError, RateLimited, Reject, Retry, StopWorker
 from delayq.delivery import Webhook, verify
-from delayq.delivery.http.webhook import MAX_BODY_BYTES, wait_of
+from delayq.delivery.webhook import MAX_BODY_BYTES, wait_of
 from delayq.testing.redis_server import free_port
 from tests.support.deliveries import delivered
 from tests.support.receivers import hang_up, receiver, status

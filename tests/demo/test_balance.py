@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from delayq.demo.holidays.holiday_balance import ReminderLog, balance_lines
+from delayq.demo.holidays.holiday_demo import ReminderLog, balance_lines
 from delayq.queue.inspecting.event_log import MessageEvent
 from delayq.values.times import from_millis
 

@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from delayq.broker.keys import check_id
-from delayq.demo.holidays.holiday_plan import plan_year
+from delayq.demo.holidays.holiday_demo import plan_year
 from delayq.errors import ConfigurationError
 
 NOW = datetime(2026, 11, 20, 17, 30, tzinfo=UTC)

@@ -17,8 +17,7 @@ from click.testing import CliRunner
 from delayq import DelayQueue
 from delayq.cli import main
 from delayq.metrics import QueueCollector
-from delayq.metrics.process_metrics import ProcessMetrics
-from delayq.metrics.worker_monitor import WorkerMonitor
+from delayq.metrics.process_metrics import ProcessMetrics, WorkerMonitor
 from delayq.worker.parts import meter
 from tests.metrics.samples import names_of
 from tests.support.processes import run

@@ -15,9 +15,9 @@ from delayq.cli.acl.grants import Role
 from delayq.cli.acl.roles import rules
 from delayq.metrics import QueueCollector
 from delayq.metrics.process_metrics import ProcessMetrics
-from delayq.metrics.queue_collector import TOTALS
-from delayq.metrics.queue_figures import READ_TOGETHER, read_figures
+from delayq.metrics.queue_collector import TOTALS, read_figures
 from delayq.options import read_settings
+from delayq.queue.inspecting.readings import READ_TOGETHER
 from tests.metrics.samples import samples_of
 from tests.support.faulty_proxy import FaultyProxy
 

@@ -11,8 +11,8 @@ import pytest
 
 from delayq import AsyncDelayQueue, AsyncWorker, DelayQueue, Discard, Reject, Snooze, Worker
 from delayq.broker.message.attributes import Attributes
-from delayq.metrics import worker_monitor
-from delayq.metrics.worker_monitor import WorkerMonitor
+from delayq.metrics import process_metrics
+from delayq.metrics.process_metrics import WorkerMonitor
 from delayq.streams import StreamQueue
 from delayq.worker.delivery.disposition import Completion, Disposition
 from delayq.worker.parts import meter
@@ -186,7 +186,7 @@ def test_a_worker_is_ready_while_it_consumes(monitor, open_queue):
 
 @pytest.mark.parametrize("make", [lambda queue: queue, lambda queue: Worker({queue: 1})], ids=["queue", "worker"])
 def test_without_redis_it_lives_and_is_not_ready(monitor, redis_url, make, monkeypatch):
-    monkeypatch.setattr(worker_monitor, "ALIVE_WITHIN", 2.0)
+    monkeypatch.setattr(process_metrics, "ALIVE_WITHIN", 2.0)
     with FaultyProxy(redis_url) as proxy:
         options = {"url": proxy.url, "tick": "50ms", "socket_timeout": "100ms"}
         with DelayQueue("jobs", callback=work, **options) as queue:
@@ -202,7 +202,7 @@ def test_without_redis_it_lives_and_is_not_ready(monitor, redis_url, make, monke
 
 
 def test_a_blocked_event_loop_is_dead(monitor, redis_url, monkeypatch):
-    monkeypatch.setattr(worker_monitor, "ALIVE_WITHIN", 0.1)
+    monkeypatch.setattr(process_metrics, "ALIVE_WITHIN", 0.1)
     gate = threading.Event()
 
     async def block(message):

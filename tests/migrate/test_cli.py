@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from delayq.migrate.result import Why
+from delayq.migrate.migration import Why
 from tests.migrate.conftest import arrived, dump_all
 from tests.support.processes import Process
 

@@ -12,12 +12,11 @@ import pytest
 import redis
 
 import delayq.migrate.migration
-import delayq.migrate.result
 from delayq import ConfigurationError, DelayQueue
 from delayq.broker.transport.executor import open_executor
 from delayq.migrate import LeasedError, Migration, migrate
 from delayq.migrate.go_queue import PAGE, GoQueue
-from delayq.migrate.result import Left, Why
+from delayq.migrate.migration import Left, Why
 from delayq.options import read_settings
 from tests.migrate.conftest import LEASE, Go, Message, arrived, dump_all
 from tests.support.deployments import RedisCluster
@@ -355,7 +354,7 @@ def test_many_messages_without_payloads_are_left(redis_url, redis_client, go, qu
 
 
 def test_list_of_left_messages_is_limited(redis_url, redis_client, go, monkeypatch):
-    monkeypatch.setattr(delayq.migrate.result, "MAX_LISTED", 3)
+    monkeypatch.setattr(delayq.migrate.migration, "MAX_LISTED", 3)
     redis_client.zadd(go.key("pending"), {str(uuid4()): go.now for _ in range(5)})
     redis_client.zadd(go.key("pending"), {f"{n} {n}": go.now for n in range(2)})
     made = move(redis_url)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from delayq import AsyncDelayQueue, CalendarChangedError, ConfigurationError, DelayQueue, State
 from delayq.broker.requests import ScriptCall
-from delayq.reminders import AsyncCalendar, Calendar, Event, calendar_operations, calendars
-from delayq.reminders.plan_store import read_plans
+from delayq.reminders import AsyncCalendar, Calendar, Event, calendars
+from delayq.reminders.plan_store import keep_plan_call, read_plans
 from delayq.reminders.planner import plan
 from tests.reminders.conftest import NOW, Clock, ics, read, set_clock
 
@@ -276,7 +276,7 @@ def test_messages_have_the_given_retries(queue):
 
 
 def test_progress_is_reported(queue, calendar, monkeypatch):
-    monkeypatch.setattr(calendar_operations, "PROGRESS_EVERY", 2)
+    monkeypatch.setattr("delayq.reminders.calendar.PROGRESS_EVERY", 2)
     reported = []
     calendar.update([event(uid) for uid in "abcde"], on_progress=lambda done, total: reported.append((done, total)))
     assert reported == [(0, 5), (2, 5), (4, 5), (5, 5)]
@@ -311,7 +311,7 @@ SECOND = [event("a"), event("b", 60), event("c", summary="Other"), event("e")]
 @pytest.mark.parametrize("after", range(5))
 @pytest.mark.parametrize("then", ["the same again", "another", "nothing", "planned again", "forgotten"])
 def test_interrupted_import_is_completed_by_the_next(queue, monkeypatch, after, then):
-    monkeypatch.setattr(calendar_operations, "PROGRESS_EVERY", 1)
+    monkeypatch.setattr("delayq.reminders.calendar.PROGRESS_EVERY", 1)
     calendar = Calendar(queue, "team", "1h")
     calendar.update(FIRST)
     with pytest.raises(CutOffError):
@@ -356,12 +356,12 @@ def test_interfering_import_causes_a_new_plan(queue, calendar, monkeypatch):
     def planned(*arguments: Any, **options: Any) -> Any:
         for theirs in others:
             with monkeypatch.context() as patch:
-                patch.setattr(calendar_operations, "plan", plan)
+                patch.setattr("delayq.reminders.calendar.plan", plan)
                 Calendar(queue, "team", "1h").update(theirs)
             break
         return plan(*arguments, **options)
 
-    monkeypatch.setattr(calendar_operations, "plan", planned)
+    monkeypatch.setattr("delayq.reminders.calendar.plan", planned)
     assert numbers(calendar.update([event("h")])) == "new 1 cancelled 1"
     assert set(pending(queue)) == {"team/h//1h"}
     assert calendar.info().finished
@@ -390,9 +390,9 @@ def test_interfering_import_during_sending_is_noticed(queue, calendar):
 
 def test_update_gives_up_after_repeated_interference(queue, calendar, monkeypatch):
     calendar.update(FIRST)
-    keep = type(queue._context.calls).keep_plan
     monkeypatch.setattr(
-        type(queue._context.calls), "keep_plan", lambda self, name, revision, plan: keep(self, name, revision + 1, plan)
+        "delayq.reminders.calendar.keep_plan_call",
+        lambda calls, name, revision, plan: keep_plan_call(calls, name, revision + 1, plan),
     )
     with pytest.raises(CalendarChangedError, match="calendar team is being updated by other processes"):
         calendar.update(SECOND)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from delayq import AsyncDelayQueue, DelayQueue
 from delayq.reminders import AsyncCalendar, Calendar, account_of, known_events
-from delayq.reminders.ics.vevent import EventSource
+from delayq.reminders.vevent import EventSource
 from tests.reminders.conftest import NOW, Clock, ics, read, set_clock
 
 SERIES = "DTSTART;TZID=Europe/Berlin:20261201T090000\nRRULE:FREQ="

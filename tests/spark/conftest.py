@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from delayq import DelayQueue
 from delayq.cli import main
 from delayq.spark import session
-from delayq.spark.java_home import use_java, use_this_python
+from delayq.spark.session import use_java, use_this_python
 from tests.support.browsers import chromium
 from tests.support.processes import Process
 from tests.support.waiting import wait_until

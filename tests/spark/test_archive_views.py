@@ -7,7 +7,7 @@ import pytest
 from delayq import DelayQueue, Discard, Reject
 from delayq.spark import archive, create_views
 from delayq.spark.datasource.schemas import EVENTS, columns_of
-from delayq.spark.pipelines.archiving.archive_views import lives
+from delayq.spark.pipelines.archiving.archive import lives
 from tests.spark.test_recipes import blocks
 from tests.support.waiting import wait_until
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from delayq.bulk.planning.reminder_rules import Rule, read_rules
+from delayq.bulk.reminder_rules import Rule, read_rules
 from delayq.errors import ConfigurationError
 from delayq.spark.datasource.schemas import PLAN
 from delayq.spark.pipelines.plan import plan

@@ -9,7 +9,7 @@ import redis
 from pyspark.sql import functions as F
 
 from delayq.broker.keys import Keys
-from delayq.bulk.planning.reminder_rules import Rule
+from delayq.bulk.reminder_rules import Rule
 from delayq.demo.demo_server import DemoServer
 from delayq.demo.flights.flight_demo import flights, open_flight_demo
 from delayq.errors import DelayqError

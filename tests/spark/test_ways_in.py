@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from delayq.spark.java_home import use_java, use_this_python
+from delayq.spark.session import use_java, use_this_python
 from tests.spark.conftest import COVERAGE, JAVA_OPTIONS
 from tests.support.processes import run
 

@@ -26,7 +26,7 @@ from delayq import DelayQueue
 from delayq.broker.requests import Failure
 from delayq.bulk import connection
 from delayq.bulk.connection import connect
-from delayq.bulk.loading.table_sender import RateLimiter
+from delayq.bulk.table_sender import RateLimiter
 from delayq.errors import (
     ConfigurationError,
     DelayqError,
@@ -199,7 +199,7 @@ def test_rate_limiter_does_not_catch_up_after_a_pause():
 def test_writer_respects_the_rate_limit(redis_url, queue, monkeypatch):
     clock = Clock()
     monkeypatch.setattr(
-        "delayq.bulk.loading.table_sender.RateLimiter", lambda rate: RateLimiter(rate, clock=clock, sleep=clock.sleep)
+        "delayq.bulk.table_sender.RateLimiter", lambda rate: RateLimiter(rate, clock=clock, sleep=clock.sleep)
     )
     make(redis_url, maxRowsPerSecond="50").write(iter([batch(f"id-{n}" for n in range(200))]))
     assert clock.slept == [1.0] * 3

@@ -21,7 +21,7 @@ import pytest
 
 from delayq import DelayQueue, Schedule, Snooze
 from delayq.schedules import definition
-from delayq.schedules.recurring import zone_data
+from delayq.schedules.recurring import local_times
 from delayq.testing import drain
 from tests.support.zones import write_release, write_zone
 
@@ -162,7 +162,7 @@ def database(tmp_path):
 
     def forget() -> None:
         ZoneInfo.clear_cache()
-        zone_data.zone_release.cache_clear()
+        local_times.zone_release.cache_clear()
         definition._read.cache_clear()
 
     def install(release: str, hours: int) -> None:

@@ -10,13 +10,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from delayq import ConfigurationError, DelayQueue, Encrypted
-from delayq.privacy.preview import preview
 from delayq.privacy.redaction import (
     HIDDEN,
     Redacted,
     RedactedPayload,
     check_redact,
     has_hidden,
+    preview,
     read_paths,
     write_paths,
 )

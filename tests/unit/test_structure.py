@@ -415,8 +415,7 @@ def test_what_is_imported_late_is_loaded_when_a_process_begins_to_run():
 
     at_creation = {  # by what a constructor runs, or before a command begins to serve
         "broker.transport.executor",
-        "delivery.http.http_pool",
-        "delivery.http.webhook_url",
+        "delivery.http_pool",
         "web.web_routes",
         "queue.delay_queue",
     }

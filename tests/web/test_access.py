@@ -6,9 +6,9 @@ import pytest
 
 from delayq import ConfigurationError, DelayQueue
 from delayq.web import Viewer, web_app
-from delayq.web.access.failed_logins import FORGET_AFTER, FREE, MAX_ADDRESSES, FailedLogins
-from delayq.web.access.protection import HEADERS
-from delayq.web.access.viewers import read_viewers
+from delayq.web.access import FORGET_AFTER, FREE, MAX_ADDRESSES, FailedLogins
+from delayq.web.protection import HEADERS
+from delayq.web.viewers import read_viewers
 from tests.support.visitor import Visitor, text_of
 
 TOKEN = "a-token-of-24-characters"
@@ -107,7 +107,7 @@ def test_session_that_was_changed_or_is_over_is_none(visit, monkeypatch):
         other.cookies.clear()
         assert other.get("/", headers={"Cookie": f"delayq-web={cookie}"}).status_code == 303, cookie
     assert visitor.get("/").status_code == 200
-    monkeypatch.setattr("delayq.web.access.access.time.time", lambda: 2**33)
+    monkeypatch.setattr("delayq.web.access.time.time", lambda: 2**33)
     assert visitor.get("/").status_code == 303
 
 

@@ -146,17 +146,17 @@ def test_story_in_a_long_log_is_found_by_the_times_of_the_message(queue, visit, 
     sent = queue.send_delay_msg(1, "1h")
     for n in range(12):
         queue.send_delay_msg(n, "1h")
-    monkeypatch.setattr("delayq.web.pages.message_story.MAX_READ", 5)
-    monkeypatch.setattr("delayq.web.pages.message_story.AROUND", 3)
+    monkeypatch.setattr("delayq.web.message_story.MAX_READ", 5)
+    monkeypatch.setattr("delayq.web.message_story.AROUND", 3)
     text = text_of(visit().get(f"/message?queue=orders&id={sent.id}"))
     assert "Story sent " in text
     assert "The log is long" in text
 
 
 def test_story_in_a_long_log_is_read_on_part_by_part(queue, visit, monkeypatch):
-    monkeypatch.setattr("delayq.web.pages.message_story.MAX_READ", 5)
-    monkeypatch.setattr("delayq.web.pages.message_story.AROUND", 1)
-    monkeypatch.setattr("delayq.web.pages.message_story.PAGE", 2)
+    monkeypatch.setattr("delayq.web.message_story.MAX_READ", 5)
+    monkeypatch.setattr("delayq.web.message_story.AROUND", 1)
+    monkeypatch.setattr("delayq.web.message_story.PAGE", 2)
     queue.send_delay_msg(1, "1h", id="m")
     for n in range(9):
         queue.send_delay_msg(n, "1h", id=f"n{n}")
@@ -178,8 +178,8 @@ def test_story_in_a_long_log_is_read_on_part_by_part(queue, visit, monkeypatch):
 
 
 def test_message_that_a_long_log_may_know_is_not_called_unknown(queue, visit, monkeypatch):
-    monkeypatch.setattr("delayq.web.pages.message_story.MAX_READ", 5)
-    monkeypatch.setattr("delayq.web.pages.message_story.AROUND", 1)
+    monkeypatch.setattr("delayq.web.message_story.MAX_READ", 5)
+    monkeypatch.setattr("delayq.web.message_story.AROUND", 1)
     queue.send_delay_msg(1, "1h", id="m")
     queue.cancel("m")
     for n in range(9):
@@ -270,7 +270,7 @@ def test_search(full, visit, monkeypatch):
     assert set(re.findall(r'id=(\w+)"', found.text)) == {"failed", "spent"}
     assert "Found 0 in" in text_of(visitor.get("/search?queue=orders&text=not+paid&in=headers"))
     assert "Found 1 in" in text_of(visitor.get("/search?queue=orders&text=acme&in=headers"))
-    monkeypatch.setattr("delayq.web.pages.search_pages.MAX_SEARCHED", 1)
+    monkeypatch.setattr("delayq.web.message_pages.MAX_SEARCHED", 1)
     part = visitor.get("/search?queue=orders&text=not+paid")
     assert "so far" in text_of(part)
     more = re.search(r'rel="next" href="([^"]+)"', part.text)[1].replace("&amp;", "&")

@@ -92,7 +92,7 @@ def test_any_data_and_any_id_are_returned(opened, redis_client):
 
 
 def test_in_a_queue_too_long_to_search_an_item_counts_as_queued(jobs, monkeypatch):
-    monkeypatch.setattr("delayq.workqueue.inspector.MAX_SEARCHED", 2)
+    monkeypatch.setattr("delayq.workqueue.queue.MAX_SEARCHED", 2)
     for n in range(4):
         jobs.add_item(Item("x", id=n))
     assert jobs.get("3").state == "queued"

@@ -15,8 +15,8 @@ import pyarrow.compute
 import pyarrow.parquet
 
 from delayq.broker.batches import byte_slices
-from delayq.bulk.files.arrow_types import text_lengths
 from delayq.bulk.files.message_lines import FIELDS, MessageLine, payload_bytes
+from delayq.bulk.message_batches import text_lengths
 
 MAX_ROWS = 10_000
 """Rows that are read at a time, at most."""

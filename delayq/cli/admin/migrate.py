@@ -16,7 +16,7 @@ from delayq.errors import ConfigurationError
 from delayq.values.text import pluralize
 
 if TYPE_CHECKING:
-    from delayq.migrate.result import Migration
+    from delayq.migrate.migration import Migration
 
 
 @click.command()

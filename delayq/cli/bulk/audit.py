@@ -65,7 +65,7 @@ def audit(
     """
     found = session.existing_queue(queue)
     spark = open_spark()
-    from delayq.bulk.loading.load_run import resolve
+    from delayq.bulk.load_run import resolve
     from delayq.spark.datasource.source import read_messages
     from delayq.spark.pipelines.archiving.archive import archive as make_archive
     from delayq.spark.pipelines.archiving.archive_reader import archive_start, read_archive

@@ -35,7 +35,7 @@ def plan(*, things: Path, out: Path, rules: str, previous: Path | None, as_json:
 
     JSON: {"plan", "new", "keep", "cancel"}.
     """
-    from delayq.bulk.planning.reminder_rules import read_rules
+    from delayq.bulk.reminder_rules import read_rules
 
     known = read_rules(rules)
     if previous is not None and previous.absolute() == out.absolute():

@@ -277,7 +277,7 @@ def report(
     """
     now = None if queue is None else _stats(session, queue)
     spark = open_spark()
-    from delayq.bulk.loading.load_run import resolve
+    from delayq.bulk.load_run import resolve
     from delayq.spark import read_archive
     from delayq.spark import report as make_report
     from delayq.spark.report.overview import facts_of, now_of, overview_of

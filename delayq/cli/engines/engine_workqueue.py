@@ -14,9 +14,9 @@ from delayq.queue.sending.message_options import NewMessage
 from delayq.queue.sending.producer import SendStatus, Sent
 from delayq.values.codec import find_codec
 from delayq.workqueue.calls import WorkQueueCalls
-from delayq.workqueue.inspector import ItemInfo, get, page
 from delayq.workqueue.item import Item, id_bytes
 from delayq.workqueue.keys import KeyPrefix, WorkQueueKeys
+from delayq.workqueue.queue import ItemInfo, get, page
 
 if TYPE_CHECKING:
     from delayq.cli.support.session import Session

@@ -14,7 +14,7 @@ import msgspec
 from delayq.cli.messages.message_json import json_names, message_json, payload_of
 from delayq.cli.support.options import json_option, options_as
 from delayq.cli.support.output import UNLIMITED, console, plain_rows, print_json, print_rich, table, to_json
-from delayq.privacy.preview import preview
+from delayq.privacy.redaction import preview
 from delayq.queue.inspecting.message_info import MessageInfo, Page
 from delayq.values.text import clean, pluralize, relative_time, truncate
 

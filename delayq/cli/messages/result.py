@@ -11,7 +11,7 @@ from delayq.cli.support.options import DURATION, ID, json_option, queue_with, re
 from delayq.cli.support.output import print_json, print_line
 from delayq.cli.support.session import Session
 from delayq.errors import MessageFailedError
-from delayq.privacy.preview import preview
+from delayq.privacy.redaction import preview
 from delayq.queue.inspecting.decoded_payload import decode_payload
 from delayq.values.text import clean
 

@@ -14,7 +14,7 @@ from delayq.cli.support.options import json_option, queue_with, reveal_option, s
 from delayq.cli.support.output import print_json, print_note, print_rich, table
 from delayq.cli.support.progress import progress_bars
 from delayq.cli.support.session import Session
-from delayq.privacy.preview import preview
+from delayq.privacy.redaction import preview
 from delayq.queue.sweeps.search import WHERE, Match
 from delayq.values.states import State
 from delayq.values.text import pluralize, relative_time

@@ -17,7 +17,7 @@ from delayq.cli.support.output import print_details, print_json
 from delayq.cli.support.session import Session
 from delayq.cli.support.zones import exact_time
 from delayq.privacy.ciphertext import describe_encrypted
-from delayq.privacy.preview import preview
+from delayq.privacy.redaction import preview
 from delayq.queue.inspecting.decoded_payload import decode_payload, payload_text
 from delayq.queue.inspecting.message_info import MessageInfo
 from delayq.values.states import State

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from delayq.cli.support.session import Session
 from delayq.errors import DelayqError, ServerError
-from delayq.queue.inspecting.recent_rates import Readings
+from delayq.queue.inspecting.readings import Readings
 from delayq.queue.inspecting.workers import PAGE, WorkerInfo
 
 MAX_COUNTED = 8

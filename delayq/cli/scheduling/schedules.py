@@ -37,7 +37,7 @@ from delayq.cli.support.session import Session
 from delayq.cli.support.suggestions import SuggestingGroup
 from delayq.cli.support.zones import exact_time, own_iso, zoned_iso
 from delayq.errors import UnknownScheduleError
-from delayq.privacy.preview import preview
+from delayq.privacy.redaction import preview
 from delayq.queue.delay_queue import DelayQueue
 from delayq.queue.inspecting.decoded_payload import decode_payload
 from delayq.queue.inspecting.inspector import MAX_ROWS

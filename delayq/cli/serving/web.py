@@ -17,8 +17,8 @@ from delayq.cli.support.options import PATTERN, engine_option, reveal_option
 from delayq.cli.support.session import Session
 from delayq.queue.consuming.stop_signals import handle_signals
 from delayq.safe_log import SafeLog
-from delayq.web.access.viewers import read_viewers
 from delayq.web.dashboard import web_app
+from delayq.web.viewers import read_viewers
 
 log = SafeLog("delayq.web")
 
@@ -69,7 +69,7 @@ def web(
     A file of viewers has a table for each: [ada], with token = "…", queues = ["orders", "mail-*"], write = false.
     With --proxy-header, it says who may look, and needs no tokens.
     """
-    from delayq.web.access.access_rules import address_of, check_bind
+    from delayq.web.viewers import address_of, check_bind
 
     if token is None and os.environ.get(VARIABLE) == "":
         raise click.UsageError(f"{VARIABLE} is empty: give a token, or unset it")

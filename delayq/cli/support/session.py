@@ -14,11 +14,12 @@ from delayq.broker.keys import Keys, check_name
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.operation import together
 from delayq.cli.support.exit_codes import NotFoundError
-from delayq.errors import DelayqError, ServerError
+from delayq.errors import ServerError
 from delayq.options import QueueOptions, read_settings
 from delayq.privacy.redaction import codec_for_inspectors
 from delayq.queue.control.registered import is_in_use, queue_names
 from delayq.queue.inspecting.counts import Stats, stats_of
+from delayq.queue.inspecting.readings import read_queues
 
 if TYPE_CHECKING:
     from delayq.broker.transport.executor import Executor
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 
 TIMEOUT = timedelta(seconds=3)
-READ_TOGETHER = 250
-"""Queues that are read in one round trip."""
 FAILOVER_TIMEOUT = timedelta(seconds=30)
 MAX_SOCKET_TIMEOUT = timedelta(seconds=5)
 """After that time without a reply a command asks again: another server may be the master by then."""
@@ -120,21 +119,12 @@ class Session:
         return self.executor.perform(queue_names(self.prefix, pattern))
 
     def stats(self, names: list[str]) -> dict[str, Stats | ServerError]:
-        """Read the stats of several queues, `READ_TOGETHER` in a round trip; those that are not in use are missing.
+        """Read the stats of several queues, many in a round trip; those that are not in use are missing.
 
         For a queue that Redis refuses to read, such as one with a key of another type, why.
         """
-        found: dict[str, Stats | ServerError] = {}
-        for batch in batched(names, READ_TOGETHER):
-            replies = self.executor.run([Calls(Keys.of(self.prefix, name)).counts() for name in batch])
-            for name, reply in zip(batch, replies, strict=True):
-                if isinstance(reply, ServerError):
-                    found[name] = reply
-                elif isinstance(reply, DelayqError):
-                    raise reply
-                elif reply.in_use:
-                    found[name] = stats_of(reply)
-        return found
+        found = read_queues(self.executor, names, lambda name: Calls(Keys.of(self.prefix, name)))
+        return {name: one if isinstance(one, ServerError) else stats_of(one[0]) for name, one in found.items()}
 
     def close(self) -> None:
         """Close the connections if they were opened."""

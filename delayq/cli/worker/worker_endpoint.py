@@ -13,7 +13,7 @@ from delayq.safe_log import SafeLog
 
 if TYPE_CHECKING:
     from delayq.metrics.endpoint import Address
-    from delayq.metrics.worker_monitor import WorkerMonitor
+    from delayq.metrics.process_metrics import WorkerMonitor
 
 log = SafeLog("delayq.metrics")
 
@@ -33,7 +33,7 @@ class HttpOptions(NamedTuple):
         if address is None:
             yield None
             return
-        from delayq.metrics.worker_monitor import WorkerMonitor
+        from delayq.metrics.process_metrics import WorkerMonitor
 
         monitor = WorkerMonitor()
         with serving(address, monitor, dead=monitor.dead, unready=monitor.unready):

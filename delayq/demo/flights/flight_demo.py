@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from delayq.bulk.planning.reminder_rules import Rule
+from delayq.bulk.reminder_rules import Rule
 from delayq.demo.demo_server import DemoServer, remove_queue
 from delayq.demo.flights.flight_worker import NAME, OPTIONS
 from delayq.errors import ConfigurationError, DelayqError

@@ -1,32 +1,165 @@
-"""Runs the demo: send the year, let two workers deliver it in time lapse, kill one half-way, and count."""
+"""Runs the demo: send a reminder before each public holiday, deliver in time lapse, kill a worker, and count."""
 
 from __future__ import annotations
 
 import math
 import os
+import random
+import re
 import secrets
 import signal
 import time
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
+from datetime import time as time_of_day
+from importlib.resources import files
 from threading import Event
 from typing import Any
+from zoneinfo import ZoneInfo
 
+import holidays
+from msgspec import structs
 from rich.console import Console
 from rich.progress import Progress
 
 from delayq.demo.demo_server import DemoServer, remove_queue
-from delayq.demo.holidays.holiday_balance import Balance, ReminderLog, balance_lines
-from delayq.demo.holidays.holiday_plan import YEAR, plan_year
 from delayq.demo.holidays.holiday_worker import NAME, OPTIONS, HolidayReminder, remind
 from delayq.errors import ConfigurationError, DelayqError
 from delayq.options import QueueOptions
 from delayq.queue.delay_queue import DelayQueue
+from delayq.queue.inspecting.counts import Stats
+from delayq.queue.inspecting.event_log import MessageEvent
 from delayq.queue.sending.message_options import NewMessage
 from delayq.testing.child_process import ChildProcess
 from delayq.testing.fault_injection import unreachable
 from delayq.values.times import from_millis
+
+YEAR = timedelta(days=365)
+_SHARES = {"busy": 0.03, "bounces": 0.003, "unsubscribed": 0.002}
+
+
+def plan_year(now: datetime, *, countries: str | None = None, seed: int = 0) -> dict[str, HolidayReminder]:
+    """Return the reminders due in the year from `now`, in order, by message id: country, date, number on that day.
+
+    `countries` are ISO codes such as `PT,JP`, by default all that are known; `seed` determines which callbacks fail.
+    """
+    known = holidays.list_supported_countries(include_aliases=False)
+    wanted = known if countries is None else set(re.findall(r"\w+", countries.upper()))
+    if unknown := sorted(code for code in wanted if code not in known):
+        raise ConfigurationError(f"unknown country {', '.join(unknown)}: use ISO codes such as PT or JP")
+    years = range(now.year, now.year + 3)  # the last for a New Year's Day just after the end
+    table = files("tzdata").joinpath("zoneinfo", "zone.tab").read_text(encoding="utf-8").splitlines()
+    rows = (line.split("\t") for line in reversed(table) if not line.startswith("#"))
+    zones = {row[0]: row[2] for row in rows} | {"XK": "Europe/Belgrade"}  # the first of each; Kosovo has none
+    found = {id: reminder for code in wanted for id, reminder in _reminders(code, years, zones.get(code, "UTC"))}
+    ids = [id for at, id in sorted((one.at, id) for id, one in found.items()) if now <= at < now + YEAR]
+    drawn = iter(random.Random(seed).sample(ids, len(ids)))  # noqa: S311 - reproducible, not secret
+    for result, share in _SHARES.items():
+        for _, id in zip(range(max(1, round(len(ids) * share))), drawn, strict=False):
+            found[id] = structs.replace(found[id], result=result)
+    return {id: found[id] for id in ids}
+
+
+def _reminders(code: str, years: range, zone: str) -> Iterator[tuple[str, HolidayReminder]]:
+    language = holidays.country_holidays(code).default_language
+    calendar = holidays.country_holidays(code, years=years, language=language)
+    for day in calendar:
+        at = datetime.combine(day - timedelta(days=1), time_of_day(9), ZoneInfo(zone))
+        for number, name in enumerate(calendar.get_list(day), 1):
+            yield f"{code}-{day}-{number}", HolidayReminder(code, name, at, zone)
+
+
+_LETTERS = {"sent": "s", "delivered": "d", "acked": "a", "discarded": "c", "dead": "k"}
+_LETTERS |= {"nacked": "n", "expired": "x", "released": "r"}
+_LIFE = re.compile("s(d[nxr])*(d|d[ac]|d[nx]k)?")
+"""What may happen to a reminder: each delivery ends before the next begins, and nothing follows the end."""
+ENDS = {
+    "delivered_once": "",
+    "delivered_after_failure": "at a later attempt",
+    "delivered_after_kill": "they were in flight in the killed worker",
+    "dead": "failed at every attempt; in the dead letter",
+    "discarded": "no longer wanted",
+    "left": "still in the queue",
+}
+"""What a reminder has become, and a note about it."""
+Balance = dict[str, Any]
+"""Counts of reminders by their ends, the ids of those that came back from the killed worker, and what is wrong."""
+
+
+class ReminderLog:
+    """What the event log has told so far of the reminders; `due` is when each is due, by id (ms)."""
+
+    def __init__(self, due: Mapping[str, int]) -> None:
+        self.lives: dict[str, str] = {}
+        """The events of each reminder, a letter each."""
+        self.holders: dict[str, str | None] = {}
+        """The worker of each reminder in flight."""
+        self.killed: str | None = None  # of the workers
+        self._due = due
+        self._redelivered: list[str] = []
+        self._late: list[int] = []
+
+    def add(self, event: MessageEvent) -> str:
+        """Add an event; return the life of its reminder so far."""
+        id, letter = event.id or "", _LETTERS.get(event.kind, "")
+        if letter == "d":
+            self.holders[id] = event.holder
+        elif letter and (holder := self.holders.pop(id, None)) and letter in "xr":
+            if holder == self.killed:
+                self._redelivered.append(id)
+            elif letter == "x":
+                letter = "!"  # a living worker's lease must not expire
+        life = self.lives[id] = self.lives.get(id, "") + letter
+        if letter == "d" and ("d" not in life[:-1] or self.late(event) < 0):
+            self._late.append(self.late(event))
+        return life
+
+    def late(self, event: MessageEvent) -> int:
+        """Return how long after the due time of its reminder an event was (ms)."""
+        return round(event.at.timestamp() * 1000) - self._due.get(event.id or "", 0)
+
+    def balance(self, stats: Stats, *, interrupted: bool) -> Balance:
+        """Return the balance, given what the queue has counted."""
+        ends = Counter(self._end(id) for id in self._due)
+        left, late = stats.counts.living, sorted(self._late) or [0]
+        lost, early = ends["left"] - left, sum(one < 0 for one in late)
+        unexplained = sum(_LIFE.fullmatch(life) is None for life in self.lives.values())
+        logged = Counter("".join(self.lives.values()))
+        apart = [kind for kind, letter in [*_LETTERS.items()][:5] if stats.totals.get(kind, 0) != logged[letter]]
+        checks = {
+            f"{lost} were lost": lost,
+            f"{early} were delivered before their time": early,
+            f"{left} were not settled in time": left and not interrupted,
+            f"{unexplained} were delivered more often than explained": unexplained,
+            "others than planned were delivered": self.lives.keys() - self._due.keys(),
+            f"the event log and the counters differ: {', '.join(apart)}": apart,
+        }
+        problems = [problem for problem, wrong in checks.items() if wrong]
+        late_ms = {name: late[round((len(late) - 1) * at)] for name, at in (("p50", 0.5), ("p99", 0.99), ("max", 1))}
+        counts = {end: left if end == "left" else ends[end] for end in ENDS}
+        facts = {"lost": lost, "early": early, "late_ms": late_ms, "redelivered": self._redelivered}
+        return {"planned": len(self._due), **counts, **facts, "problems": problems, "adds_up": not problems}
+
+    def _end(self, id: str) -> str:
+        life = self.lives.get(id, "")
+        if not life.endswith("a"):
+            return {"k": "dead", "c": "discarded"}.get(life[-1:], "left")
+        again = "after_kill" if id in self._redelivered else "after_failure" if "n" in life else "once"
+        return f"delivered_{again}"
+
+
+def balance_lines(balance: Balance) -> Iterator[str]:
+    """Yield a balance as text."""
+    yield f"\n  {balance['planned']:>6,} planned"
+    for sign, (end, note) in zip("=+++++", ENDS.items(), strict=True):
+        if balance[end] or end != "left":
+            yield f"{sign} {balance[end]:>6,} {end.replace('_', ' '):<25} {note}".rstrip()
+    late = ", ".join(f"{name} {value:,} ms" for name, value in balance["late_ms"].items())
+    yield f"\n{balance['lost']:,} lost, {balance['early']:,} early; after the due time: {late}"
+    yield "It adds up." if balance["adds_up"] else f"It does not add up: {'; '.join(balance['problems'])}."
+
 
 COMMAND = ("worker", "delayq.demo.holidays.holiday_worker:queue", "--processes", "2")
 LEAD = timedelta(seconds=1)

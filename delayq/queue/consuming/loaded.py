@@ -24,7 +24,7 @@ LATE = (
     "delayq.queue.consuming.unhandled",
     "delayq.schedules.definition",
     "delayq.schedules.messages",
-    "delayq.schedules.orphans",
+    "delayq.schedules.selection",
     "delayq.schedules.store",
     "delayq.worker.parts.schedule_replanning",
 )

@@ -21,13 +21,18 @@ from delayq.schedules.calls import StoredSchedule
 from delayq.schedules.definition import Schedule, check_schedule, pack, unpack
 from delayq.schedules.info import Applied, Occurrence, Replanned, ScheduleInfo, SchedulesPage, describe
 from delayq.schedules.messages import message_headers, stored_attributes
-from delayq.schedules.orphans import find_orphans
-from delayq.schedules.recurring.local_times import check_zone
+from delayq.schedules.recurring.local_times import check_zone, zone_release
 from delayq.schedules.recurring.timetable import MAX_FIRED
-from delayq.schedules.recurring.zone_data import zone_release
-from delayq.schedules.redefinition import redefine
-from delayq.schedules.selection import ScheduleSelection, change_each, read_page, read_selected, remove_each, upcoming
-from delayq.schedules.store import Change, ScheduleOutcome, put, read_one, remove, replan
+from delayq.schedules.selection import (
+    ScheduleSelection,
+    change_each,
+    find_orphans,
+    read_page,
+    read_selected,
+    remove_each,
+    upcoming,
+)
+from delayq.schedules.store import Change, ScheduleOutcome, put, read_one, redefine, remove, replan
 from delayq.values.checks import check_int
 from delayq.values.times import from_millis
 

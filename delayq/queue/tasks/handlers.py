@@ -184,7 +184,7 @@ class HandlerRegistry:
             self.stored = True
         if not self.declared:
             return {}
-        from delayq.schedules.orphans import log_orphans  # slow to load, and most queues have no schedules
+        from delayq.schedules.selection import log_orphans  # slow to load, and most queues have no schedules
         from delayq.schedules.store import put
 
         outcomes = yield from put(context, self.declared)

@@ -16,8 +16,7 @@ from pyspark.sql.types import DataType, MapType, StructType
 
 from delayq.broker.message.ids import new_id
 from delayq.bulk.connection import connect, context_of, open_queue
-from delayq.bulk.loading.message_batches import check_columns
-from delayq.bulk.loading.message_sender import MessageSender
+from delayq.bulk.message_batches import MessageSender, check_columns
 from delayq.errors import ConfigurationError
 from delayq.queue.sweeps.bulk_runs import MAX_REFUSALS, end_run
 from delayq.spark.datasource.source_options import WriteOptions

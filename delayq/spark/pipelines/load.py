@@ -11,9 +11,8 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from delayq.bulk.connection import TargetQueue
-from delayq.bulk.loading.load_run import LoadRun, When, begin_load, cancel_ids, window_of
-from delayq.bulk.loading.loaded import Loaded
-from delayq.bulk.loading.message_batches import COLUMNS
+from delayq.bulk.load_run import Loaded, LoadRun, When, begin_load, cancel_ids, window_of
+from delayq.bulk.message_batches import COLUMNS
 from delayq.spark.datasource.source import register
 from delayq.spark.datasource.source_options import as_options, write_options
 from delayq.spark.datasource.writer import check_schema

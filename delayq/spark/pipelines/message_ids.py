@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from delayq.bulk.planning.message_ids import BYTES, ESCAPED, LENGTH, SEPARATOR
+from delayq.bulk.message_ids import BYTES, ESCAPED, LENGTH, SEPARATOR
 from delayq.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from delayq.bulk.loading.load_run import UNKNOWN, digest_of
+from delayq.bulk.load_run import UNKNOWN, digest_of
 from delayq.queue.sweeps.bulk_runs import RunInfo
 
 if TYPE_CHECKING:

@@ -223,6 +223,11 @@ class _BaseMessage(Generic[T]):
         return bool(reply != "0")
 
 
+def parts_of(message: _BaseMessage[Any]) -> tuple[InFlightDelivery, EngineContext, Any]:
+    """Return what a message wraps, for the rest of the package: its delivery, its queue's context and executor."""
+    return message._delivery, message._context, message._executor  # noqa: SLF001 - the one place where others ask
+
+
 class Message(_BaseMessage[T]):
     """A delivered message. Settling it by hand takes precedence over what the callback returns."""
 

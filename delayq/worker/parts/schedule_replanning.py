@@ -13,7 +13,7 @@ from delayq.errors import DelayqError
 from delayq.safe_log import SafeLog
 from delayq.schedules.calls import SchedulePage, SchedulePut, note_schedules, schedule_put_call, schedules_page_call
 from delayq.schedules.definition import CLOCK_STEP
-from delayq.schedules.recurring.zone_data import zone_release
+from delayq.schedules.recurring.local_times import zone_release
 from delayq.schedules.store import BATCH, moves, older_zones
 from delayq.values.text import pluralize
 from delayq.worker.parts.part import Call

@@ -1,1 +1,0 @@
-"""Tables sent as messages."""

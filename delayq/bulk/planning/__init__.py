@@ -1,1 +1,0 @@
-"""Reminders planned from a table."""

@@ -1,1 +1,0 @@
-"""Delivery by HTTP: webhooks and chats."""

@@ -1,1 +1,0 @@
-"""Delivery by mail: SMTP, addresses and bounces."""

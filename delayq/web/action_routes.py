@@ -1,0 +1,236 @@
+"""Actions: each is a form that is checked, done, logged with who did it, and answered with the page it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import parse_qsl
+
+from anyio import from_thread
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from delayq.broker.event_log import log_action_call
+from delayq.broker.transport.operation import single
+from delayq.errors import ConfigurationError, DelayqError, UnknownScheduleError
+from delayq.safe_log import SafeLog
+from delayq.values.text import clean, pluralize, truncate
+from delayq.web.message_pages import show_dead, show_message
+from delayq.web.queue_pages import show_limits, show_queue
+from delayq.web.rendering import FIELDS, RefusedForm, query
+from delayq.web.site import Site, site_of, time_in
+from delayq.web.viewers import MAX_NAME, Viewer
+
+if TYPE_CHECKING:
+    from delayq.queue.delay_queue import DelayQueue
+
+log = SafeLog("delayq.audit")
+
+MAX_FIELDS = 20
+MAX_LOGGED = 200
+"""Characters of a field in the log."""
+Fields = Mapping[str, str]
+
+
+class Done(NamedTuple):
+    """What an action has done, and the page that shows it."""
+
+    note: str
+    page: str
+    about: str = ""
+    """The parameter of the page beside the queue, with its value in the form: the id of a message."""
+    entry: str = ""
+    """The entry of the dead letter that it was about, if any."""
+
+
+def _pause(queue: DelayQueue[Any], fields: Fields) -> Done:
+    name = fields.get("name") or None
+    what = queue.name if name is None else f"{name} of {queue.name}"
+    page = "/queue" if name is None else "/limits"
+    if fields.get("end"):
+        return Done(f"Resumed {what}." if queue.resume(name=name) else f"{what} was not paused.", page)
+    made = queue.pause(fields.get("duration") or None, name=name, reason=fields.get("reason", ""))
+    end = "until it is resumed" if made.until is None else f"until {made.until:%Y-%m-%d %H:%M:%S} UTC"
+    return Done(f"Paused {what} {end}.", page)
+
+
+def _cancel(queue: DelayQueue[Any], fields: Fields) -> Done:
+    outcome = queue.cancel(fields["id"], running=bool(fields.get("running")))
+    return Done(f"{fields['id']}: {outcome}.", "/message", "id")
+
+
+def _kill(queue: DelayQueue[Any], fields: Fields) -> Done:
+    return Done(f"{fields['id']}: {queue.kill(fields['id'])}.", "/message", "id")
+
+
+def _reschedule(queue: DelayQueue[Any], fields: Fields) -> Done:
+    delay, at = fields.get("delay") or None, time_in(fields.get("at", ""), "at")
+    if (delay is None) == (at is None):
+        ways = " or ".join(f'"{field.label}"' for field in FIELDS["reschedule"].values())
+        raise ConfigurationError(f"give either {ways}")
+    return Done(f"{fields['id']}: {queue.reschedule(fields['id'], delay, at=at)}.", "/message", "id")
+
+
+def _redrive(queue: DelayQueue[Any], fields: Fields) -> Done:
+    rate: dict[str, Any] = {"rate": fields["rate"]} if fields.get("rate") else {}
+    if fields.get("entry"):
+        done = queue.dead.redrive(fields["entry"], **rate)
+    elif fields.get("group"):
+        done = queue.dead.redrive(group=fields["group"], **rate)
+    else:
+        done = queue.dead.redrive(all=fields.get("all") == "yes", **rate)
+    kept = f" {done.exists:,} stay, as messages with their ids are there." if done.exists else ""
+    return Done(f"Sent {pluralize(done.redriven, 'message')} again.{kept}", "/dead", entry=fields.get("entry", ""))
+
+
+def _limit(queue: DelayQueue[Any], fields: Fields) -> Done:
+    name = fields.get("name") or None
+    what = queue.name if name is None else f"{name} of {queue.name}"
+    if fields.get("remove"):
+        removed = queue.limits.remove(name)
+        return Done(f"Removed the limit of {what}." if removed else f"{what} has no limit.", "/limits")
+    numbers = {key: _number(key, fields[key]) for key in ("burst", "running") if fields.get(key)}
+    rate = fields.get("rate_limit") or None
+    if rate is None and "running" not in numbers:
+        ways = " or ".join(f'"{FIELDS["limit"][key].label}"' for key in ("rate_limit", "running"))
+        raise ConfigurationError(f"give {ways}, or both")
+    queue.limits.set(name, rate_limit=rate, **numbers)
+    return Done(f"Limited {what}.", "/limits")
+
+
+def _number(name: str, text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or len(text) > 9:  # noqa: PLR2004 - a number of any use
+        raise ConfigurationError(f"{name} must be a number, not {text!r:.60}")
+    return int(text)
+
+
+def _schedule(queue: DelayQueue[Any], fields: Fields) -> Done:
+    name, what = fields["name"], fields.get("what", "")
+    try:
+        if what == "pause":
+            queue.schedules.pause(name)
+            return Done(f"Paused the schedule {name}.", "/schedules")
+        if what == "resume":
+            queue.schedules.resume(name)
+            return Done(f"Resumed the schedule {name}.", "/schedules")
+        if what == "run":
+            return Done(f"Sent {queue.schedules.run_now(name).id}.", "/schedules")
+    except UnknownScheduleError:
+        raise HTTPException(404, "There is no such schedule.") from None
+    raise HTTPException(400, "A schedule can be paused, resumed or run.")
+
+
+ACTIONS: dict[str, Callable[[DelayQueue[Any], Fields], Done]] = {
+    "pause": _pause,
+    "cancel": _cancel,
+    "kill": _kill,
+    "reschedule": _reschedule,
+    "redrive": _redrive,
+    "limit": _limit,
+    "schedule": _schedule,
+}
+_PAGES: dict[str, Callable[[Request], Response | Awaitable[Response]]] = {
+    "pause": show_queue,
+    "reschedule": show_message,
+    "redrive": show_dead,
+    "limit": show_limits,
+}
+"""The pages with forms that somebody fills in."""
+
+
+async def act(request: Request) -> Response:
+    """Check who sends a form and from where, do what it says, and return to the page."""
+    site = site_of(request)
+    form = await request.form(max_files=0, max_fields=MAX_FIELDS)
+    fields = {name: value for name, value in form.items() if isinstance(value, str)}
+    token = fields.pop("form_token", None)
+    request.state.page_query = fields.pop("page_query", "")
+    return await run_in_threadpool(_checked, request, site, fields, token)
+
+
+def _checked(request: Request, site: Site, fields: Fields, token: str | None) -> Response:
+    action, viewer = request.path_params["action"], request.state.viewer
+    run = ACTIONS.get(action)
+    if run is None:
+        raise HTTPException(404, "There is no such action.")
+    site.check_form(request, token)
+    if not site.may_write(viewer):
+        _log(request, viewer, action, fields, "refused: read-only")
+        raise HTTPException(403, "This dashboard is read-only for you.")
+    queue = site.queue(request, fields.get("queue", ""))
+    try:
+        done = run(queue, fields)
+    except KeyError as error:
+        raise HTTPException(400, f"The form lacks {error}.") from None
+    except (DelayqError, HTTPException) as error:
+        text = error.detail if isinstance(error, HTTPException) else str(error)
+        _log(request, viewer, action, fields, f"failed: {text}")
+        again = _page_again(request, action, fields, error) if isinstance(error, ConfigurationError) else None
+        if again is None:
+            raise
+        return again
+    site.live.forget()
+    _log(request, viewer, action, fields, done.note)
+    _record(site, viewer, action, fields, done)
+    about = {done.about: fields[done.about]} if done.about else {}
+    return site.done(request, f"{done.page}{query(queue=queue.name, **about)}", done.note)
+
+
+def _page_again(request: Request, action: str, fields: Fields, error: Exception) -> Response | None:
+    """Return the page of a form, with its filter, what was sent and what is wrong; None if the form is gone from it.
+
+    The queue is that of the form, which has been checked.
+    """
+    show = show_limits if action == "pause" and fields.get("name") else _PAGES.get(action)
+    if show is None:
+        return None
+    refused = RefusedForm(action, fields, str(error))
+    request.state.refused = refused
+    about = {"queue": fields["queue"], "id": fields.get("id"), "grouped": "yes" if fields.get("group") else None}
+    shown = {**dict(parse_qsl(request.state.page_query)), **{name: one for name, one in about.items() if one}}
+    scope = {**request.scope, "method": "GET", "query_string": query(**shown)[1:].encode()}
+    try:
+        again = Request(scope)
+        page: Any = from_thread.run(partial(show, again)) if iscoroutinefunction(show) else show(again)
+    except (DelayqError, HTTPException):
+        return None
+    finally:
+        request.state.refused = None
+    return page if refused.is_shown else None
+
+
+def _log(request: Request, viewer: Viewer, action: str, fields: Fields, outcome: str) -> None:
+    """Log who has tried what with which outcome."""
+    client = request.client.host if request.client else ""
+    given = _told(fields)
+    outcome = clean(outcome)
+    what = _as_text(given)
+    extra = {"viewer": viewer.name, "action": action, "client": client, "fields": given, "outcome": outcome}
+    log.info("%s: %s %s: %s", viewer.name, action, what, outcome, extra={**extra, "queue": given.get("queue", "")})
+
+
+def _told(fields: Fields) -> dict[str, str]:
+    """Return what a form had, as it is logged."""
+    return {
+        truncate(clean(name), MAX_NAME): truncate(clean(value), MAX_LOGGED) for name, value in fields.items() if value
+    }
+
+
+def _as_text(given: dict[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in given.items())
+
+
+def _record(site: Site, viewer: Viewer, action: str, fields: Fields, done: Done) -> None:
+    """Record in the event log of the queue, if it is on, who has done what; a failure takes nothing back."""
+    queue = fields["queue"]
+    what = _as_text({name: value for name, value in _told(fields).items() if name not in ("queue", done.about)})
+    text = clean(f"{action} {what}".strip() + f": {done.note}")
+    id = fields[done.about] if done.about else done.entry.rpartition(":")[0]
+    try:
+        site.source.executor.perform(single(log_action_call(site.source.calls(queue), viewer.name, text, id)))
+    except DelayqError as error:
+        log.warning("%s: %s is not in the event log of %s: %s", viewer.name, action, queue, error)
