@@ -6,7 +6,7 @@ import atexit
 import gc
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from importlib import import_module
 from typing import Any, NoReturn
@@ -17,10 +17,10 @@ import delayq
 from delayq.broker.transport.server_url import DEFAULT_URL
 from delayq.cli.support.defaults import config_option
 from delayq.cli.support.exit_codes import CommandError, Exit, redact, to_command_error
+from delayq.cli.support.groups import SuggestingGroup
 from delayq.cli.support.options import TIMEOUT, ZONE
 from delayq.cli.support.session import Session
 from delayq.cli.support.standard_streams import forget, outlasting, prepare_streams
-from delayq.cli.support.suggestions import SuggestingGroup
 from delayq.errors import did_you_mean
 from delayq.values.text import clean
 
@@ -35,7 +35,7 @@ COMMANDS = {
         "queues": ("delayq.cli.queues.queues:queues", "List the queues in use."),
         "stats": ("delayq.cli.queues.stats:stats", "Count the messages of a queue."),
         "top": ("delayq.cli.queues.top:top", "Watch queues and what runs in them, and act with keys."),
-        "workers": ("delayq.cli.queues.workers:workers", "List who consumes a queue, and what they hold."),
+        "workers": ("delayq.cli.queues.actions:ACTIONS", "List who consumes a queue, and what they hold."),
         "history": ("delayq.cli.queues.history:history", "Show what was delivered in each hour or day, and how late."),
         "metrics": ("delayq.cli.worker.metrics:metrics", "Serve the metrics of queues to Prometheus."),
         "notify": ("delayq.cli.serving.notify:notify", "Tell people what goes wrong in a queue."),
@@ -47,20 +47,20 @@ COMMANDS = {
         "show": ("delayq.cli.messages.show:show_", "Show one message."),
         "result": ("delayq.cli.messages.result:result", "Print the result of a message, or wait for it."),
         "events": ("delayq.cli.admin.events:events", "Print or follow the event log of a queue."),
-        "runs": ("delayq.cli.bulk.runs:runs", "List the bulk sends of a queue."),
+        "runs": ("delayq.cli.queues.actions:runs", "List the bulk sends of a queue."),
     },
     "Manage": {
-        "cancel": ("delayq.cli.messages.cancel:cancel", "Cancel messages."),
-        "kill": ("delayq.cli.messages.kill:kill", "Move messages to the dead letter."),
-        "reschedule": ("delayq.cli.messages.reschedule:reschedule", "Change the due time of messages."),
-        "run-now": ("delayq.cli.messages.reschedule:run_now", "Make messages due now."),
+        "cancel": ("delayq.cli.messages.actions:ACTIONS", "Cancel messages."),
+        "kill": ("delayq.cli.messages.actions:ACTIONS", "Move messages to the dead letter."),
+        "reschedule": ("delayq.cli.messages.actions:ACTIONS", "Change the due time of messages."),
+        "run-now": ("delayq.cli.messages.actions:ACTIONS", "Make messages due now."),
         "dead": ("delayq.cli.messages.dead:dead", "List, redrive or purge the dead letter."),
         "schedules": ("delayq.cli.scheduling.schedules:schedules", "List, add, pause or run schedules."),
-        "pause": ("delayq.cli.queues.pause:pause", "Hold back all messages of a queue or a name."),
-        "resume": ("delayq.cli.queues.pause:resume", "End the pause of a queue or a name."),
-        "limits": ("delayq.cli.queues.limits:limits", "Limit what starts in a time, or runs at a time."),
-        "purge": ("delayq.cli.queues.purge:purge", "Delete every message of a queue."),
-        "remove": ("delayq.cli.queues.remove:remove", "Remove an empty queue."),
+        "pause": ("delayq.cli.queues.actions:ACTIONS", "Hold back all messages of a queue or a name."),
+        "resume": ("delayq.cli.queues.actions:ACTIONS", "End the pause of a queue or a name."),
+        "limits": ("delayq.cli.queues.actions:limits", "Limit what starts in a time, or runs at a time."),
+        "purge": ("delayq.cli.queues.actions:ACTIONS", "Delete every message of a queue."),
+        "remove": ("delayq.cli.queues.actions:ACTIONS", "Remove an empty queue."),
     },
     "Administer": {
         "acl": ("delayq.cli.acl.command:acl", "Print the Redis permissions that a role needs."),
@@ -83,7 +83,10 @@ COMMANDS = {
         "demo": ("delayq.cli.admin.demo:demo", "Watch the queue deliver real reminders."),
     },
 }
-"""Commands by section of the help: the name, where to load it from when it is called, and its line in the help."""
+"""Commands by section of the help: the name, where to load it from when it is called, and its line in the help.
+
+Where that is a table of actions, the name is that of a row.
+"""
 SERVICES = {"worker", "relay", "metrics", "notify", "web"}
 """Commands that run until they are stopped: that nobody reads their output is a failure."""
 READERS = {*COMMANDS["Inspect"], *COMMANDS["Help"], "acl", "export"} - SERVICES
@@ -116,7 +119,8 @@ class Root(SuggestingGroup):
         if name not in homes:
             return None
         module, _, attribute = homes[name].partition(":")
-        return getattr(import_module(module), attribute)  # type: ignore[no-any-return]  # as the table says
+        found: Any = getattr(import_module(module), attribute)
+        return found[name].command() if isinstance(found, Mapping) else found  # type: ignore[no-any-return]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the commands by section, without loading them."""

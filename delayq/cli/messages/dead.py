@@ -14,6 +14,7 @@ from delayq.cli.messages.list import ALL_PAGES, pages_from, print_pages
 from delayq.cli.messages.message_formats import Format, format_options, page_printer
 from delayq.cli.support.engines import ENGINES
 from delayq.cli.support.exit_codes import Exit
+from delayq.cli.support.groups import SuggestingGroup
 from delayq.cli.support.options import (
     F,
     Paging,
@@ -29,7 +30,6 @@ from delayq.cli.support.options import (
 )
 from delayq.cli.support.output import print_json, print_line, print_note, print_result, print_rich, table
 from delayq.cli.support.session import Session
-from delayq.cli.support.suggestions import SuggestingGroup
 from delayq.queue.dead_groups import DeadGroup, check_group, grouped
 from delayq.queue.dead_letter import DeadFilter, Redriven
 from delayq.queue.inspecting.message_info import Page

@@ -21,6 +21,7 @@ from delayq.cli.scheduling.schedule_selection import (
     resume,
     set_,
 )
+from delayq.cli.support.groups import SuggestingGroup
 from delayq.cli.support.options import (
     DURATION,
     LOCAL_TIME,
@@ -34,7 +35,6 @@ from delayq.cli.support.options import (
 )
 from delayq.cli.support.output import json_fields, print_details, print_json, print_line, print_note, print_rich, table
 from delayq.cli.support.session import Session
-from delayq.cli.support.suggestions import SuggestingGroup
 from delayq.cli.support.zones import exact_time, own_iso, zoned_iso
 from delayq.errors import UnknownScheduleError
 from delayq.privacy.preview import preview

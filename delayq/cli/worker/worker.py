@@ -17,8 +17,8 @@ import click
 
 from delayq.broker.engine import Feature
 from delayq.cli.support.exit_codes import Exit, to_command_error
+from delayq.cli.support.groups import GroupedCommand
 from delayq.cli.support.logs import configure_logging, log_options
-from delayq.cli.support.option_groups import GroupedCommand
 from delayq.cli.support.options import DURATION, PATTERN, SIZE, engine_option, group_option
 from delayq.cli.support.process_limits import ProcessLimits
 from delayq.cli.support.session import Session
