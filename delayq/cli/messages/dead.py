@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import chain
 from typing import IO, Any, NamedTuple
 
 import click
@@ -30,7 +29,7 @@ from delayq.cli.support.options import (
 )
 from delayq.cli.support.output import print_json, print_line, print_note, print_result, print_rich, table
 from delayq.cli.support.session import Session
-from delayq.queue.dead_groups import DeadGroup, check_group, grouped
+from delayq.queue.dead_groups import DeadGroup, check_group
 from delayq.queue.dead_letter import DeadFilter, Redriven
 from delayq.queue.inspecting.message_info import Page
 from delayq.values.states import State
@@ -161,8 +160,7 @@ def groups(session: Session, queue: str, *, engine: str, as_json: bool) -> None:
 
     JSON: {"groups": [{"group", "count", "first", "last", "reason", "error", "sample": an entry}, …]}.
     """
-    reader = _matching_reader(ENGINES[engine].commands(session).open_dead(queue), DeadFilter(None, None))
-    found = grouped(chain.from_iterable(page.messages for page in pages_from(reader, ALL_PAGES)))
+    found = ENGINES[engine].commands(session).open_dead(queue).dead.groups()
     if as_json:
         print_json({"groups": [_group_json(one) for one in found]})
     elif found:
@@ -188,7 +186,7 @@ def _why(one: DeadGroup) -> str:
 
 def _matching_reader(queue: Any, wanted: DeadFilter) -> Callable[..., Page]:
     def read(*, limit: int, cursor: str | None) -> Page:
-        page = queue.dead.list(limit=limit, cursor=cursor)
+        page = queue.list(State.DEAD, limit=limit, cursor=cursor)
         return Page([message for message in page.messages if wanted.matches(message)], page.cursor)
 
     return read
@@ -229,8 +227,11 @@ def redrive(
 
     JSON: {"queue", "matched", "redriven", "exists", "gone", "dry_run"}, and with --edit "changed" and "unchanged".
     """
+    if rate is not None:
+        ENGINES[engine].capabilities.require(Feature.DELAYS)
     paced = {} if rate is None else {"rate": rate}
     if edit is not None:
+        ENGINES[engine].capabilities.require(Feature.REPLACE)
         selection.check_edit()
         payloads = read_edited(edit)
         if ENGINES[engine].capabilities.has(Feature.REDACTION) and session.check_queue_exists(queue):
