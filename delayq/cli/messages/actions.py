@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from inspect import cleandoc
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -23,10 +23,12 @@ from delayq.cli.support.options import (
     yes_option,
 )
 from delayq.cli.support.zones import due_text, zoned_iso
-from delayq.queue.delay_queue import DelayQueue
 from delayq.queue.sweeps.selection import WAITING, Selection
 from delayq.values.states import State
 from delayq.values.text import pluralize
+
+if TYPE_CHECKING:
+    from delayq.queue.delay_queue import DelayQueue
 
 
 class Matching(NamedTuple):

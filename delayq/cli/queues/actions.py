@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,10 +20,12 @@ from delayq.cli.support.output import table
 from delayq.cli.support.zones import until_text
 from delayq.queue.control.limits import Limit
 from delayq.queue.control.pausing import Pause
-from delayq.queue.delay_queue import DelayQueue
 from delayq.queue.inspecting.workers import WorkerInfo
 from delayq.queue.sweeps.bulk_runs import RunInfo
 from delayq.values.text import clean, format_duration, pluralize, relative_time
+
+if TYPE_CHECKING:
+    from delayq.queue.delay_queue import DelayQueue
 
 _RUN_COUNTS = ("new", "exists", "replaced", "running", "settled", "refused")
 
