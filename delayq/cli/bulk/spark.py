@@ -13,7 +13,7 @@ import click
 from delayq.broker.engine import Feature
 from delayq.bulk.load_options import CommandLineOptions, LoadOptions
 from delayq.cli.bulk.audit import audit, demo
-from delayq.cli.bulk.load import load_options, progress_of
+from delayq.cli.bulk.local import load_options, progress_of
 from delayq.cli.bulk.spark_session import SparkGroup, open_spark, read_input, where
 from delayq.cli.support.exit_codes import CommandError, Exit
 from delayq.cli.support.options import DURATION, SERVER_WHEN, WHEN, json_option, queue_with
