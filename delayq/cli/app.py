@@ -63,8 +63,8 @@ COMMANDS = {
         "remove": ("delayq.cli.queues.actions:ACTIONS", "Remove an empty queue."),
     },
     "Administer": {
-        "acl": ("delayq.cli.acl.roles:acl", "Print the Redis permissions that a role needs."),
-        "preload": ("delayq.cli.acl.roles:preload", "Load the scripts into Redis, for users who may not."),
+        "acl": ("delayq.cli.admin.acl:acl", "Print the Redis permissions that a role needs."),
+        "preload": ("delayq.cli.admin.acl:preload", "Load the scripts into Redis, for users who may not."),
         "doctor": ("delayq.cli.admin.doctor:doctor", "Check queues and Redis, and repair problems."),
         "rekey": ("delayq.cli.admin.doctor:rekey", "Encrypt what waits with another key."),
         "check": ("delayq.cli.admin.doctor:check", "Check that a program could process what waits."),
