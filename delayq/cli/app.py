@@ -1,4 +1,4 @@
-"""The command `delayq`: the table of commands, global options, and error handling."""
+"""The command `delayq`: the table of commands, global options and their defaults, and error handling."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import atexit
 import gc
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
 import delayq
 from delayq.broker.transport.server_url import DEFAULT_URL
-from delayq.cli.support.defaults import config_option
 from delayq.cli.support.exit_codes import CommandError, Exit, redact, to_command_error
+from delayq.cli.support.groups import SuggestingGroup
 from delayq.cli.support.options import TIMEOUT, ZONE
 from delayq.cli.support.session import Session
 from delayq.cli.support.standard_streams import forget, outlasting, prepare_streams
-from delayq.cli.support.suggestions import SuggestingGroup
 from delayq.errors import did_you_mean
 from delayq.values.text import clean
 
@@ -35,7 +35,7 @@ COMMANDS = {
         "queues": ("delayq.cli.queues.queues:queues", "List the queues in use."),
         "stats": ("delayq.cli.queues.stats:stats", "Count the messages of a queue."),
         "top": ("delayq.cli.queues.top:top", "Watch queues and what runs in them, and act with keys."),
-        "workers": ("delayq.cli.queues.workers:workers", "List who consumes a queue, and what they hold."),
+        "workers": ("delayq.cli.queues.actions:ACTIONS", "List who consumes a queue, and what they hold."),
         "history": ("delayq.cli.queues.history:history", "Show what was delivered in each hour or day, and how late."),
         "metrics": ("delayq.cli.worker.metrics:metrics", "Serve the metrics of queues to Prometheus."),
         "notify": ("delayq.cli.serving.notify:notify", "Tell people what goes wrong in a queue."),
@@ -44,36 +44,36 @@ COMMANDS = {
         "forecast": ("delayq.cli.queues.forecast:forecast", "Count what fires when, as bars."),
         "list": ("delayq.cli.messages.list:list_", "List the messages in a state."),
         "search": ("delayq.cli.messages.search:search", "Find messages that contain a text."),
-        "show": ("delayq.cli.messages.show:show_", "Show one message."),
-        "result": ("delayq.cli.messages.result:result", "Print the result of a message, or wait for it."),
+        "show": ("delayq.cli.messages.list:show_", "Show one message."),
+        "result": ("delayq.cli.messages.list:result", "Print the result of a message, or wait for it."),
         "events": ("delayq.cli.admin.events:events", "Print or follow the event log of a queue."),
-        "runs": ("delayq.cli.bulk.runs:runs", "List the bulk sends of a queue."),
+        "runs": ("delayq.cli.queues.actions:runs", "List the bulk sends of a queue."),
     },
     "Manage": {
-        "cancel": ("delayq.cli.messages.cancel:cancel", "Cancel messages."),
-        "kill": ("delayq.cli.messages.kill:kill", "Move messages to the dead letter."),
-        "reschedule": ("delayq.cli.messages.reschedule:reschedule", "Change the due time of messages."),
-        "run-now": ("delayq.cli.messages.reschedule:run_now", "Make messages due now."),
+        "cancel": ("delayq.cli.messages.actions:ACTIONS", "Cancel messages."),
+        "kill": ("delayq.cli.messages.actions:ACTIONS", "Move messages to the dead letter."),
+        "reschedule": ("delayq.cli.messages.actions:ACTIONS", "Change the due time of messages."),
+        "run-now": ("delayq.cli.messages.actions:ACTIONS", "Make messages due now."),
         "dead": ("delayq.cli.messages.dead:dead", "List, redrive or purge the dead letter."),
         "schedules": ("delayq.cli.scheduling.schedules:schedules", "List, add, pause or run schedules."),
-        "pause": ("delayq.cli.queues.pause:pause", "Hold back all messages of a queue or a name."),
-        "resume": ("delayq.cli.queues.pause:resume", "End the pause of a queue or a name."),
-        "limits": ("delayq.cli.queues.limits:limits", "Limit what starts in a time, or runs at a time."),
-        "purge": ("delayq.cli.queues.purge:purge", "Delete every message of a queue."),
-        "remove": ("delayq.cli.queues.remove:remove", "Remove an empty queue."),
+        "pause": ("delayq.cli.queues.actions:ACTIONS", "Hold back all messages of a queue or a name."),
+        "resume": ("delayq.cli.queues.actions:ACTIONS", "End the pause of a queue or a name."),
+        "limits": ("delayq.cli.queues.actions:limits", "Limit what starts in a time, or runs at a time."),
+        "purge": ("delayq.cli.queues.actions:ACTIONS", "Delete every message of a queue."),
+        "remove": ("delayq.cli.queues.actions:ACTIONS", "Remove an empty queue."),
     },
     "Administer": {
-        "acl": ("delayq.cli.acl.command:acl", "Print the Redis permissions that a role needs."),
-        "preload": ("delayq.cli.acl.command:preload", "Load the scripts into Redis, for users who may not."),
+        "acl": ("delayq.cli.admin.acl:acl", "Print the Redis permissions that a role needs."),
+        "preload": ("delayq.cli.admin.acl:preload", "Load the scripts into Redis, for users who may not."),
         "doctor": ("delayq.cli.admin.doctor:doctor", "Check queues and Redis, and repair problems."),
-        "rekey": ("delayq.cli.admin.rekey:rekey", "Encrypt what waits with another key."),
-        "check": ("delayq.cli.worker.check:check", "Check that a program could process what waits."),
+        "rekey": ("delayq.cli.admin.doctor:rekey", "Encrypt what waits with another key."),
+        "check": ("delayq.cli.admin.doctor:check", "Check that a program could process what waits."),
     },
     "Bulk data": {
-        "plan": ("delayq.cli.bulk.plan:plan", "Plan reminders for the rows of a file."),
-        "load": ("delayq.cli.bulk.load:load", "Load a file of messages, or a plan, into a queue."),
-        "export": ("delayq.cli.bulk.export:export", "Write the messages of a queue to a file."),
-        "import": ("delayq.cli.bulk.import_file:import_", "Send the messages of an exported file."),
+        "plan": ("delayq.cli.bulk.local:plan", "Plan reminders for the rows of a file."),
+        "load": ("delayq.cli.bulk.local:load", "Load a file of messages, or a plan, into a queue."),
+        "export": ("delayq.cli.bulk.local:export", "Write the messages of a queue to a file."),
+        "import": ("delayq.cli.bulk.local:import_", "Send the messages of an exported file."),
         "migrate": ("delayq.cli.admin.migrate:migrate", "Move a queue of the Go library to delayq."),
         "spark": ("delayq.cli.bulk.spark:spark", "Plan, load, archive, report and audit on Spark."),
     },
@@ -83,7 +83,10 @@ COMMANDS = {
         "demo": ("delayq.cli.admin.demo:demo", "Watch the queue deliver real reminders."),
     },
 }
-"""Commands by section of the help: the name, where to load it from when it is called, and its line in the help."""
+"""Commands by section of the help: the name, where to load it from when it is called, and its line in the help.
+
+Where that is a table of actions, the name is that of a row.
+"""
 SERVICES = {"worker", "relay", "metrics", "notify", "web"}
 """Commands that run until they are stopped: that nobody reads their output is a failure."""
 READERS = {*COMMANDS["Inspect"], *COMMANDS["Help"], "acl", "export"} - SERVICES
@@ -116,7 +119,8 @@ class Root(SuggestingGroup):
         if name not in homes:
             return None
         module, _, attribute = homes[name].partition(":")
-        return getattr(import_module(module), attribute)  # type: ignore[no-any-return]  # as the table says
+        found: Any = getattr(import_module(module), attribute)
+        return found[name].command() if isinstance(found, Mapping) else found  # type: ignore[no-any-return]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the commands by section, without loading them."""
@@ -202,6 +206,81 @@ def _usage_text(error: click.UsageError) -> str:
         group = group.parent
     return f"{text} See '{error.ctx.command_path} --help'."
 
+
+# Defaults of options from `[tool.delayq]` in pyproject.toml, with a table for each command
+
+FILE = Path("pyproject.toml")
+
+
+def _load(ctx: click.Context, _: click.Parameter, config: Path | None) -> None:
+    path = config or FILE
+    try:
+        there = path.is_file()
+    except OSError as error:  # its name is too long, say
+        raise click.UsageError(f"the file --config names cannot be read: {error.strerror}", ctx) from error
+    if not there:
+        if config is not None:
+            raise click.UsageError(f"there is no file {str(path)!r}", ctx)
+        return
+    ctx.default_map = read_defaults(path, ctx)
+
+
+def read_defaults(path: Path, ctx: click.Context) -> dict[str, Any]:
+    """Read the defaults from a file, in click's format; raise a usage error for an unknown key."""
+    import tomllib
+
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise click.UsageError(f"{path} cannot be read: {error}", ctx) from error
+    tool = tables.get("tool")
+    table = tool.get("delayq", {}) if isinstance(tool, dict) else {}
+    if not isinstance(table, dict):
+        raise click.UsageError(f"{path}: tool.delayq must be a table", ctx)
+    return _checked(table, ctx.command, ctx, f"{path}: unknown key tool.delayq")
+
+
+def _checked(table: dict[str, Any], command: click.Command, ctx: click.Context, where: str) -> dict[str, Any]:
+    options = {
+        max(param.opts, key=len).lstrip("-").replace("-", "_"): param
+        for param in command.params
+        if isinstance(param, click.Option) and param.expose_value and not param.hidden
+    }
+    commands = command.list_commands(ctx) if isinstance(command, click.Group) else []
+    checked: dict[str, Any] = {}
+    for key, value in table.items():
+        name = key.replace("-", "_")
+        if isinstance(command, click.Group) and key in commands and isinstance(value, dict):
+            found = command.get_command(ctx, key)
+            if found is not None:
+                checked[key] = _checked(value, found, ctx, f"{where}.{key}")
+        elif name in options and not isinstance(value, dict):
+            checked[str(options[name].name)] = _convert(value, options[name], ctx, f"{where}.{key}")
+        else:
+            raise click.UsageError(f"{where}.{key}{did_you_mean(name, [*sorted(options), *commands])}", ctx)
+    return checked
+
+
+def _convert(value: Any, option: click.Option, ctx: click.Context, where: str) -> Any:
+    """Return a value like the command line passes it: numbers and times as text, to be parsed by their type."""
+    if isinstance(value, list):
+        if not option.multiple:
+            raise click.UsageError(f"{where.replace('unknown key ', '')} takes one value, not a list", ctx)
+        return [_convert(one, option, ctx, where) for one in value]
+    return value if isinstance(value, bool | str) else str(value)
+
+
+config_option = click.option(
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    is_eager=True,  # it sets the defaults of the other options
+    expose_value=False,
+    callback=_load,
+    help="Read defaults from [tool.delayq] in this file.  [default: ./pyproject.toml]",
+)
+
+
+# The command
 
 # Else the interpreter searches all modules for garbage as it ends: 30 ms after any command. Not if it runs other code.
 atexit.register(gc.freeze)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from delayq.errors import ConfigurationError, short_repr
 from delayq.queue.inspecting.message_info import MessageInfo
@@ -79,7 +80,7 @@ def shape_of(text: str) -> str:
     return (head + _VARYING.sub(_stand_in, line[len(head) :]))[:MAX_SHAPE]
 
 
-def group_of(message: MessageInfo) -> str:
+def group_of(message: Any) -> str:
     """Return the name of the group of a dead message."""
     return _name_of(shape_of(message.reason), shape_of(message.error))
 

@@ -46,13 +46,13 @@ class DeadFilter(NamedTuple):
     error: str | None
     group: str | None = None
 
-    def matches(self, message: MessageInfo) -> bool:
+    def matches(self, message: Any) -> bool:
         """Tell whether a message matches."""
         contained = (self.reason or "") in message.reason and (self.error or "") in message.error
         return contained and (self.group is None or self.group == group_of(message))
 
 
-def _selection(
+def selected(
     id: str | None, reason: str | None, error: str | None, group: str | None, *, all: bool
 ) -> str | DeadFilter:
     """Return which entries are selected: one by its id or entry, or those that match a filter."""
@@ -200,7 +200,7 @@ class DeadLetter(_DeadLetterOperations):
             if (id, reason, error, group) != (None,) * 4 or check_bool(all, "all"):
                 raise ConfigurationError("payloads select their messages: give no id, reason, error, group or all")
             return self._executor.perform(self._edit(payloads, retries, rate))
-        return self._executor.perform(self._redrive(_selection(id, reason, error, group, all=all), retries, rate))
+        return self._executor.perform(self._redrive(selected(id, reason, error, group, all=all), retries, rate))
 
     def purge(
         self,
@@ -212,7 +212,7 @@ class DeadLetter(_DeadLetterOperations):
         all: bool = False,
     ) -> int:
         """Delete dead messages, selected as in `redrive`; returns how many."""
-        return self._executor.perform(self._purge(_selection(id, reason, error, group, all=all)))
+        return self._executor.perform(self._purge(selected(id, reason, error, group, all=all)))
 
 
 class AsyncDeadLetter(_DeadLetterOperations):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -12,10 +13,13 @@ from delayq._parity import awaited
 from delayq.broker.context import EngineContext
 from delayq.broker.transport.operation import Operation, single
 from delayq.errors import ConfigurationError, DelayqError, short_repr
-from delayq.queue.dead_letter import Redriven
+from delayq.queue.dead_groups import DeadGroup, grouped
+from delayq.queue.dead_letter import DeadFilter, Redriven, selected
 from delayq.queue.inspecting.deaths import BATCH
-from delayq.queue.inspecting.inspector import MAX_BYTES, MAX_ROWS
+from delayq.queue.inspecting.inspector import MAX_BYTES, MAX_READ, MAX_ROWS
+from delayq.queue.inspecting.message_info import MessageInfo
 from delayq.streams.calls import StreamCalls
+from delayq.streams.inspector import StreamInspector
 from delayq.streams.keys import ENTRY
 from delayq.streams.replies import NO_PAYLOAD, read_headers, read_number, read_text
 from delayq.values.checks import check_int, check_retries
@@ -60,6 +64,7 @@ class _StreamDeadLetterOperations:
     def __init__(self, context: EngineContext, calls: StreamCalls, executor: Any) -> None:
         self._context = context
         self._calls = calls
+        self._inspector = StreamInspector(context, calls)
         self._executor = executor
 
     def _list(self, limit: int, cursor: str | None) -> Operation[DeadPage]:
@@ -85,7 +90,17 @@ class _StreamDeadLetterOperations:
         attempts, died = read_number(fields, b"attempts", 0), from_millis(int(entry.partition("-")[0]))
         return DeadMessage(entry, id, payload, read_headers(fields), attempts, reason, error, died)
 
-    def _redrive(self, entry: str | None, *, all: bool, retries: int | None) -> Operation[Redriven]:
+    def _groups(self) -> Operation[list[DeadGroup]]:
+        rows: list[MessageInfo] = []
+        cursor: str | None = None
+        while True:
+            page = yield from self._inspector.page(State.DEAD, limit=MAX_ROWS, cursor=cursor, preview=0)
+            rows += page.messages
+            cursor = page.cursor
+            if cursor is None:
+                return grouped(rows)
+
+    def _redrive(self, selection: str | DeadFilter, retries: int | None) -> Operation[Redriven]:
         if retries is not None:
             check_retries(retries)
 
@@ -96,32 +111,46 @@ class _StreamDeadLetterOperations:
                 statuses += moved
             return statuses
 
-        statuses = "".join((yield from self._each(entry, redrive, all=all)))
+        statuses = "".join((yield from self._each(selection, redrive)))
         return Redriven(statuses.count("1"), statuses.count("2"))
 
-    def _purge(self, entry: str | None, *, all: bool) -> Operation[int]:
+    def _purge(self, selection: str | DeadFilter) -> Operation[int]:
         def purge(entries: list[str]) -> Operation[int]:
             return single(self._calls.dead_purge(entries))
 
-        return sum((yield from self._each(entry, purge, all=all)))
+        return sum((yield from self._each(selection, purge)))
 
-    def _each(self, entry: str | None, act: Callable[[list[str]], Operation[T]], *, all: bool) -> Operation[list[T]]:
+    def _each(self, selection: str | DeadFilter, act: Callable[[list[str]], Operation[T]]) -> Operation[list[T]]:
         """Run an operation on the selected entries, batch by batch; messages that die meanwhile are left out."""
-        if (entry is None) == (all is not True):
-            raise ConfigurationError("pass either an entry or all=True")
-        if entry is not None:
-            return [(yield from act([_check_entry(entry, "entry")]))]
+        if isinstance(selection, str):
+            entry = yield from self._entry_of(selection)
+            return [(yield from act([entry]))] if entry else []
         results: list[T] = []
         (last,) = yield [self._calls.last_dead()]
         after = ""
         while last:
             (listed,) = yield [self._calls.page(State.DEAD, limit=BATCH, after=after, preview=0)]
-            if entries := [row.entry for row in listed.rows if _order(row.entry) <= _order(last)]:
-                results.append((yield from act(entries)))
+            rows = [row for row in listed.rows if _order(row.entry) <= _order(last)]
+            if any(selection):
+                rows = [row for row in rows if selection.matches(self._message(row.entry, row.fields))]
+            if rows:
+                results.append((yield from act([row.entry for row in rows])))
             after = listed.after
             if not after:
                 break
         return results
+
+    def _entry_of(self, id: str) -> Operation[str]:
+        """Return an entry, or that of the last death of an id; '' for neither."""
+        if ENTRY.fullmatch(id):
+            ((_, _, row),) = yield [self._calls.get(id, "dead")]
+            if row is not None:
+                return id
+        after = ""
+        while True:
+            ((entry, after, _),) = yield [self._calls.find(id, "dead", limit=MAX_READ, after=after)]
+            if entry or not after:
+                return str(entry)
 
 
 def _order(entry: str) -> tuple[int, ...]:
@@ -145,16 +174,39 @@ class StreamDeadLetter(_StreamDeadLetterOperations):
         """Read a page, oldest first; pass its cursor to read the next one."""
         return self._executor.perform(self._list(limit, cursor))
 
-    def redrive(self, entry: str | None = None, *, all: bool = False, retries: int | None = None) -> Redriven:
-        """Send an entry to the stream again, or with `all` each; with its original number of retries or with `retries`.
+    def groups(self) -> builtins.list[DeadGroup]:
+        """Group the entries by the class and the shape of their reasons and errors, as that of a `DelayQueue` does."""
+        return self._executor.perform(self._groups())
 
-        A message stays in the dead letter while a message with its id lives in the stream.
+    def redrive(
+        self,
+        id: str | None = None,
+        *,
+        reason: str | None = None,
+        error: str | None = None,
+        group: str | None = None,
+        all: bool = False,
+        retries: int | None = None,
+    ) -> Redriven:
+        """Send dead messages to the stream again, with their original number of retries or with `retries`.
+
+        Select one message by its entry or id (the last death), those whose reason and error contain a text, those of a
+        group (see `groups`), or `all=True`. A message stays in the dead letter while one with its id lives in the
+        stream.
         """
-        return self._executor.perform(self._redrive(entry, all=all, retries=retries))
+        return self._executor.perform(self._redrive(selected(id, reason, error, group, all=all), retries))
 
-    def purge(self, entry: str | None = None, *, all: bool = False) -> int:
-        """Delete an entry, or with `all` the whole dead letter; returns how many."""
-        return self._executor.perform(self._purge(entry, all=all))
+    def purge(
+        self,
+        id: str | None = None,
+        *,
+        reason: str | None = None,
+        error: str | None = None,
+        group: str | None = None,
+        all: bool = False,
+    ) -> int:
+        """Delete dead messages, selected as in `redrive`; returns how many."""
+        return self._executor.perform(self._purge(selected(id, reason, error, group, all=all)))
 
 
 class AsyncStreamDeadLetter(_StreamDeadLetterOperations):
@@ -163,5 +215,6 @@ class AsyncStreamDeadLetter(_StreamDeadLetterOperations):
     _executor: AsyncExecutor
 
     list = awaited(StreamDeadLetter.list)
+    groups = awaited(StreamDeadLetter.groups)
     redrive = awaited(StreamDeadLetter.redrive)
     purge = awaited(StreamDeadLetter.purge)

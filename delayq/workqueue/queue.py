@@ -8,20 +8,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from delayq._parity import awaited
 from delayq.broker.requests import ScriptCall
-from delayq.broker.transport.operation import Operation, single
+from delayq.broker.transport.clients import Cluster
+from delayq.broker.transport.operation import Operation, single, together
 from delayq.errors import ConfigurationError, short_repr
 from delayq.queue.inspecting.inspector import MAX_ROWS, PREVIEW
+from delayq.queue.inspecting.message_info import Page
+from delayq.queue.sending.message_options import NewMessage
+from delayq.queue.sending.producer import SendStatus, Sent
 from delayq.values.checks import check_int
+from delayq.values.codec import find_codec
 from delayq.values.times import Duration, from_millis, monotonic, to_millis
 from delayq.workqueue.calls import ItemClaimReply, ItemView, WorkQueueCalls
 from delayq.workqueue.cleaner import MAX_SEARCHED, ScanPosition, clean
 from delayq.workqueue.client import add_to_pipeline, max_wait, perform, perform_async
 from delayq.workqueue.item import Item, id_bytes
 from delayq.workqueue.keys import KeyPrefix, WorkQueueKeys
+
+if TYPE_CHECKING:
+    from delayq.broker.transport.executor import Executor
 
 _POSITION = re.compile(r"[0-9]{1,12}")
 
@@ -291,6 +299,44 @@ class AsyncWorkQueue(_WorkQueueBase):
 
     async def _perform(self, db: Any, operation: Operation[T]) -> T:
         return await perform_async(db, self._keys, operation)
+
+
+class ConnectedWorkQueue:
+    """A work queue over connections of delayq, which retry and raise its errors; methods as those of a `DelayQueue`."""
+
+    def __init__(self, executor: Executor, name: str, codec: str = "bytes") -> None:
+        """Open the queue of a prefix; `ConfigurationError` on a Cluster for a prefix without a hash tag."""
+        self.name = name
+        keys = WorkQueueKeys(KeyPrefix(name))
+        if isinstance(executor.client, Cluster):
+            keys.check_for_cluster()
+        self._calls = WorkQueueCalls(keys)
+        self._executor = executor
+        self._encode = find_codec(codec, None).encode
+
+    def send_many(self, messages: Sequence[NewMessage[Any]]) -> list[Sent]:
+        """Add an item for each message."""
+        items = [Item(self._encode(message.payload), id=message.id) for message in messages]
+        adding = [self._calls.add(_id(item), item.data(), known=False) for item in items]
+        replies = self._executor.perform(together(adding))
+        # A random id is new: if it exists, the reply to our first try was lost, and the item is the one it added.
+        return [
+            Sent(item.id(), SendStatus.NEW if added or message.id is None else SendStatus.EXISTS)
+            for message, item, added in zip(messages, items, replies, strict=True)
+        ]
+
+    def counts(self) -> tuple[int, int]:
+        """Count the items in each state."""
+        return self._executor.perform(single(self._calls.counts()))
+
+    def list(self, state: str, *, limit: int, cursor: str | None = None) -> Page:
+        """Read a page of the items in a state."""
+        found = self._executor.perform(page(self._calls, state, limit=limit, cursor=cursor))
+        return Page(found.items, found.cursor)  # type: ignore[arg-type]
+
+    def get(self, id: str) -> ItemInfo | None:
+        """Read an item; None if there is none."""
+        return self._executor.perform(get(self._calls, id))
 
 
 def _id(item: Item) -> bytes:

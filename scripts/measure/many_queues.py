@@ -15,7 +15,7 @@ from typing import Any
 import redis
 
 from delayq import DelayQueue, NewMessage, Worker
-from delayq.cli.support.process_limits import resident_bytes
+from delayq.cli.worker.worker import resident_bytes
 from measure.bench_server import TEXT, BenchServer, all_commands, client_commands
 from measure.figure import BYTES, MILLISECONDS, NEVER, NUMBER, Figure, Goal, Measurement, Reading, at_most
 

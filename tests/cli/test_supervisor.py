@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from delayq import DelayQueue
-from delayq.cli.support.process_limits import read_size, resident_bytes
+from delayq.cli.worker.worker import read_size, resident_bytes
 from tests.cli.conftest import PATIENCE, Program, Start
 from tests.support.waiting import wait_until
 

@@ -11,8 +11,7 @@ from prometheus_client.openmetrics import parser as openmetrics_parser
 from delayq import ConfigurationError, DelayQueue, State, UnavailableError
 from delayq.broker.keys import Keys
 from delayq.broker.transport.executor import open_executor
-from delayq.cli.acl.grants import Role
-from delayq.cli.acl.roles import rules
+from delayq.cli.admin.acl import Role, rules
 from delayq.metrics import QueueCollector
 from delayq.metrics.process_metrics import ProcessMetrics
 from delayq.metrics.queue_collector import TOTALS, read_figures

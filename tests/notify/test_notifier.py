@@ -13,8 +13,7 @@ from delayq import DelayqError, DelayQueue, Reject, Retry, ServerError, StopWork
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys
 from delayq.broker.transport.executor import open_executor
-from delayq.cli.acl.grants import Role
-from delayq.cli.acl.roles import rules
+from delayq.cli.admin.acl import Role, rules
 from delayq.notify import notices, notifier
 from delayq.notify.notices import NoticeKind, read_state
 from delayq.notify.notifier import Notifier, Sink

@@ -9,8 +9,7 @@ import pytest
 import redis
 
 from delayq import DelayQueue, ServerError
-from delayq.cli.acl.grants import Role
-from delayq.cli.acl.roles import rules
+from delayq.cli.admin.acl import Role, rules
 from delayq.reminders import Calendar, Event, calendars
 from tests.reminders.conftest import NOW
 from tests.support.processes import run

@@ -8,8 +8,7 @@ import pytest
 from delayq import ConfigurationError, DelayQueue
 from delayq.broker.scripts import BUDGETS, names, script
 from delayq.broker.shared_calls import preload
-from delayq.cli.acl.grants import ROLES
-from delayq.cli.acl.roles import rules
+from delayq.cli.admin.acl import ROLES, rules
 from tests.support.redis_server import RedisServer
 
 NOWHERE = "unix:///nowhere"

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from delayq import ConfigurationError, DelayqError, DelayQueue, Reject, Retry, ServerError, State
 from delayq.broker.keys import Keys, check_id, check_name, registry
-from delayq.cli.acl.roles import rules
+from delayq.cli.admin.acl import rules
 from delayq.options import QueueOptions
 from tests.security.hostile import texts, things
 from tests.support.waiting import wait_until

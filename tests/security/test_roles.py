@@ -22,8 +22,7 @@ from delayq import DelayQueue, Encrypted, NewMessage, Schedule, ServerError, Sta
 from delayq.broker.scripts import names, script
 from delayq.broker.shared_calls import preload
 from delayq.broker.transport.executor import Executor, open_executor
-from delayq.cli.acl.grants import ROLES, Role
-from delayq.cli.acl.roles import rules
+from delayq.cli.admin.acl import ROLES, Role, rules
 from delayq.options import read_settings
 from delayq.testing.redis_server import free_port
 from delayq.worker.parts import presence

@@ -23,8 +23,7 @@ from delayq.broker.requests import Failure, Receipt, Rejection, Release
 from delayq.broker.scripts import names, script
 from delayq.broker.shared_calls import preload
 from delayq.broker.transport.executor import Executor
-from delayq.cli.acl.grants import ROLES, Role
-from delayq.cli.acl.roles import rules
+from delayq.cli.admin.acl import ROLES, Role, rules
 from delayq.options import read_settings
 from delayq.streams import AsyncRelay, Relay, StreamDeadLetter, StreamQueue
 from delayq.workqueue import Item, WorkQueue

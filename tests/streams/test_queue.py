@@ -323,8 +323,24 @@ def test_the_dead_letter_keeps_at_most_dead_max_messages(open_queue):
     assert [one.payload for one in queue.dead.list().messages] == [2, 3]
 
 
-@pytest.mark.parametrize("wrong", [{}, {"entry": "x"}, {"entry": "1-1", "all": True}])
-def test_redrive_and_purge_need_an_entry_or_everything(queue, wrong):
+def test_dead_messages_are_selected_by_id_text_and_group(queue):
+    for id, reason in (("a", "wrong 1"), ("b", "wrong 2"), ("c", "evil"), ("a", "wrong 3"), ("d", "wrong 4")):
+        queue.send("x", id=id)
+        (message,) = queue.lease()
+        message.reject(reason)
+    wrong, evil = queue.dead.groups()
+    assert (wrong.count, evil.count, evil.reason) == (4, 1, "evil")
+    assert queue.dead.purge("a") == 1
+    assert [one.reason for one in queue.dead.list().messages] == ["wrong 1", "wrong 2", "evil", "wrong 4"]
+    assert queue.dead.purge(group=evil.group) == 1
+    assert queue.dead.redrive(reason="wrong 4").redriven == 1
+    assert queue.dead.redrive("e").redriven == queue.dead.purge(error="no such") == 0
+    assert queue.dead.redrive("b").redriven == 1
+    assert [one.id for one in queue.dead.list().messages] == ["a"]
+
+
+@pytest.mark.parametrize("wrong", [{}, {"id": "x y"}, {"id": "1-1", "all": True}, {"reason": "x", "all": True}])
+def test_redrive_and_purge_need_one_way_to_select(queue, wrong):
     with pytest.raises(ConfigurationError):
         queue.dead.redrive(**wrong)
     with pytest.raises(ConfigurationError):

@@ -9,8 +9,7 @@ import pytest
 import redis
 
 from delayq import State
-from delayq.cli.acl.grants import Role
-from delayq.cli.acl.roles import rules
+from delayq.cli.admin.acl import Role, rules
 from tests.support.visitor import text_of
 
 PATHS = [

@@ -9,8 +9,8 @@ import click
 from delayq.cli.support.exit_codes import CommandError
 from delayq.cli.support.options import json_option
 from delayq.cli.support.output import console, print_json, print_note
+from delayq.cli.support.progress import catch_stop_signals
 from delayq.cli.support.session import Session
-from delayq.cli.support.signals import catch_stop_signals
 
 
 @click.command()

@@ -13,10 +13,10 @@ import click
 
 from delayq.broker.requests import RedisCommand
 from delayq.cli.support.exit_codes import Exit
+from delayq.cli.support.groups import SuggestingGroup
 from delayq.cli.support.options import json_option
 from delayq.cli.support.output import console, print_json, print_note, print_result
-from delayq.cli.support.signals import catch_stop_signals
-from delayq.cli.support.suggestions import SuggestingGroup
+from delayq.cli.support.progress import catch_stop_signals
 
 if TYPE_CHECKING:
     from delayq.cli.support.session import Session

@@ -13,14 +13,13 @@ import click
 from delayq.broker.engine import Feature
 from delayq.bulk.load_options import CommandLineOptions, LoadOptions
 from delayq.cli.bulk.audit import audit, demo
-from delayq.cli.bulk.load import load_options, progress_of
+from delayq.cli.bulk.local import load_options, progress_of
 from delayq.cli.bulk.spark_session import SparkGroup, open_spark, read_input, where
 from delayq.cli.support.exit_codes import CommandError, Exit
 from delayq.cli.support.options import DURATION, SERVER_WHEN, WHEN, json_option, queue_with
 from delayq.cli.support.output import print_json, print_note, print_rich
-from delayq.cli.support.progress import spinner
+from delayq.cli.support.progress import catch_stop_signals, spinner
 from delayq.cli.support.session import Session
-from delayq.cli.support.signals import catch_stop_signals
 from delayq.cli.support.zones import zoned_iso
 from delayq.errors import DelayqError
 from delayq.queue.delay_queue import DelayQueue

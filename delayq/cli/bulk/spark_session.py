@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from delayq.cli.support.exit_codes import CommandError
+from delayq.cli.support.groups import SuggestingGroup
 from delayq.cli.support.output import print_note
 from delayq.cli.support.progress import spinner
 from delayq.cli.support.session import Session
-from delayq.cli.support.suggestions import SuggestingGroup
 from delayq.errors import DelayqError
 
 if TYPE_CHECKING:

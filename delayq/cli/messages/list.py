@@ -1,25 +1,52 @@
-"""`delayq list`: a page of the living messages, or of those in a state; `delayq dead list` prints its pages alike."""
+"""`delayq list`, `show` and `result`: a page of messages, one in full, and what its callback has returned."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from delayq.broker.engine import Feature
-from delayq.cli.messages.message_formats import Format, format_options, page_printer
+from delayq.cli.messages.message_formats import (
+    Format,
+    format_options,
+    message_json,
+    page_printer,
+    payload_of,
+    unhandled_text,
+)
 from delayq.cli.support.engines import ENGINES
-from delayq.cli.support.options import WHEN, Paging, group_option, lease_option, page_options, queue_with, reveal_option
-from delayq.cli.support.output import print_note
+from delayq.cli.support.exit_codes import CommandError, Exit
+from delayq.cli.support.options import (
+    DURATION,
+    ID,
+    STORED_ID,
+    WHEN,
+    Paging,
+    group_option,
+    json_option,
+    lease_option,
+    page_options,
+    queue_with,
+    reveal_option,
+)
+from delayq.cli.support.output import print_details, print_json, print_line, print_note
 from delayq.cli.support.session import Session
-from delayq.cli.support.zones import zoned_iso
-from delayq.errors import ConfigurationError
+from delayq.cli.support.zones import exact_time, zoned_iso
+from delayq.errors import ConfigurationError, MessageFailedError
+from delayq.privacy.ciphertext import describe_encrypted
+from delayq.privacy.redaction import preview
+from delayq.queue.inspecting.decoded_payload import decode_payload, payload_text
 from delayq.queue.inspecting.inspector import MAX_ROWS
-from delayq.queue.inspecting.message_info import Page
+from delayq.queue.inspecting.message_info import MessageInfo, Page
 from delayq.values.states import State
+from delayq.values.text import clean, format_duration, pluralize
+
+if TYPE_CHECKING:
+    from delayq.workqueue import ItemInfo
 
 STATES = list(dict.fromkeys(str(state) for one in ENGINES.values() for state in one.capabilities.states))
 _ENDED = {State.DEAD, State.COMPLETED}
@@ -150,3 +177,120 @@ def print_pages(pages: Iterator[Page], what: str, form: Format, print_page: Call
         print_note(f"more: --cursor {page.cursor}, or --all")
     elif is_empty and form.is_table:
         print_note(f"no {what}")
+
+
+@click.command("show")
+@queue_with(Feature.GET)
+@click.argument("id", type=STORED_ID)
+@group_option
+@lease_option
+@reveal_option
+@json_option
+@click.pass_obj
+def show_(session: Session, /, queue: str, id: str, *, engine: str, reveal: bool, as_json: bool, **groups: Any) -> None:
+    """Show the message ID of QUEUE, alive or dead.
+
+    ID may also be an entry of the dead letter (id:token), the last of its id. What has happened to a message is in the
+    event log, if that is on: `delayq events QUEUE --id ID`. A message that is done is gone, unless its result is kept.
+
+    For a stream, ID may be an entry from `delayq list`, which is found at once. An id is searched among the first
+    10,000 entries and the last 10,000 dead ones.
+
+    JSON: like one message of `delayq list --json`.
+    """
+    commands = ENGINES[engine].commands(session, **groups)
+    opened = commands.open_to_read(queue, reveal=reveal)
+    found = opened.get(id) or _last_death(opened, id)
+    if found is None:
+        raise CommandError(
+            f"no {commands.message} {id!r} in {queue}{commands.absence_note(opened, id)}", Exit.NOT_FOUND
+        )
+    if as_json:
+        print_json(message_json(found))
+        return
+    if found.state == State.COMPLETED:
+        print_details(_details(found, session.now))
+        return
+    payload, encoding, _ = decode_payload(payload_of(found), found.size)
+    if encoding == "encrypted":
+        print_details(_details(found, session.now) | {"payload": describe_encrypted(found.size)})
+        return
+    print_details(_details(found, session.now) | {"payload": f"{encoding}, {pluralize(found.size, 'byte')}"})
+    click.echo()
+    click.echo(clean(payload_text(payload, encoding), lines=True))
+
+
+def _last_death(opened: Any, entry: str) -> MessageInfo | None:
+    """Return the message of an entry, such as `dead groups` and notices name; None unless its id died there last."""
+    id, _, token = entry.rpartition(":")
+    found = opened.get(id) if id and token.isdecimal() else None
+    return found if found is not None and getattr(found, "entry", None) == entry else None
+
+
+def _details(message: MessageInfo | ItemInfo, now: datetime) -> dict[str, str]:
+    details = {"id": message.id, "state": str(message.state)}
+    if not isinstance(message, MessageInfo):
+        expired = "" if message.state == "queued" else "expired: a clean requeues it"
+        return details | {"lease ends": exact_time(message.deadline, now) or expired, "holder": message.holder or ""}
+    retries = f"{message.retries_left:,} {'retry' if message.retries_left == 1 else 'retries'}"
+    return details | {
+        "name": message.name,
+        "due": exact_time(message.due, now),
+        "next try" if message.state == State.BACKOFF else "lease ends": exact_time(message.deadline, now),
+        "attempts": f"{message.attempts}, {retries} left",
+        "expires": exact_time(message.expires, now),
+        "priority": f"{message.priority:+d}" if message.priority else "",
+        "timeout": format_duration(message.timeout) if message.timeout else "",
+        "snoozes": f"{message.snoozes:,}" if message.snoozes else "",
+        "unhandled": unhandled_text(message),
+        "holder": message.holder or "",
+        "cancel": "requested" if message.cancel_requested else "",
+        "token": str(message.token or ""),
+        "progress": _text(message.progress),
+        "retention": format_duration(message.retention.total_seconds()) if message.retention else "",
+        "completed": exact_time(message.completed, now),
+        "kept until": exact_time(message.kept_until, now),
+        "result": _text(message.result),
+        "died": exact_time(message.died, now),
+        "reason": message.reason,
+        "error": message.error,
+        "entry": message.entry or "",
+        **{f"header {name}": value for name, value in message.headers.items()},
+    }
+
+
+def _text(stored: bytes | None) -> str:
+    """Return a result or progress as one line; '' for none."""
+    return "" if stored is None else preview(stored, len(stored))
+
+
+@click.command()
+@queue_with(Feature.RESULTS)
+@click.argument("id", type=ID)
+@click.option("--timeout", type=DURATION, default="0s", help="Wait so long for the end of the message.")
+@reveal_option
+@json_option
+@click.pass_obj
+def result(session: Session, queue: str, id: str, *, timeout: timedelta, reveal: bool, as_json: bool) -> None:
+    """Print the result of the message ID of QUEUE, which was sent with --retention.
+
+    Exit code 1 if the message has failed, or has not ended in time; 3 if there is no result of it.
+
+    JSON: {"queue", "id", "result", "encoding"}; the encoding is json, text, base64, encrypted (in base64) or redacted.
+    Of a message that has failed:
+    {"queue", "id", "error": {"reason", "error", "attempts"}}.
+    """
+    try:
+        stored = session.existing_queue(queue, reveal=reveal).result(id, timeout=timeout)
+    except MessageFailedError as error:
+        if as_json:
+            failure = {"reason": error.reason, "error": error.error, "attempts": error.attempts}
+            print_json({"queue": queue, "id": id, "error": failure})
+        raise
+    value, encoding, _ = (None, "json", False) if stored is None else decode_payload(stored, len(stored))
+    if as_json:
+        print_json({"queue": queue, "id": id, "result": value, "encoding": encoding})
+    elif stored is not None and encoding == "encrypted":
+        print_line(preview(stored, len(stored)))
+    else:
+        click.echo(clean("null" if stored is None else stored.decode("utf-8", "replace"), lines=True))

@@ -1,22 +1,66 @@
-"""How pages of messages are printed: as a table, as plain rows for a pipe, as JSON, JSON lines or CSV."""
+"""How messages and items are printed: as a table, as plain rows for a pipe, as JSON, JSON lines or CSV."""
 
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import msgspec
 
-from delayq.cli.messages.message_json import json_names, message_json, payload_of
 from delayq.cli.support.options import json_option, options_as
-from delayq.cli.support.output import UNLIMITED, console, plain_rows, print_json, print_rich, table, to_json
+from delayq.cli.support.output import (
+    UNLIMITED,
+    console,
+    json_fields,
+    plain_rows,
+    print_json,
+    print_rich,
+    table,
+    to_json,
+)
 from delayq.privacy.redaction import preview
+from delayq.queue.inspecting.decoded_payload import decode_payload
 from delayq.queue.inspecting.message_info import MessageInfo, Page
+from delayq.values.states import State
 from delayq.values.text import clean, pluralize, relative_time, truncate
+
+if TYPE_CHECKING:
+    from delayq.workqueue import ItemInfo
+
+
+def payload_of(message: MessageInfo | ItemInfo) -> bytes:
+    """Return the stored payload of a message or item, as far as it was read."""
+    return (message.payload or b"") if isinstance(message, MessageInfo) else message.data
+
+
+def message_json(message: MessageInfo | ItemInfo) -> dict[str, Any]:
+    """Return the fields of a message or item for JSON."""
+    payload, encoding, truncated = decode_payload(payload_of(message), message.size)
+    id = message.id.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    first = {"id": id, "state": message.state, "payload": payload, "encoding": encoding, "truncated": truncated}
+    fields = json_fields(message)
+    if isinstance(message, MessageInfo):
+        fields |= {name: value_of(getattr(message, name)) for name in ("result", "progress")}
+        if message.state == State.COMPLETED:
+            first |= {"payload": None, "encoding": ""}
+    return first | {name: value for name, value in fields.items() if name not in {*first, "data"}}
+
+
+def value_of(stored: bytes | None) -> Any:
+    """Return a stored result or progress, decoded as far as possible; None for none."""
+    return None if stored is None else decode_payload(stored, len(stored))[0]
+
+
+def json_names(kind: type[MessageInfo | ItemInfo]) -> list[str]:
+    """Return the names of these fields, in their order."""
+    first = ["id", "state", "payload", "encoding", "truncated"]
+    return first + [field.name for field in dataclasses.fields(kind) if field.name not in {*first, "data"}]
+
 
 MAX_REASON = 30
 """Characters of a reason in a table, which also shows the error."""

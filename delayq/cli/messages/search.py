@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from delayq.broker.engine import Feature
-from delayq.cli.messages.message_json import message_json, payload_of
+from delayq.cli.messages.message_formats import message_json, payload_of
 from delayq.cli.support.exit_codes import interrupted
 from delayq.cli.support.options import json_option, queue_with, reveal_option, states_option
 from delayq.cli.support.output import print_json, print_note, print_rich, table

@@ -19,8 +19,8 @@ from delayq.cli.queues.top_screen import TopScreen
 from delayq.cli.support.exit_codes import Exit
 from delayq.cli.support.options import DURATION, PATTERN, QUEUE, engine_option
 from delayq.cli.support.output import console
+from delayq.cli.support.progress import catch_stop_signals
 from delayq.cli.support.session import Session
-from delayq.cli.support.signals import catch_stop_signals
 
 MAX_COMMANDS = 5.0
 """Commands a second, on average: if there is much to show, it is read less often."""

@@ -16,6 +16,7 @@ from delayq.broker.engine import Feature
 from delayq.cli.scheduling import remind_text
 from delayq.cli.scheduling.remind_text import reminder_json
 from delayq.cli.support.exit_codes import CommandError, Exit, NotFoundError
+from delayq.cli.support.groups import SuggestingGroup
 from delayq.cli.support.options import (
     DURATION,
     LOCAL_TIME,
@@ -32,7 +33,6 @@ from delayq.cli.support.options import (
 from delayq.cli.support.output import print_json, print_note, print_result
 from delayq.cli.support.progress import Advance, progress_bars
 from delayq.cli.support.session import Session
-from delayq.cli.support.suggestions import SuggestingGroup
 from delayq.privacy.redaction import HIDDEN, Redacted, RedactedPayload
 from delayq.reminders import Calendar, CalendarInfo, Changes, Reading, Reminder, account_of, read_calendar
 from delayq.reminders.calendar import stored_calendars

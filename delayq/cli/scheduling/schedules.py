@@ -1,4 +1,4 @@
-"""`delayq schedules`: lists, adds and runs the schedules of a queue; `schedule_selection` changes many."""
+"""`delayq schedules`: lists, adds and runs the schedules of a queue; `actions` changes them."""
 
 from __future__ import annotations
 
@@ -9,34 +9,22 @@ from typing import Any
 
 import click
 
+from delayq.broker.engine import Feature
 from delayq.cli.messages.send import payload_parser
-from delayq.cli.scheduling.schedule_occurrences import OCCURRENCE_COMMANDS
-from delayq.cli.scheduling.schedule_selection import (
-    Chosen,
-    chosen_options,
-    not_found,
-    of_queue,
-    pause,
-    remove,
-    resume,
-    set_,
-)
+from delayq.cli.scheduling.actions import ACTIONS, Chosen, chosen_options, not_found, of_one, rule_options
+from delayq.cli.support.groups import SuggestingGroup
 from delayq.cli.support.options import (
-    DURATION,
-    LOCAL_TIME,
     Paging,
     codec_option,
     header_option,
     json_option,
     page_options,
-    retries_option,
+    queue_with,
     reveal_option,
 )
 from delayq.cli.support.output import json_fields, print_details, print_json, print_line, print_note, print_rich, table
 from delayq.cli.support.session import Session
-from delayq.cli.support.suggestions import SuggestingGroup
 from delayq.cli.support.zones import exact_time, own_iso, zoned_iso
-from delayq.errors import UnknownScheduleError
 from delayq.privacy.redaction import preview
 from delayq.queue.delay_queue import DelayQueue
 from delayq.queue.inspecting.decoded_payload import decode_payload
@@ -49,6 +37,7 @@ from delayq.values.text import format_duration, iso, pluralize, relative_time
 _TITLES = ["name", "occurs", "next", "last", "fired", "state"]
 _NUMBER = click.IntRange(1, MAX_FIRED)
 name_argument = click.argument("name")
+of_queue = queue_with(Feature.SCHEDULES)
 
 
 @click.group(cls=SuggestingGroup, no_args_is_help=False)
@@ -116,42 +105,11 @@ def show_(session: Session, queue: str, name: str, *, reveal: bool, as_json: boo
 @of_queue
 @name_argument
 @click.argument("payload", required=False, default="null")
-@click.option(
-    "--cron", metavar="EXPRESSION", help="Send at the times of a cron expression: '0 9 * * MON-FRI', '@daily'."
-)
-@click.option("--rrule", metavar="RULE", help="Send by a recurrence rule: 'FREQ=MONTHLY;BYDAY=-1FR'; see --start.")
-@click.option("--tz", is_eager=True, metavar="ZONE", help="Use the wall clock of this time zone.  [default: UTC]")
-@click.option("--every", type=DURATION, help="Send at this interval: 30s, 15m; with --tz whole days: 2d, 1w.")
+@rule_options(new=True)
 @codec_option
 @click.option("--message-name", metavar="NAME", help="Name its messages, such as after the task that they call.")
-@retries_option()
 @header_option
-@click.option("--start", type=LOCAL_TIME, metavar="TIME", help="Start at this time: 2027-01-31T09:00.")
-@click.option("--end", type=LOCAL_TIME, metavar="TIME", help="End at this time.")
-@click.option("--count", type=click.IntRange(1), metavar="N", help="End after N messages.")
-@click.option("--misfire", metavar="skip|once|N", default="once", help="Send this many missed occurrences.")
-@click.option(
-    "--except",
-    "except_",
-    multiple=True,
-    metavar="DAYS",
-    help="Leave out these days: 2026-12-24, holidays:DE, holidays:DE-BY, school.ics; repeatable.",
-)
-@click.option(
-    "--jitter", type=DURATION, default="0", help="Make each message due up to this long after its occurrence."
-)
-@click.option(
-    "--overlap",
-    type=click.Choice(["allow", "skip", "after"]),
-    default="allow",
-    help="What to do while the message before has not ended.  [default: allow]",
-)
 @click.option("--label", "labels", multiple=True, metavar="LABEL", help="Add a label, such as user:42; repeatable.")
-@click.option(
-    "--late-after",
-    type=DURATION,
-    help="Treat an occurrence later than this as missed.  [default: 60s, or until the next]",
-)
 @click.pass_obj
 def add(
     session: Session,
@@ -182,21 +140,8 @@ def add(
         print_note(f"next {following}" if following else f"no next occurrence: {name} is {info.state}")
 
 
-for command in (pause, resume, remove, set_, *OCCURRENCE_COMMANDS):
-    schedules.add_command(command)
-
-
-@schedules.command("run", short_help="Send a message of a schedule now.")
-@of_queue
-@name_argument
-@click.pass_obj
-def run(session: Session, queue: str, name: str) -> None:
-    """Send one message of the schedule NAME of QUEUE now, even if it is paused; print its id."""
-    opened = session.existing_queue(queue)
-    try:
-        print_line(opened.schedules.run_now(name).id)
-    except UnknownScheduleError:
-        raise not_found(opened, name) from None
+for action in ACTIONS:
+    schedules.add_command(action.command())
 
 
 @schedules.command("next", short_help="Show when schedules fire next.")
@@ -221,10 +166,7 @@ def next_(session: Session, queue: str, name: str | None, *, chosen: Chosen, num
     if name is None:
         _print_upcoming(session, opened.schedules.upcoming(number, **chosen._asdict()), as_json=as_json)
         return
-    try:
-        times = opened.schedules.next(name, number)
-    except UnknownScheduleError:
-        raise not_found(opened, name) from None
+    times = of_one(lambda queue, name: queue.schedules.next(name, number))(opened, name)
     if as_json:
         print_json({"name": name, "next": [iso(time) for time in times]})
         return

@@ -11,8 +11,8 @@ import click
 
 from delayq.broker.engine import Feature
 from delayq.cli.support.exit_codes import Exit
+from delayq.cli.support.groups import GroupedCommand
 from delayq.cli.support.logs import configure_logging, log_options
-from delayq.cli.support.option_groups import GroupedCommand
 from delayq.cli.support.options import DURATION, ParamType, queue_with
 from delayq.cli.support.output import print_note
 from delayq.cli.support.session import Session

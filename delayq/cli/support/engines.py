@@ -1,48 +1,28 @@
-"""The engines as the commands know them: a table with one entry each, and the base class of what they do."""
+"""The engines as the commands know them: what is done with a queue of each, and a table with one entry each."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from delayq.broker.engine import DELAY, STREAMS, WORKQUEUE, EngineCapabilities
-from delayq.broker.keys import check_id, check_stored_id
+from delayq.broker.keys import check_id, check_name, check_stored_id
+from delayq.broker.requests import RedisCommand
+from delayq.cli.support.exit_codes import NotFoundError
+from delayq.values.states import State
 
 if TYPE_CHECKING:
     from delayq.cli.support.session import Session
     from delayq.options import QueueOptions
     from delayq.queue.inspecting.counts import Stats
+    from delayq.streams import StreamQueue
+    from delayq.workqueue.queue import ConnectedWorkQueue
 
 GROUP = "workers"
 """The consumer group of a stream queue by default."""
-
-
-class EngineInfo(NamedTuple):
-    """An engine that `--engine` can name."""
-
-    capabilities: EngineCapabilities
-    queue: str
-    """What its QUEUE is."""
-    home: str
-
-    @property
-    def commands(self) -> type[EngineCommands]:
-        """The class that does the work of the commands; loaded when it is first needed."""
-        module, _, name = self.home.partition(":")
-        return getattr(import_module(module), name)  # type: ignore[no-any-return]  # as the table says
-
-
-ENGINES = {
-    "delay": EngineInfo(DELAY, "its name", "delayq.cli.engines.engine_delay:DelayCommands"),
-    "streams": EngineInfo(STREAMS, "the key of the stream", "delayq.cli.engines.engine_streams:StreamCommands"),
-    "workqueue": EngineInfo(
-        WORKQUEUE, "the prefix of the work queue", "delayq.cli.engines.engine_workqueue:WorkQueueCommands"
-    ),
-}
 
 
 class StateCounts(NamedTuple):
@@ -74,8 +54,8 @@ class EngineCommands(ABC):
         self._group = group or GROUP
         self._lease = lease
 
-    @classmethod
-    def page_class(cls) -> type:
+    @staticmethod
+    def page_class() -> type:
         """Return the class of what its pages contain."""
         from delayq.queue.inspecting.message_info import MessageInfo  # only commands that read messages need it
 
@@ -97,7 +77,7 @@ class EngineCommands(ABC):
         """Return a function that counts the messages in each state."""
 
     def open_dead(self, name: str, *, reveal: bool = False) -> Any:
-        """Return an object with a `name`, `counts` and `dead`."""
+        """Return an object with `list`, `counts` and `dead`."""
         return self.open_to_read(name, reveal=reveal)
 
     def open_to_consume(self, name: str, options: QueueOptions) -> Any:
@@ -107,3 +87,181 @@ class EngineCommands(ABC):
     @abstractmethod
     def absence_note(self, queue: Any, id: str) -> str:
         """Return what "no such message" is to add: where it was searched, and how to learn what became of it."""
+
+
+class DelayCommands(EngineCommands):
+    """Delay queues, by their names under the session's prefix."""
+
+    capabilities = DELAY
+    columns: ClassVar = {
+        None: ("id", "state", "due", "payload"),
+        State.PENDING: ("id", "due", "retries", "payload"),
+        State.READY: ("id", "due", "attempts", "retries", "payload"),
+        State.ACTIVE: ("id", "lease ends", "attempts", "holder", "payload"),
+        State.BACKOFF: ("id", "next try", "attempts", "retries", "error"),
+        State.RETRY: ("id", "due", "attempts", "retries", "error"),
+        State.THROTTLED: ("id", "due", "attempts", "retries", "payload"),
+        State.GARBAGE: ("id", "due", "attempts", "error"),
+        State.DEAD: ("id", "died", "attempts", "reason", "error"),
+        State.COMPLETED: ("id", "completed", "attempts", "reason", "result"),
+    }
+    check_queue = staticmethod(check_name)
+
+    def open_to_send(self, name: str, codec: str) -> Any:
+        return self._session.queue(name, codec=codec)
+
+    def open_to_read(self, name: str, *, reveal: bool = False) -> Any:
+        return self._session.existing_queue(name, reveal=reveal)
+
+    def counting(self, name: str) -> Callable[[], Stats]:
+        return self._session.existing_queue(name).stats
+
+    def absence_note(self, queue: Any, id: str) -> str:
+        gone = ": it was never sent, or is done, cancelled or expired; "
+        if any(queue.events()):
+            return f"{gone}what became of it may be in delayq events {queue.name} --id {id}"
+        means = f"--retention of a send, delayq events {queue.name} --on, or delayq worker --log-messages"
+        return f"{gone}to learn what becomes of messages use {means}"
+
+    def open_to_consume(self, name: str, options: QueueOptions) -> Any:
+        from delayq.queue.delay_queue import DelayQueue
+
+        merged: QueueOptions = {**options, "prefix": self._session.prefix}
+        return DelayQueue(name, **merged)
+
+
+class StreamCommands(EngineCommands):
+    """Stream queues, by the keys of their streams."""
+
+    capabilities = STREAMS
+    columns: ClassVar = {
+        None: ("id", "state", "entry", "payload"),
+        State.READY: ("id", "entry", "retries", "payload"),
+        State.ACTIVE: ("id", "entry", "lease ends", "attempts", "holder", "payload"),
+        State.BACKOFF: ("id", "entry", "next try", "attempts", "retries", "error"),
+        State.DEAD: ("id", "died", "attempts", "reason", "error"),
+    }
+
+    @staticmethod
+    def check_queue(name: str) -> str:
+        from delayq.streams.keys import check_stream
+
+        return check_stream(name)
+
+    def open_to_send(self, name: str, codec: str) -> Any:
+        return self._open(name, codec=codec)
+
+    def open_to_read(self, name: str, *, reveal: bool = False) -> Any:  # noqa: ARG002 - nothing is redacted
+        options = {} if self._lease is None else {"lease": self._lease}
+        queue = self._open_existing(name, group=self._group, **options)
+        if note := _note_on_group(queue, queue.groups()):
+            from delayq.cli.support.output import print_note
+
+            print_note(note)
+        return queue
+
+    def open_dead(self, name: str, *, reveal: bool = False) -> Any:  # noqa: ARG002 - nothing is redacted
+        return self._open_existing(name)
+
+    def counting(self, name: str) -> Callable[[], StateCounts]:
+        def count() -> StateCounts:
+            queue = self._open_existing(name, group=self._group)
+            groups, counts = queue.groups(), queue.counts()
+            facts = {"group": queue.group, "group_exists": queue.group in groups}
+            numbers = {state: getattr(counts, state) for state in self.capabilities.states}
+            return StateCounts(numbers, facts, _note_on_group(queue, groups))
+
+        return count
+
+    def open_to_consume(self, name: str, options: QueueOptions) -> Any:
+        from delayq.streams import StreamQueue
+
+        return StreamQueue(name, group=self._group, **options)
+
+    def absence_note(self, queue: Any, id: str) -> str:  # noqa: ARG002 - all ids are searched alike
+        from delayq.streams.inspector import MAX_SEARCHED as limit  # noqa: N811
+
+        counts = queue.counts()
+        if max(counts.living, counts.dead) <= limit:
+            return ": it was never sent, or is done; delayq worker --log-messages tells of each that is done"
+        return f": searched only its first {limit:,} entries; give the entry instead"
+
+    def _open(self, name: str, **options: Any) -> StreamQueue[Any]:
+        from delayq.streams import StreamQueue
+
+        merged: Any = {**self._session.shared_options, **options}
+        merged.pop("prefix")  # the user names the key of a stream
+        return StreamQueue(name, **merged)
+
+    def _open_existing(self, name: str, **options: Any) -> StreamQueue[Any]:
+        """Return the queue on a stream that exists, with payloads as bytes; raise `NotFoundError` for any other."""
+        if not self._session.exists(RedisCommand(("EXISTS", name), bool)):
+            raise NotFoundError("stream", name, [])
+        return self._open(name, codec="bytes", **options)
+
+
+def _note_on_group(queue: StreamQueue[Any], groups: Sequence[str]) -> str:
+    if queue.group in groups:
+        return ""
+    others = f" (it has {', '.join(groups[:10])})" if groups else ""
+    return f"{queue.name} has no group {queue.group!r} yet{others}: it begins with the first message of the stream"
+
+
+class WorkQueueCommands(EngineCommands):
+    """Work queues, by their key prefixes."""
+
+    capabilities = WORKQUEUE
+    message = "item"
+    columns: ClassVar = {
+        None: ("id", "state", "payload"),
+        "queued": ("id", "payload"),
+        "processing": ("id", "lease ends", "holder", "payload"),
+    }
+    check_id = check_stored_id = staticmethod(str)  # it may be any text
+
+    @staticmethod
+    def check_queue(name: str) -> str:
+        from delayq.workqueue.keys import KeyPrefix
+
+        return KeyPrefix(name).prefix
+
+    @staticmethod
+    def page_class() -> type:
+        from delayq.workqueue.queue import ItemInfo
+
+        return ItemInfo
+
+    def open_to_send(self, name: str, codec: str) -> Any:
+        return self._open(name, codec)
+
+    def open_to_read(self, name: str, *, reveal: bool = False) -> Any:  # noqa: ARG002 - nothing is redacted
+        self._session.exists(RedisCommand(("PING",), bool))  # reads the server's time; an empty queue leaves no trace
+        return self._open(name)
+
+    def absence_note(self, queue: Any, id: str) -> str:  # noqa: ARG002 - all items are searched
+        return ": it was never added, or is completed, which leaves no trace"
+
+    def counting(self, name: str) -> Callable[[], StateCounts]:
+        states = self.capabilities.states
+        return lambda: StateCounts(dict(zip(states, self._open(name).counts(), strict=True)))
+
+    def _open(self, name: str, codec: str = "bytes") -> ConnectedWorkQueue:
+        from delayq.workqueue.queue import ConnectedWorkQueue
+
+        return ConnectedWorkQueue(self._session.executor, name, codec)
+
+
+class EngineInfo(NamedTuple):
+    """An engine that `--engine` can name."""
+
+    capabilities: EngineCapabilities
+    queue: str
+    """What its QUEUE is."""
+    commands: type[EngineCommands]
+
+
+ENGINES = {
+    "delay": EngineInfo(DELAY, "its name", DelayCommands),
+    "streams": EngineInfo(STREAMS, "the key of the stream", StreamCommands),
+    "workqueue": EngineInfo(WORKQUEUE, "the prefix of the work queue", WorkQueueCommands),
+}

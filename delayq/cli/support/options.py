@@ -38,7 +38,7 @@ MAX_DIGITS = 15
 """Digits of a number of seconds that is read exactly."""
 
 
-class _Checked(ParamType):
+class Checked(ParamType):
     """A type whose values the library checks; its error message becomes a usage error."""
 
     def __init__(self, name: str, read: Callable[[Any, str], Any]) -> None:
@@ -46,13 +46,14 @@ class _Checked(ParamType):
         self._read = read
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the value, or raise a usage error."""
         try:
             return self._read(value, max(param.opts, key=len) if param else self.name)
         except ConfigurationError as error:
             raise click.UsageError(str(error), ctx) from error
 
 
-class _QueueName(_Checked):
+class _QueueName(Checked):
     """The name of a queue, which the shell completes from the existing queues."""
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
@@ -80,12 +81,6 @@ def _duration(value: Any, name: str, min: int = 0) -> timedelta:
     return timedelta(milliseconds=to_millis(value, name, min=min))
 
 
-def _size(value: Any, name: str) -> int:
-    from delayq.cli.support.process_limits import read_size  # of a worker alone
-
-    return read_size(value, name)
-
-
 def _when(value: Any, name: str) -> datetime:
     """Return a time: ISO 8601, in the zone of the command unless it has an offset, `now`, or a duration from now."""
     if value == "now":
@@ -106,17 +101,16 @@ def _server_when(value: Any, name: str) -> str:
 
 # The engine given by `--engine` decides what a name or an id may be.
 QUEUE = _QueueName("queue", lambda value, _: _engine().check_queue(value))
-PATTERN = _Checked("pattern", check_pattern)
-ID = _Checked("id", lambda value, _: _engine().check_id(value))
-STORED_ID = _Checked("id", lambda value, _: _engine().check_stored_id(value))
-DURATION = _Checked("duration", _duration)
-TIMEOUT = _Checked("duration", lambda value, name: _duration(value, name, min=100))
-SIZE = _Checked("size", _size)
-WHEN = _Checked("time", _when)
-SERVER_WHEN = _Checked("time", _server_when)
-LOCAL_TIME = _Checked("time", read_time)
-ZONE = _Checked("zone", read_zone)
-RATE = _Checked("rate", lambda value, name: parse_rate(value, name) and value)
+PATTERN = Checked("pattern", check_pattern)
+ID = Checked("id", lambda value, _: _engine().check_id(value))
+STORED_ID = Checked("id", lambda value, _: _engine().check_stored_id(value))
+DURATION = Checked("duration", _duration)
+TIMEOUT = Checked("duration", lambda value, name: _duration(value, name, min=100))
+WHEN = Checked("time", _when)
+SERVER_WHEN = Checked("time", _server_when)
+LOCAL_TIME = Checked("time", read_time)
+ZONE = Checked("zone", read_zone)
+RATE = Checked("rate", lambda value, name: parse_rate(value, name) and value)
 
 
 class _Until(click.ParamType[Any]):

@@ -47,16 +47,24 @@ def print_result(result: Any, *lines: str, as_json: bool) -> None:
 
 
 def json_fields(value: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass for JSON: times in ISO 8601, durations in seconds."""
-    return {field.name: _json_value(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    """Return the public fields of a dataclass for JSON."""
+    names = (field.name for field in dataclasses.fields(value))
+    return {name: json_value(getattr(value, name)) for name in names if name[0] != "_"}
 
 
-def _json_value(value: Any) -> Any:
+def json_value(value: Any) -> Any:
+    """Return a value for JSON, also within others: times in ISO 8601, durations in seconds, dataclasses as objects."""
+    if value is None or isinstance(value, str | int | float | bytes):
+        return value
     if isinstance(value, datetime):
         return iso(value)
     if isinstance(value, timedelta):
         return value.total_seconds()
-    return dict(value) if isinstance(value, Mapping) else value
+    if isinstance(value, Mapping):
+        return {name: json_value(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_value(one) for one in value]
+    return json_fields(value) if dataclasses.is_dataclass(value) else value
 
 
 def to_json(value: Any) -> str:

@@ -1,12 +1,16 @@
-"""Progress on stderr while a command works: a spinner with a status, or a bar. Shown only on a terminal."""
+"""What long commands show and heed: a spinner or a bar on a terminal, and signals that ask for a stop."""
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
+from delayq.cli.support.exit_codes import Exit
 from delayq.cli.support.output import console
+from delayq.queue.consuming.stop_signals import STOP_SIGNALS, handle_signals
 from delayq.values.text import clean
 from delayq.worker.drivers.own_threads import OwnThreads
 
@@ -70,3 +74,30 @@ def progress_bars() -> Iterator[Callable[[str], Advance]]:
             return advance
 
         yield add_bar
+
+
+class StopRequest:
+    """Whether a stop was requested, and by which signal."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self.number = 0
+
+    def __call__(self, number: int, _: FrameType | None) -> None:
+        """Handle a signal."""
+        if self.event.is_set():
+            raise KeyboardInterrupt
+        self.number = number
+        self.event.set()
+
+    def exit_code(self, *, right: bool) -> int:
+        """Return the exit code of a command: what shells use for the signal, else whether its result is right."""
+        return 128 + self.number if self.number else Exit.OK if right else Exit.FAILURE
+
+
+@contextmanager
+def catch_stop_signals() -> Iterator[StopRequest]:
+    """Yield the stop request that SIGINT, SIGTERM or SIGHUP sets during the block."""
+    request = StopRequest()
+    with handle_signals(request, (*STOP_SIGNALS, signal.SIGHUP)):
+        yield request

@@ -26,27 +26,7 @@ NEEDED: dict[str, tuple[str, ...]] = {
 }
 """The ways to deliver, and the options that each needs."""
 RETRY_DELAY = "10s"
-SINK_GROUPS = {
-    "With --deliver webhook": [
-        "--webhook-url",
-        "--webhook-service",
-        "--webhook-text",
-        "--allow-private",
-        "--webhook-header",
-        "--webhook-secret-file",
-    ],
-    "With --deliver smtp": [
-        "--smtp-host",
-        "--smtp-port",
-        "--smtp-tls",
-        "--smtp-user",
-        "--smtp-password-file",
-        "--smtp-from",
-        "--smtp-to",
-        "--smtp-subject",
-        "--smtp-body-file",
-    ],
-}
+SINK_GROUPS = {"With --deliver webhook": ["--webhook-", "--allow-private"], "With --deliver smtp": ["--smtp-"]}
 """The options of a webhook and of a mail server, by group of the help."""
 
 

@@ -5,27 +5,31 @@ from __future__ import annotations
 import logging
 import math
 import os
+import random
+import re
+import resource
 import signal
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from delayq.broker.engine import Feature
 from delayq.cli.support.exit_codes import Exit, to_command_error
+from delayq.cli.support.groups import GroupedCommand
 from delayq.cli.support.logs import configure_logging, log_options
-from delayq.cli.support.option_groups import GroupedCommand
-from delayq.cli.support.options import DURATION, PATTERN, SIZE, engine_option, group_option
-from delayq.cli.support.process_limits import ProcessLimits
+from delayq.cli.support.options import DURATION, PATTERN, Checked, engine_option, group_option
 from delayq.cli.support.session import Session
 from delayq.cli.worker.deliver import SINK_GROUPS, check_options, deliver_options, make_adapter, open_queue
 from delayq.cli.worker.worker_endpoint import HttpOptions
-from delayq.errors import StoppedByCallbackError
+from delayq.errors import ConfigurationError, StoppedByCallbackError, short_repr
 from delayq.safe_log import SafeLog
+from delayq.values.text import pluralize
 from delayq.worker.delivery.attempt_log import log_messages_at
 
 if TYPE_CHECKING:
@@ -33,6 +37,70 @@ if TYPE_CHECKING:
     from delayq.cli.worker.service_manager import LoopWatch, ServiceManager
     from delayq.cli.worker.supervisor import Channel
     from delayq.cli.worker.worker_pool import PooledQueues
+
+_UNITS = {"": 0, "K": 1, "M": 2, "G": 3}
+_SIZE_TEXT = re.compile(r"(\d{1,12})\s?([KMG]?)(?:iB|B)?", re.IGNORECASE)
+_SPREAD = 0.1
+"""By which part of its messages the end of a process may be late, so that not all of them end at the same time."""
+
+
+HUNG_AFTER = 2.0
+"""Seconds in which a callback may end after its timeout: one that looks at `message.lease_lost` does."""
+
+
+class ProcessLimits(NamedTuple):
+    """How much one process may do and take; 0 for no limit."""
+
+    messages: int
+    memory: int
+    """Bytes of resident memory."""
+    kill_hung: bool = False
+    """Whether it ends for a callback that hangs."""
+
+    def spread(self) -> ProcessLimits:
+        """Return these limits with up to a tenth more messages, drawn anew for each process."""
+        return self._replace(messages=self.messages + random.randint(0, int(self.messages * _SPREAD)))  # noqa: S311
+
+    def reached(self, messages: int, hung_for: float) -> str | None:
+        """Return which limit a process has reached that has claimed so many messages, in words; None for none.
+
+        A callback has hung for so many seconds beyond its timeout, less than none if none has.
+        """
+        if self.kill_hung and hung_for >= HUNG_AFTER:
+            return "a callback that hangs"
+        if 0 < self.messages <= messages:
+            return pluralize(messages, "message")
+        if self.memory and (taken := resident_bytes()) > self.memory:
+            return f"{size_text(taken)} of memory"
+        return None
+
+    def check_start(self) -> None:
+        """Raise `ConfigurationError` if this process has more memory than it may, before its first message."""
+        if self.memory and (taken := resident_bytes()) > self.memory:
+            needed = f"the program takes {size_text(taken)} before its first message"
+            raise ConfigurationError(f"--max-memory {size_text(self.memory)} is too little: {needed}")
+
+
+def resident_bytes() -> int:
+    """Return the resident memory of this process: what it has now on Linux, the most it has had elsewhere."""
+    statm = Path("/proc/self/statm")
+    if statm.exists():
+        return int(statm.read_text().split()[1]) * resource.getpagesize()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def read_size(value: object, name: str) -> int:
+    """Return the bytes of a text such as `500M` or `2GiB`; a plain number is bytes."""
+    found = _SIZE_TEXT.fullmatch(str(value).strip())
+    if found is None or int(found[1]) == 0:
+        raise ConfigurationError(f"{name} must be a size above 0, such as 500M or 2G, not {short_repr(value)}")
+    return int(found[1]) << 10 * _UNITS[found[2].upper()]
+
+
+def size_text(size: int) -> str:
+    """Return a size in MiB, rounded up."""
+    return f"{-(-size >> 20)} MiB"
 
 
 FIRST = 1
@@ -127,7 +195,11 @@ _NOT_EXPORTED = ("processes", "supervised", "http_port", "http_host", "http_sock
     metavar="N",
     help="Replace a process after so many messages, and up to a tenth more.",
 )
-@click.option("--max-memory", type=SIZE, help="Replace a process that takes more memory than this, such as 500M.")
+@click.option(
+    "--max-memory",
+    type=Checked("size", read_size),
+    help="Replace a process that takes more memory than this, such as 500M.",
+)
 @click.option("--kill-hung", is_flag=True, help="Replace a process whose callback does not end at its timeout.")
 @click.option("--grace", type=DURATION, help="How long a stop waits for running callbacks.")
 @click.option("--burst", is_flag=True, help="Return when nothing is due any more.")

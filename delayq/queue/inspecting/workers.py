@@ -33,6 +33,8 @@ class WorkerInfo:
     pid: int
     version: str
     """The version of delayq."""
+    state: str
+    """How it is: `working`; `late` if it has missed a beat; `silent` if it has missed three, as if it were dead."""
     queues: tuple[str, ...]
     """The queues that the same worker serves, the first ten of them."""
     served: int
@@ -49,19 +51,8 @@ class WorkerInfo:
     """How long ago it has told of itself, when this was read."""
     held: int
     """Messages of this queue that it has claimed and not completed."""
-    _ran: tuple[tuple[str, int], ...] = field(repr=False)
-    """The ids of messages in its callbacks, and for how long at the beat (ms)."""
-
-    @property
-    def running(self) -> tuple[RunningMessage, ...]:
-        """The messages of this queue in its callbacks, the longest-running first, at most a hundred of them."""
-        return tuple(RunningMessage(id, self.beat - timedelta(milliseconds=ran)) for id, ran in self._ran)
-
-    @property
-    def state(self) -> str:
-        """How it is: `working`; `late` if it has missed a beat; `silent` if it has missed three, as if it were dead."""
-        missed = self.age / self.every
-        return "silent" if missed > BEATS else "late" if missed > BEATS - 1 else "working"
+    running: tuple[RunningMessage, ...] = field(repr=False)
+    """The messages of this queue in its callbacks, the longest-running first, at most a hundred of them."""
 
 
 def list_workers(context: QueueContext) -> Operation[list[WorkerInfo]]:
@@ -78,18 +69,21 @@ def list_workers(context: QueueContext) -> Operation[list[WorkerInfo]]:
 def _worker(stored: StoredWorker, now: int) -> WorkerInfo:
     entry = stored.entry
     beat = stored.ends - BEATS * entry.every
+    age = max(0, now - beat)
+    missed = age / entry.every
     return WorkerInfo(
         id=stored.consumer_id,
         host=entry.host,
         pid=entry.pid,
         version=entry.version,
+        state="silent" if missed > BEATS else "late" if missed > BEATS - 1 else "working",
         queues=tuple(entry.queues),
         served=entry.served,
         concurrency=entry.concurrency,
         started=from_millis(beat - entry.up),
         beat=from_millis(beat),
         every=timedelta(milliseconds=entry.every),
-        age=timedelta(milliseconds=max(0, now - beat)),
+        age=timedelta(milliseconds=age),
         held=entry.held,
-        _ran=tuple(entry.running),
+        running=tuple(RunningMessage(id, from_millis(beat - ran)) for id, ran in entry.running),
     )
