@@ -17,8 +17,7 @@ from delayq.values.outcomes import Outcome
 from delayq.values.text import format_duration
 from delayq.worker.delivery.disposition import CANCELLED, Completion, Disposition, is_snoozed_out
 from delayq.worker.delivery.error_texts import SNOOZED_OUT, truncate
-from delayq.worker.delivery.in_flight_delivery import InFlightDelivery
-from delayq.worker.delivery.log_label import label_of, log_label
+from delayq.worker.delivery.in_flight_delivery import InFlightDelivery, label_of, log_label
 
 log = SafeLog("delayq.consumer")
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from delayq.broker.context import EngineContext
 from delayq.broker.replies.results import Ending
 from delayq.safe_log import SafeLog
-from delayq.worker.delivery.in_flight_delivery import InFlightDelivery
-from delayq.worker.delivery.log_label import log_label
+from delayq.worker.delivery.in_flight_delivery import InFlightDelivery, log_label
 
 log = SafeLog("delayq.consumer")
 
