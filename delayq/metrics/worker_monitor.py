@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from delayq.metrics.families import REGISTRY, Collector, Families, Metric
-from delayq.queue.consuming.consumer import QueueMeter, meters_of
-from delayq.queue.consuming.probes import AnyConsuming, dead_loop, why_unready
+from delayq.queue.consuming.consumer import AnyConsuming, QueueMeter, dead_loop, meters_of, why_unready
 from delayq.worker.parts.meter import DURATION_BOUNDS, start_counting
 
 ALIVE_WITHIN = 60.0
