@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from delayq._lazy import attach
 
 if TYPE_CHECKING:
-    from delayq.broker.replies.send_replies import Holder as Holder
+    from delayq.broker.calls import Holder as Holder
     from delayq.errors import CalendarChangedError as CalendarChangedError
     from delayq.errors import CannotConnectError as CannotConnectError
     from delayq.errors import ConfigurationError as ConfigurationError
@@ -80,9 +80,9 @@ if TYPE_CHECKING:
     from delayq.queue.scheduling.schedules import Schedules as Schedules
     from delayq.queue.sending.message_options import NewMessage as NewMessage
     from delayq.queue.sending.message_options import SendOptions as SendOptions
-    from delayq.queue.sending.sent import SendStatus as SendStatus
-    from delayq.queue.sending.sent import Sent as Sent
-    from delayq.queue.sending.sent import SentMany as SentMany
+    from delayq.queue.sending.producer import SendStatus as SendStatus
+    from delayq.queue.sending.producer import Sent as Sent
+    from delayq.queue.sending.producer import SentMany as SentMany
     from delayq.queue.sweeps.bulk_runs import RunInfo as RunInfo
     from delayq.queue.sweeps.cancellation import CancelOutcome as CancelOutcome
     from delayq.queue.sweeps.cancellation import KillOutcome as KillOutcome

@@ -38,6 +38,7 @@ from delayq import DelayQueue
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys
 from delayq.broker.requests import Outgoing
+from delayq.queue.sweeps.stored_messages import snapshot_call
 from delayq.spark import archive, read_archive, read_messages, register, report, session
 from delayq.spark.datasource.snapshot_reader import PAGE
 
@@ -152,7 +153,9 @@ class SparkBench:
 
     def _read_pages(self) -> None:
         cursor, score = b"", "0"
-        while page := self.raw.call(self.calls.snapshot("", limit=PAGE, cursor=cursor, score=score, byte_limit=0)):
+        while page := self.raw.call(
+            snapshot_call(self.calls, "", limit=PAGE, cursor=cursor, score=score, byte_limit=0)
+        ):
             cursor, score = page.cursor, page.score
             if not cursor:
                 return

@@ -74,7 +74,7 @@ def ways(url: str) -> dict[str, Callable[[Hops], object]]:
     def deliver(found: Hops) -> None:
         with untraced():
             delivering.start_consume()
-            wait_for(lambda: any(one["cmd"] == "blpop" for one in client.client_list()))
+            wait_for(lambda: any("b" in one["flags"] for one in client.client_list()))  # blocked: it waits
             found.clear()
             delivering.send_delay_msg("hello")
             wait_for(lambda: delivering.counts().living == 0)

@@ -1,30 +1,22 @@
-"""One function per script: builds the call from typed arguments, and names the parser of its reply.
+"""The calls that every queue needs: each is built from typed arguments, and names the parser of its reply.
 
-Only this module knows the order of a script's arguments, and only `replies` knows the shape of its reply.
+A capability that not every message needs has its calls where it is used, as functions `*_call`, each next to what reads
+its reply. Only such a function, or a method here, knows the order of a script's arguments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from delayq.broker.capabilities.count_calls import CountCalls
-from delayq.broker.capabilities.dead_calls import DeadCalls
-from delayq.broker.capabilities.forecast_calls import ForecastCalls
-from delayq.broker.capabilities.lease_calls import LeaseCalls
-from delayq.broker.capabilities.limit_calls import LimitCalls
-from delayq.broker.capabilities.payload_calls import PayloadCalls
-from delayq.broker.capabilities.result_calls import ResultCalls
-from delayq.broker.capabilities.schedule_calls import ScheduleCalls
-from delayq.broker.capabilities.shared_calls import confirm
-from delayq.broker.capabilities.worker_calls import WorkerCalls
+from delayq.broker import replies
 from delayq.broker.engine import DELAY, EngineCapabilities
+from delayq.broker.foreign import stored_id
+from delayq.broker.keys import Keys
 from delayq.broker.message.same_id import Debounce
-from delayq.broker.replies import log_entries, replies
-from delayq.broker.replies.foreign import stored_id
-from delayq.broker.replies.replies import integers, statuses
-from delayq.broker.replies.run_records import RunRecord, read_run, read_runs
-from delayq.broker.replies.send_replies import Debounced, SendStatuses
+from delayq.broker.replies import integers, statuses
 from delayq.broker.requests import (
     ALWAYS,
     Argument,
@@ -41,37 +33,124 @@ from delayq.broker.requests import (
     ScriptCall,
     flat,
 )
-from delayq.broker.scripts import MAX_IDS
-from delayq.options import DEDUPE_MAX
-from delayq.privacy.redaction import write_paths
+from delayq.broker.results import Completed
+from delayq.broker.scripts import COLLECT_LIMIT, MAX_IDS, SLOT_TTL, Script, read_all, script
+from delayq.broker.shared_calls import confirm
+from delayq.options import DEDUPE_MAX, Settings
+from delayq.privacy.redaction import read_paths, write_paths
+from delayq.values.states import State
+from delayq.values.times import from_millis
 
-MAX_DUE = (1 << 53) - 1
-"""A time (ms) after every due time: the largest integer that a score holds exactly."""
-MAX_RUNS = 1000
-"""Runs of bulk sends that the ledger keeps."""
 _REPLACE: dict[Any, str] = {False: "0", True: "1", "after": "2", "moved up": "3"}
 """How a send says what to replace; see `Replace`."""
+QUEUE = "queue"
+"""The scope of the limit of the whole queue."""
+HELD = "035"
+"""The statuses of ids that the send left as they were: exists, running, settled."""
+_RECORDED = {"leased": State.ACTIVE, "ranked": State.READY}
+"""The states of records that have another name."""
+Placing = int | str
+"""The server's time from which a delay counts (microseconds, 0 if unknown), or who holds the id: its state and time."""
+
+
+class SendStatuses(str):
+    """The statuses of a send, with the server's time from which its delays count (microseconds, 0 if unknown)."""
+
+    __slots__ = ("_holders", "at")
+    at: int
+    _holders: list[str]
+
+    @classmethod
+    def read(cls, reply: bytes) -> SendStatuses:
+        """Parse the reply of `send`."""
+        texts, _, rest = reply.decode().partition(" ")
+        read = cls(texts)
+        at, *read._holders = rest.split(" ")
+        read.at = int(at or 0)
+        return read
+
+    @property
+    def placings(self) -> list[Placing]:
+        """For each message, the time from which its delay counts, or who holds its id."""
+        if not self._holders:
+            return [self.at] * len(self)
+        pairs = iter(zip(self._holders[::2], self._holders[1::2], strict=True))
+        return [" ".join(next(pairs)) if status in HELD else self.at for status in self]
+
+
+class Holder(NamedTuple):
+    """Who holds the id of a message that was not stored, at the time of the send."""
+
+    state: str
+    """The state of the message with this id, see `State`, or `settled` if it has ended and the id is held."""
+    due: datetime | None
+    """When that message is due, or when an id that is settled can be sent again.
+
+    None for one that was sent earlier in the same batch.
+    """
+
+    @classmethod
+    def of(cls, placing: str) -> Holder:
+        """Return the holder of an id as the reply of a send tells it."""
+        state, _, due = placing.partition(" ")
+        return cls(_RECORDED.get(state, state), from_millis(int(due)) if due != "-" else None)
+
+
+class Debounced(NamedTuple):
+    """The reply of a debounced send."""
+
+    status: str
+    due: str | int
+    """When the message is due, as `@` and milliseconds since 1970; 0 for one that was not stored."""
+    placing: Placing
+    unstarted: bool
+    """Whether it follows a message that a consumer has claimed and not started."""
+
+    @classmethod
+    def read(cls, reply: bytes) -> Debounced:
+        """Parse the reply of `debounce`."""
+        status, _, rest = reply.decode().partition(" ")
+        if status in HELD:
+            return cls(status, 0, rest, unstarted=False)
+        due, _, mark = rest.partition(" ")
+        return cls(status, f"@{due}" if due else 0, 1, unstarted=mark != "")
+
 
 T = TypeVar("T")
 
 
-class Calls(
-    ScheduleCalls,
-    ResultCalls,
-    LeaseCalls,
-    LimitCalls,
-    ForecastCalls,
-    WorkerCalls,
-    DeadCalls,
-    PayloadCalls,
-    CountCalls,
-):
-    """Builds the calls of one queue."""
+def scope_of(name: str | None) -> str:
+    """Return the scope of a name; of the queue for None."""
+    return QUEUE if name is None else f"name:{name}"
 
-    __slots__ = ()
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """Builds the calls of one queue. `clock` overrides the server's time (ms since 1970) in tests and the test kit."""
+
+    keys: Keys
+    clock: Callable[[], int] | None = None
+    _known: dict[str, tuple[Script, tuple[str, ...]]] = field(default_factory=dict, repr=False, compare=False)
     capabilities: ClassVar[EngineCapabilities] = DELAY
     waiting_takes: ClassVar[bool] = False
     """Whether a wait for a wake-up may take a message, which must then be claimed or released."""
+
+    def __post_init__(self) -> None:
+        """Read the scripts now: their files may be replaced, or be gone, when a call is made."""
+        read_all("")
+
+    @property
+    def now(self) -> Argument:
+        """The time of a call as its argument; '' for that of the server."""
+        return "" if self.clock is None else self.clock()
+
+    def script(self, name: str, args: Sequence[Argument], parse: Callable[[Any], T]) -> ScriptCall[T]:
+        """Return the call of a script on the keys of the queue."""
+        known = self._known.get(name)
+        if known is None:
+            found = script(name)
+            known = self._known[name] = (found, tuple(getattr(self.keys, part) for part in found.parts))
+        return ScriptCall(known[0], known[1], args, parse)
 
     def send(
         self, messages: Messages, *, max_length: int | None, replace: Replace = False, run: str = ""
@@ -88,22 +167,22 @@ class Calls(
         rows: list[Argument] = [stride] * (1 + stride * len(table.ids))
         for at in range(stride):
             rows[1 + at :: stride] = table[at]
-        options = (self._now, _REPLACE[replace], max_length or "0", run)
-        return self._call("send", [*options, *rows], SendStatuses.read)
+        options = (self.now, _REPLACE[replace], max_length or "0", run)
+        return self.script("send", [*options, *rows], SendStatuses.read)
 
     def send_one(self, message: Outgoing) -> ScriptCall[SendStatuses]:
         """Store one message: what `send` does without its options, at a lower cost."""
-        return self._call("send_one", [self._now, *message], SendStatuses.read)
+        return self.script("send_one", [self.now, *message], SendStatuses.read)
 
     def debounce(self, message: Outgoing, how: Debounce, *, max_length: int | None) -> ScriptCall[Debounced]:
         """Store a message of a burst in place of the one before it."""
-        options = (self._now, max_length or "0", how.quiet, "" if how.at_most is None else how.at_most)
+        options = (self.now, max_length or "0", how.quiet, "" if how.at_most is None else how.at_most)
         fields = (message.id, message.retries, message.payload, message.headers, message.attributes)
-        return self._call("debounce", [*options, *fields], Debounced.read)
+        return self.script("debounce", [*options, *fields], Debounced.read)
 
     def pending_to_ready(self, limit: int = MAX_IDS) -> ScriptCall[replies.PromoteReply]:
         """Move due messages to ready."""
-        return self._call("pending_to_ready", [self._now, limit], lambda reply: replies.PromoteReply(*integers(reply)))
+        return self.script("pending_to_ready", [self.now, limit], lambda reply: replies.PromoteReply(*integers(reply)))
 
     def is_empty(self) -> RedisCommand[bool]:
         """Read whether a promotion would find nothing at all, at the cost of one command."""
@@ -111,46 +190,45 @@ class Calls(
 
     def ready_to_unack(self, wanted: int, *, lease: int, consumer_id: str) -> ScriptCall[replies.ClaimReply]:
         """Claim up to `wanted` messages under a lease (ms)."""
-        return self._call("ready_to_unack", [self._now, wanted, lease, consumer_id], replies.read_claim)
+        return self.script("ready_to_unack", [self.now, wanted, lease, consumer_id], replies.read_claim)
 
     def pending_to_unack(self, wanted: int, *, lease: int, consumer_id: str) -> ScriptCall[replies.ClaimReply]:
         """Claim up to `wanted` due messages that were not promoted, if nothing waits in `ready` and `retry`."""
-        return self._call("pending_to_unack", [self._now, wanted, lease, consumer_id], replies.read_due_claim)
+        return self.script("pending_to_unack", [self.now, wanted, lease, consumer_id], replies.read_due_claim)
 
     def unack_to_retry(self, limit: int = MAX_IDS) -> ScriptCall[replies.ExpireReply]:
         """Move messages past their lease or nack delay to retry or garbage."""
-        return self._call("unack_to_retry", [self._now, limit], replies.ExpireReply.read)
+        return self.script("unack_to_retry", [self.now, limit], replies.ExpireReply.read)
+
+    def extend(self, receipts: Iterable[Receipt], *, lease: int, started: bool = False) -> ScriptCall[str]:
+        """Renew leases (ms from now), or note that callbacks have `started`.
+
+        A status each: 1 done, 2 done and asked to stop, 0 not leased.
+        """
+        return self.script("extend", [self.now, lease, int(started), *flat(receipts)], statuses)
+
+    def start(self, receipts: Iterable[Receipt]) -> ScriptCall[str]:
+        """Note that callbacks have started; a status each: 1 noted, 2 asked to stop, 0 not leased."""
+        return self.extend(receipts, lease=0, started=True)
+
+    def withdraw(self, ids: Iterable[str]) -> ScriptCall[str]:
+        """Ask consumers to return what they have not started; a status each: 1 asked, 2 not leased, 0 started."""
+        return self.script("withdraw", [self.now, *map(stored_id, ids)], statuses)
+
+    def is_withdrawn(self, ids: Iterable[str]) -> RedisCommand[bool]:
+        """Read whether a consumer was asked to return any of its messages."""
+        return RedisCommand(("HMGET", self.keys.deliveries, *ids), replies.any_withdrawn)
+
+    def is_stopping(self, ids: Iterable[str]) -> RedisCommand[list[int]]:
+        """Read which messages are asked to stop: the tokens of their leases, 0 for the others."""
+        return RedisCommand(("HMGET", self.keys.deliveries, *ids), replies.stopping_tokens)
 
     def ack(self, receipts: Iterable[Receipt], *, outcome: str = "acked") -> ScriptCall[str]:
         """Settle messages as done (acked, discarded or missed): the first ones, if they have large successors.
 
         A status each: 1 settled by this receipt, 0 not.
         """
-        return self._call("ack", [self._now, outcome, *flat(receipts)], statuses)
-
-    def nack(self, failures: Iterable[Failure]) -> ScriptCall[str]:
-        """Retry messages after a delay; a status each: 1 will be retried, 2 to be collected, 0 not leased."""
-        return self._call("nack", [self._now, *flat(failures)], statuses)
-
-    def release(self, releases: Iterable[Release]) -> ScriptCall[str]:
-        """Return messages, at once or after a delay, uncharged; a status each: 1 released, 2 to be collected, 0 not."""
-        cells = flat((*release[:-1], int(release.unstarted)) for release in releases)
-        return self._call("release", [self._now, *cells], statuses)
-
-    def reject(self, rejections: Iterable[Rejection]) -> ScriptCall[str]:
-        """Move messages to the dead letter; a status each: 1 moved, 0 not leased."""
-        return self._call("reject", [self._now, *flat(rejections)], statuses)
-
-    def cancel(self, ids: Iterable[str], *, stop: bool = False) -> ScriptCall[str]:
-        """Cancel messages, and with `stop` ask the running ones to stop; a status each.
-
-        1 cancelled, 2 running, 3 dead, 4 successor cancelled, 5 asked to stop, 0 gone.
-        """
-        return self._call("cancel", [self._now, int(stop), *map(stored_id, ids)], statuses)
-
-    def reschedule(self, times: Iterable[tuple[str, str | int]]) -> ScriptCall[str]:
-        """Change due times; a status each: 1 rescheduled, 2 running, 3 dead, 0 gone."""
-        return self._call("reschedule", [self._now, *flat((stored_id(id), due) for id, due in times)], statuses)
+        return self.script("ack", [self.now, outcome, *flat(receipts)], statuses)
 
     def discard(self, receipts: Iterable[Receipt]) -> ScriptCall[str]:
         """Settle messages as discarded; statuses as of `ack`."""
@@ -160,87 +238,91 @@ class Calls(
         """Discard messages that have expired; statuses as of `ack`."""
         return self.ack(receipts, outcome="missed")
 
+    def complete(self, completions: Iterable[Completed]) -> ScriptCall[str]:
+        """Settle messages that have retention, and keep their results; statuses as of `ack`."""
+        return self.script("complete", [self.now, *flat(completions)], statuses)
+
+    def report(self, receipt: Receipt, progress: str) -> ScriptCall[str]:
+        """Store the progress (base64) of a message; status: 1 stored, 0 not leased."""
+        return self.script("report", [self.now, *receipt, progress], statuses)
+
+    def nack(self, failures: Iterable[Failure]) -> ScriptCall[str]:
+        """Retry messages after a delay; a status each: 1 will be retried, 2 to be collected, 0 not leased."""
+        return self.script("nack", [self.now, *flat(failures)], statuses)
+
+    def release(self, releases: Iterable[Release]) -> ScriptCall[str]:
+        """Return messages, at once or after a delay, uncharged; a status each: 1 released, 2 to be collected, 0 not."""
+        cells = flat((*release[:-1], int(release.unstarted)) for release in releases)
+        return self.script("release", [self.now, *cells], statuses)
+
+    def reject(self, rejections: Iterable[Rejection]) -> ScriptCall[str]:
+        """Move messages to the dead letter; a status each: 1 moved, 0 not leased."""
+        return self.script("reject", [self.now, *flat(rejections)], statuses)
+
+    def hold(self, name: str | None, delay: int, *, pause: int | None = None) -> ScriptCall[str]:
+        """Close a name or the queue for so many milliseconds, as a callback asks.
+
+        With a `pause` (ms), trip its breaker instead; with 0, let all start again. Status: 1 done, 2 nothing to do, 0
+        too many limits.
+        """
+        return self.script("hold", [self.now, scope_of(name), delay, "" if pause is None else pause], statuses)
+
+    def collect(self, settings: Settings, *, ids: Iterable[str] = ()) -> ScriptCall[replies.CollectReply]:
+        """Collect garbage (`ids`, or any). The limits of `settings` count unless the queue has its own."""
+        dead_max, dead_ttl = settings.dead_max, settings.dead_ttl
+        return self.collect_garbage(COLLECT_LIMIT, dead_max=dead_max, dead_ttl=dead_ttl, slot_ttl=SLOT_TTL, ids=ids)
+
+    def collect_garbage(
+        self, limit: int, *, dead_max: int, dead_ttl: int, slot_ttl: int, ids: Iterable[str] = ()
+    ) -> ScriptCall[replies.CollectReply]:
+        """Move spent messages (`ids`, or any) to the dead letter, trim it, delete unused slots (TTLs in ms)."""
+        args = [self.now, limit, dead_max, dead_ttl, slot_ttl, *ids]
+        return self.script("collect_garbage", args, lambda reply: replies.CollectReply(*integers(reply)))
+
+    def redrive(
+        self,
+        entries: Iterable[str],
+        *,
+        retries: int | None,
+        first: float = 0,
+        interval: float = 0,
+        payloads: Iterable[bytes] | None = None,
+    ) -> ScriptCall[str]:
+        """Send dead messages again; a status each: 1 redriven, 2 a message with this id exists, 0 gone.
+
+        The first is due after `first` ms, each other `interval` ms after the one before it. With `payloads`, each gets
+        the one in its place.
+        """
+        how = (self.now, "" if retries is None else retries, f"{first:.3f}", f"{interval:.3f}")
+        entries = list(map(stored_id, entries))
+        rows = entries if payloads is None else flat(zip(entries, payloads, strict=True))
+        return self.script("redrive", [*how, int(payloads is not None), *rows], statuses)
+
+    def dead_purge(self, entries: Iterable[str]) -> ScriptCall[str]:
+        """Delete entries of the dead letter; a status each: 1 deleted, 0 gone."""
+        return self.script("dead_purge", [self.now, *map(stored_id, entries)], statuses)
+
+    def kill(self, ids: Iterable[str]) -> ScriptCall[str]:
+        """Move waiting messages to the dead letter: the first ones, if their payloads are large.
+
+        A status each: 1 killed, 2 running, 3 dead, 0 gone.
+        """
+        return self.script("kill", [self.now, *map(stored_id, ids)], statuses)
+
+    def cancel(self, ids: Iterable[str], *, stop: bool = False) -> ScriptCall[str]:
+        """Cancel messages, and with `stop` ask the running ones to stop; a status each.
+
+        1 cancelled, 2 running, 3 dead, 4 successor cancelled, 5 asked to stop, 0 gone.
+        """
+        return self.script("cancel", [self.now, int(stop), *map(stored_id, ids)], statuses)
+
+    def reschedule(self, times: Iterable[tuple[str, str | int]]) -> ScriptCall[str]:
+        """Change due times; a status each: 1 rescheduled, 2 running, 3 dead, 0 gone."""
+        return self.script("reschedule", [self.now, *flat((stored_id(id), due) for id, due in times)], statuses)
+
     def purge(self) -> ScriptCall[int]:
         """Delete every message of the queue; returns how many."""
-        return self._call("purge", [self._now], lambda reply: integers(reply)[0])
-
-    def remove(self) -> ScriptCall[replies.RemoveReply]:
-        """Delete every key of a queue that has nothing any more; returns what it has, all 0 if it was removed."""
-        return self._call("remove", [self._now], replies.RemoveReply._make)
-
-    def pause(self, until: str, reason: str) -> ScriptCall[int]:
-        """Pause the queue until a time (ms, +ms from now, 0 for no end); returns its end, -1 if it has passed."""
-        return self._call("pause", [self._now, until, reason], lambda reply: integers(reply)[0])
-
-    def resume(self) -> ScriptCall[bool]:
-        """End a pause, and wake a consumer; returns whether the queue was paused."""
-        return self._call("resume", [self._now], lambda reply: integers(reply) == (1,))
-
-    def log_action(self, actor: str, text: str, id: str = "") -> ScriptCall[bool]:
-        """Record in the event log, if it is on, what somebody has done to the queue, or to one message."""
-        return self._call("log_action", [self._now, actor, text, id], lambda reply: integers(reply) == (1,))
-
-    def get(self, id: str) -> ScriptCall[replies.GetReply | None]:
-        """Read everything stored about one id."""
-        return self._call("get", [self._now, stored_id(id)], replies.read_get)
-
-    def page(
-        self, state: str, *, limit: int, cursor: str, score: str, preview: int, between: Period = ALWAYS
-    ) -> ScriptCall[replies.PageReply]:
-        """Read one page of the messages in a state, with at most `preview` bytes of each payload.
-
-        In states sorted by time, `between` limits them to a period.
-        """
-        return self._call("page", [self._now, state, limit, cursor, score, preview, *between], replies.read_page)
-
-    def snapshot(
-        self,
-        states: str,
-        *,
-        limit: int,
-        cursor: str | bytes,
-        score: str | bytes = "",
-        low: int = 0,
-        high: int = MAX_DUE,
-        byte_limit: int = 0,
-    ) -> ScriptCall[replies.SnapshotReply]:
-        """Read the pending (no `states`), or scan records in these states; `byte_limit` is for payloads."""
-        args = [self._now, states, limit, cursor, score, low, high, byte_limit]
-        return self._call("snapshot", args, replies.SnapshotReply._make)
-
-    def walk(self, part: str, *, cursor: str, limit: int) -> ScriptCall[tuple[str, list[bytes]]]:
-        """Read a page of the ids in one structure, or of the entries of the dead letter."""
-        return self._call("walk", [part, cursor, limit], lambda reply: (reply[0].decode(), reply[1]))
-
-    def repair(self, ids: Iterable[bytes], *, fix: bool, search: bool, retries: int) -> ScriptCall[str]:
-        """Examine messages, and `fix` defects; a status each, see `queue.repairing.repair`. `search` includes lists."""
-        return self._call("repair", [self._now, int(fix), int(search), retries, *ids], statuses)
-
-    def repair_dead(self, entries: Iterable[bytes], *, fix: bool) -> ScriptCall[str]:
-        """Examine entries of the dead letter, and `fix` defects; a status each."""
-        return self._call("repair_dead", [self._now, int(fix), *entries], statuses)
-
-    def recount(self, *, fix: bool, limit: int = MAX_IDS) -> ScriptCall[tuple[int, ...]]:
-        """Return how far the counters of ready, retry and backoff are off, surplus wake-ups, lines without a gate."""
-        return self._call("recount", [self._now, int(fix), limit], integers)
-
-    def await_wake(self, timeout: float) -> RedisCommand[bool]:
-        """Wait up to `timeout` seconds for a wake-up; returns whether one came."""
-        return RedisCommand(("BLPOP", self.keys.wake, f"{timeout:.3f}"), lambda reply: reply is not None)
-
-    def wake(self) -> ScriptCall[bool]:
-        """Wake an idle consumer, in place of one that took a wake-up but cannot act on it."""
-        return self._call("wake", [], bool)
-
-    def time(self) -> RedisCommand[int]:
-        """Read the server's clock, in milliseconds since 1970."""
-        return RedisCommand(("TIME",), lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000)
-
-    def confirm(self, replicas: int, *, timeout: int) -> list[RedisCommand[Any]]:
-        """Wait up to `timeout` ms until `replicas` replicas have the writes before it in the same round trip."""
-        return confirm(self.keys.meta, "sent", replicas, timeout)
-
-    # Event log, dedupe window and bulk sends
+        return self.script("purge", [self.now], lambda reply: integers(reply)[0])
 
     def configure(
         self,
@@ -259,56 +341,49 @@ class Calls(
         """
         paths = None if redact is None else write_paths(redact)
         wanted = (events, dedupe_window, dedupe_max, DEDUPE_MAX, *dead, priority_step, lateness_slo, paths)
-        return self._call("configure", [self._now, *("" if one is None else one for one in wanted)], bool)
+        return self.script("configure", [self.now, *("" if one is None else one for one in wanted)], bool)
 
     def default_dedupe_window(self, window: int, max_ids: int) -> RedisCommand[bool]:
         """Switch the dedupe window on (ms, ids) where it is off; a queue that has one keeps its own."""
         return RedisCommand(("HSETNX", self.keys.meta, "dedupe", f"{window} {max_ids}"), bool)
 
-    def events(self, first: int, last: int | None = None, *, limit: int) -> RedisCommand[list[log_entries.EventEntry]]:
-        """Read the event log from offset `first` to `last` (None for the end), both included."""
-        span = (log_entries.id_of(first), "+" if last is None else log_entries.id_of(last))
-        return RedisCommand(("XRANGE", self.keys.events, *span, "COUNT", limit), log_entries.read_entries)
+    def counts(self) -> ScriptCall[replies.CountsReply]:
+        """Count the messages in each state."""
+        return self.script("counts", [self.now], replies.read_counts)
 
-    def events_back(self, last: int | None, *, limit: int) -> RedisCommand[list[log_entries.EventEntry]]:
-        """Read the event log backward from offset `last` (None for the end)."""
-        start = "+" if last is None else log_entries.id_of(last)
-        return RedisCommand(("XREVRANGE", self.keys.events, start, "-", "COUNT", limit), log_entries.read_entries)
+    def redact_paths(self) -> RedisCommand[list[str]]:
+        """Read which values of payloads are hidden from inspectors."""
+        return RedisCommand(("HGET", self.keys.meta, "redact"), read_paths)
 
-    def last_event(self) -> RedisCommand[list[log_entries.EventEntry]]:
-        """Read the last entry of the event log."""
-        return self.events_back(None, limit=1)
+    def get(self, id: str) -> ScriptCall[replies.GetReply | None]:
+        """Read everything stored about one id."""
+        return self.script("get", [self.now, stored_id(id)], replies.read_get)
 
-    def await_events(self, after: int, *, limit: int, timeout: float) -> RedisCommand[list[log_entries.EventEntry]]:
-        """Wait up to `timeout` seconds for entries of the event log after an offset."""
-        block = max(1, int(timeout * 1000))
-        stream = ("STREAMS", self.keys.events, log_entries.id_of(after))
-        return RedisCommand(("XREAD", "COUNT", limit, "BLOCK", block, *stream), log_entries.read_tail)
+    def page(
+        self, state: str, *, limit: int, cursor: str, score: str, preview: int, between: Period = ALWAYS
+    ) -> ScriptCall[replies.PageReply]:
+        """Read one page of the messages in a state, with at most `preview` bytes of each payload.
 
-    def trim_events(self, first: int) -> RedisCommand[int]:
-        """Delete the entries of the event log before an offset; returns how many."""
-        return RedisCommand(("XTRIM", self.keys.events, "MINID", log_entries.id_of(first)), int)
+        In states sorted by time, `between` limits them to a period.
+        """
+        return self.script("page", [self.now, state, limit, cursor, score, preview, *between], replies.read_page)
 
-    def begin_run(self, run: str, *, start: int | None, until: int | None, source: str) -> ScriptCall[RunRecord]:
-        """Begin or resume a run of bulk sends, with its horizon (ms) and what it sends."""
-        args = [self._now, run, *("-" if limit is None else limit for limit in (start, until)), source]
-        return self._call("begin_run", args, read_run)
+    def walk(self, part: str, *, cursor: str, limit: int) -> ScriptCall[tuple[str, list[bytes]]]:
+        """Read a page of the ids in one structure, or of the entries of the dead letter."""
+        return self.script("walk", [part, cursor, limit], lambda reply: (reply[0].decode(), reply[1]))
 
-    def forget_run(self, run: str) -> tuple[RedisCommand[bool], RedisCommand[bool]]:
-        """Delete a run from the ledger, and then its refusals; the first tells whether it was there."""
-        keys = (self.keys.runs, self.keys.refusals)
-        first, second = (RedisCommand(("HDEL", key, run), bool) for key in keys)
-        return first, second
+    def await_wake(self, timeout: float) -> RedisCommand[bool]:
+        """Wait up to `timeout` seconds for a wake-up; returns whether one came."""
+        return RedisCommand(("BLPOP", self.keys.wake, f"{timeout:.3f}"), lambda reply: reply is not None)
 
-    def end_run(self, run: str, *, state: str, epoch: int, refused: int, refusals: bytes) -> ScriptCall[RunRecord]:
-        """End a run of bulk sends, or an epoch of one; an epoch that ended before is not counted again."""
-        args = [self._now, run, state, epoch, refused, refusals, MAX_RUNS]
-        return self._call("end_run", args, read_run)
+    def wake(self) -> ScriptCall[bool]:
+        """Wake an idle consumer, in place of one that took a wake-up but cannot act on it."""
+        return self.script("wake", [], bool)
 
-    def runs(self) -> RedisCommand[dict[str, RunRecord]]:
-        """Read the run ledger."""
-        return RedisCommand(("HGETALL", self.keys.runs), read_runs)
+    def time(self) -> RedisCommand[int]:
+        """Read the server's clock, in milliseconds since 1970."""
+        return RedisCommand(("TIME",), lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000)
 
-    def refusals(self, run: str) -> RedisCommand[bytes]:
-        """Read the refusals of a run."""
-        return RedisCommand(("HGET", self.keys.refusals, run), lambda reply: reply or b"")
+    def confirm(self, replicas: int, *, timeout: int) -> list[RedisCommand[Any]]:
+        """Wait up to `timeout` ms until `replicas` replicas have the writes before it in the same round trip."""
+        return confirm(self.keys.meta, "sent", replicas, timeout)

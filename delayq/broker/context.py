@@ -1,15 +1,106 @@
-"""What the operations of one queue share: its calls, its settings and its payload decoder."""
+"""What the operations of one queue share: its calls, its settings and its payload decoder.
+
+`EngineCalls` are those calls that consumers, leases and messages need from a queue of any engine.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Self
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, Protocol, Self
 
-from delayq.broker.calls import Calls
-from delayq.broker.engine import EngineCalls
-from delayq.broker.replies.results import ResultCodec
+from delayq.broker.calls import Calls, SendStatuses
+from delayq.broker.engine import EngineCapabilities
+from delayq.broker.replies import ClaimReply, CollectReply, ExpireReply, PromoteReply
+from delayq.broker.requests import Failure, Messages, Receipt, RedisCommand, Rejection, Release, ScriptCall
+from delayq.broker.results import Completed, ResultCodec
 from delayq.options import Settings
 from delayq.values.codec import JsonCodec
+
+
+class EngineCalls(Protocol):
+    """The calls that consumers, leases and messages make to the engine of their queue.
+
+    Each returns a call as a value. A string of statuses has one digit for each message of the call.
+    """
+
+    capabilities: ClassVar[EngineCapabilities]
+    waiting_takes: ClassVar[bool]
+    """Whether a wait for a wake-up may take a message, which is then to be claimed or given back."""
+
+    def send(self, messages: Messages, *, max_length: int | None) -> ScriptCall[SendStatuses]:
+        """Store messages. Status: 1 new, 0 exists; an engine may have more."""
+
+    def pending_to_ready(self) -> ScriptCall[PromoteReply]:
+        """Promote what is due, and read when more will be."""
+
+    def is_empty(self) -> RedisCommand[bool] | None:
+        """Read whether a promotion would find nothing at all; None if this costs as much as a promotion."""
+
+    def ready_to_unack(self, wanted: int, *, lease: int, consumer_id: str) -> ScriptCall[ClaimReply]:
+        """Claim up to `wanted` messages under a lease (ms)."""
+
+    def pending_to_unack(self, wanted: int, *, lease: int, consumer_id: str) -> ScriptCall[ClaimReply] | None:
+        """Claim up to `wanted` due messages that were not promoted; None if the engine has no promotion."""
+
+    def unack_to_retry(self) -> ScriptCall[ExpireReply] | RedisCommand[ExpireReply]:
+        """Take back messages whose lease or backoff has expired."""
+
+    def ack(self, receipts: Iterable[Receipt]) -> ScriptCall[str]:
+        """Settle messages as done. Status: 1 settled by this call, 0 not."""
+
+    def complete(self, completions: Iterable[Completed]) -> ScriptCall[str]:
+        """Settle messages that have retention, for engines with `RESULTS`. Status as of `ack`."""
+
+    def report(self, receipt: Receipt, progress: str) -> ScriptCall[str]:
+        """Store the progress (base64) of a message, for engines with `RESULTS`. Status: 1 stored, 0 not in flight."""
+
+    def hold(self, name: str | None, delay: int, *, pause: int | None = None) -> ScriptCall[str]:
+        """Close a name or the queue for so long (ms), or change its breaker, for engines with `LIMITS`; 0 not done."""
+
+    def discard(self, receipts: Iterable[Receipt]) -> ScriptCall[str]:
+        """Settle messages as discarded. Status as of `ack`."""
+
+    def drop(self, receipts: Iterable[Receipt]) -> ScriptCall[str]:
+        """Discard messages that are missed, for engines with `EXPIRY`. Status as of `ack`."""
+
+    def nack(self, failures: Iterable[Failure]) -> ScriptCall[str]:
+        """Retry messages after a delay. Status: 1 will be retried, 2 to be collected, 0 not in flight."""
+
+    def release(self, releases: Iterable[Release]) -> ScriptCall[str]:
+        """Give messages back, at once or after a delay, without charging an attempt. Status: 0 not given back."""
+
+    def extend(self, receipts: Iterable[Receipt], *, lease: int) -> ScriptCall[str]:
+        """Renew leases (ms from now). Status: 1 renewed, 2 renewed and asked to stop, 0 not in flight."""
+
+    def start(self, receipts: Iterable[Receipt]) -> ScriptCall[str]:
+        """Note that callbacks have started, for engines with `START_REPORTS`. Status: 0 not in flight."""
+
+    def withdraw(self, ids: Iterable[str]) -> ScriptCall[str]:
+        """Ask consumers to return what they have not started, for engines with `START_REPORTS`.
+
+        Status: 1 asked, 2 not in flight, 0 started.
+        """
+
+    def is_withdrawn(self, ids: Iterable[str]) -> RedisCommand[bool]:
+        """Read whether a consumer was asked to return any of its messages, for engines with `START_REPORTS`."""
+
+    def is_stopping(self, ids: Iterable[str]) -> RedisCommand[list[int]]:
+        """Read the tokens of messages that are asked to stop, 0 for others, for engines with `CANCEL`."""
+
+    def reject(self, rejections: Iterable[Rejection]) -> ScriptCall[str]:
+        """Move messages to the dead letter."""
+
+    def collect(self, settings: Settings, *, ids: Iterable[str] = ()) -> ScriptCall[CollectReply]:
+        """Move spent messages (`ids`, or any) to the dead letter, trim it, and forget unused call slots."""
+
+    def await_wake(self, timeout: float) -> RedisCommand[bool]:
+        """Wait up to `timeout` seconds until there may be a message."""
+
+    def wake(self) -> ScriptCall[Any]:
+        """Pass on a wake-up that this consumer cannot follow."""
+
+    def confirm(self, replicas: int, *, timeout: int) -> list[RedisCommand[Any]]:
+        """Wait up to `timeout` ms until so many replicas have what stands before it in the same round trip."""
 
 
 class EngineContext:

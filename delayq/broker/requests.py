@@ -86,24 +86,6 @@ class OutgoingTable(NamedTuple):
 Messages = Sequence[Outgoing] | OutgoingTable
 
 
-class ImportedDeath(NamedTuple):
-    """A message that died in another queue; times in milliseconds since 1970."""
-
-    id: str
-    died: int | str
-    """'' for now."""
-    due: int | str
-    """'' for when it died."""
-    retries: int
-    """With how many it was sent."""
-    attempts: int
-    reason: str
-    error: str
-    headers: bytes
-    attributes: bytes
-    payload: bytes
-
-
 class Release(NamedTuple):
     """A delivery that does not count, and how long (ms) the message waits: 0 to return it to the head of the queue."""
 
@@ -134,37 +116,6 @@ class Rejection(NamedTuple):
     token: int
     reason: str
     error: str
-
-
-class SchedulePut(NamedTuple):
-    """A schedule to store if it still has this revision ('0' for a new one): next time (ms) and definition."""
-
-    name: str
-    revision: str
-    next: int | str
-    """'' for none."""
-    paused: int
-    spec: bytes
-    """Empty to keep the stored one."""
-
-
-class ScheduleFire(NamedTuple):
-    """Occurrences of a schedule to fire if it still has this revision: next and last time (ms), and their messages."""
-
-    name: str
-    revision: str
-    next: int | str
-    """'' for none."""
-    last: int
-    retries: int
-    payload: bytes
-    headers: bytes
-    occurrences: str
-    """Ids and due times (ms), alternating, separated by spaces."""
-    overlap: str = ""
-    """`skip` or `after`, and the ids of messages that may not live beside them, separated by spaces; '' for any."""
-    attributes: bytes = b""
-    """Those of the messages, b'' for none."""
 
 
 def flat(rows: Iterable[tuple[Argument, ...]]) -> list[Argument]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NoReturn
+from typing import Any, BinaryIO, Literal, NamedTuple, NoReturn
 
 import msgspec
 
 from delayq.broker.batches import BATCH, batched, byte_slices
+from delayq.broker.calls import Calls
 from delayq.broker.context import QueueContext
-from delayq.broker.requests import ImportedDeath, Outgoing, OutgoingTable
+from delayq.broker.replies import statuses
+from delayq.broker.requests import Outgoing, OutgoingTable, ScriptCall, flat
 from delayq.broker.scripts import COLLECT_LIMIT
 from delayq.bulk.connection import context_of, target_of
 from delayq.bulk.files.local_files import check_suffix, is_file
@@ -28,7 +30,7 @@ from delayq.queue.sweeps.bulk_runs import check_run
 from delayq.values.checks import check_bool, check_int
 from delayq.values.states import State
 from delayq.values.times import Duration, timestamp
-from delayq.worker.delivery.error_texts import truncate
+from delayq.worker.delivery.in_flight_delivery import truncate
 
 SPENT = "retries spent"
 """The reason of a message that was about to die when it was exported."""
@@ -73,7 +75,9 @@ class ImportSender(TableSender):
         for parts in batched((messages[part] for part in slices), 1 if self._limiter else CALLS_PER_ROUND_TRIP):
             if self._limiter:
                 self._limiter.wait(len(parts[0]))
-            for reply in self._executor.run(self._context.calls.dead_import(part, run=self._run) for part in parts):
+            for reply in self._executor.run(
+                dead_import_call(self._context.calls, part, run=self._run) for part in parts
+            ):
                 if isinstance(reply, ServerError) and "permission" in str(reply):
                     raise ServerError(f"{reply}; {NEEDS_ADMIN}")
                 if isinstance(reply, DelayqError):
@@ -254,3 +258,29 @@ class _LineReader:
             id = line.decode()[0].id
         place = f"{self._file}:{line.first}{f' (id {id!r:.140})' if id else ''}"
         return Refusal(line.first, id, type(error)(f"{place}: {error}"))
+
+
+class ImportedDeath(NamedTuple):
+    """A message that died in another queue; times in milliseconds since 1970."""
+
+    id: str
+    died: int | str
+    """'' for now."""
+    due: int | str
+    """'' for when it died."""
+    retries: int
+    """With how many it was sent."""
+    attempts: int
+    reason: str
+    error: str
+    headers: bytes
+    attributes: bytes
+    payload: bytes
+
+
+def dead_import_call(calls: Calls, messages: Iterable[ImportedDeath], *, run: str = "") -> ScriptCall[str]:
+    """Put messages that died elsewhere into the dead letter; a status each: 1 new, 0 exists, 5 settled since.
+
+    The statuses are added up in the run ledger under the name of a `run`.
+    """
+    return calls.script("dead_import", [calls.now, run, *flat(messages)], statuses)

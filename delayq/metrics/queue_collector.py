@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Unpack
 
+from delayq.broker.beats import HourCounts
 from delayq.broker.keys import check_name, check_pattern
-from delayq.broker.replies.history_records import HourCounts
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.executor import open_executor
 from delayq.errors import DelayqError, ServerError

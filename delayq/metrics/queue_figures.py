@@ -7,10 +7,11 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from delayq.broker.batches import batched
+from delayq.broker.beats import HourCounts, history_call, read_counted
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys
-from delayq.broker.replies.history_records import HourCounts
-from delayq.broker.replies.replies import CountsReply
+from delayq.broker.replies import CountsReply
+from delayq.broker.requests import RedisCommand
 from delayq.errors import DelayqError, ServerError
 from delayq.queue.control.registered import is_in_use, queue_names
 from delayq.queue.inspecting.counts import Stats, stats_of
@@ -55,7 +56,7 @@ def read_figures(executor: Executor, prefix: str, names: Sequence[str]) -> dict[
     for batch in chain(batched(names, READ_TOGETHER), [[]]):
         calls = {name: Calls(Keys.of(prefix, name)) for name in batch}
         later = [one for read in known.values() if isinstance(read, _Known) for one in read.later.values()]
-        replies = iter(_run(executor, [*chain(*((one.counts(), one.counted()) for one in calls.values())), *later]))
+        replies = iter(_run(executor, [*chain(*((one.counts(), read_counted(one)) for one in calls.values())), *later]))
         read_now = {name: (next(replies), next(replies)) for name in batch}
         found |= {name: one if isinstance(one, ServerError) else _figures(one, replies) for name, one in known.items()}
         known = {}
@@ -88,8 +89,10 @@ def _asked_later(calls: Calls, counts: CountsReply) -> dict[str, Any]:
     ends = {
         within: counts.now + ahead for within, ahead in WITHIN.items() if 0 <= counts.next_due - counts.now <= ahead
     }
-    requests: dict[str, Any] = {within: calls.count_due(counts.now, end) for within, end in ends.items()}
-    return requests | ({_HOURS: calls.history(limit=SLO_HOURS)} if "lateness_slo" in counts.meta else {})
+    requests: dict[str, Any] = {
+        within: RedisCommand(("ZCOUNT", calls.keys.pending, f"({counts.now}", end), int) for within, end in ends.items()
+    }
+    return requests | ({_HOURS: history_call(calls, limit=SLO_HOURS)} if "lateness_slo" in counts.meta else {})
 
 
 def _figures(known: _Known, replies: Iterator[Any]) -> QueueFigures | ServerError:

@@ -25,7 +25,7 @@ from delayq.migrate.result import Migration, Why
 from delayq.options import QueueOptions
 from delayq.queue.delay_queue import DelayQueue
 from delayq.queue.sending.message_options import NewMessage
-from delayq.queue.sending.sent import Sent
+from delayq.queue.sending.producer import Sent
 from delayq.values.times import LATEST, from_millis
 
 BATCH_BYTES = 4 << 20

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from delayq.broker.calls import Calls
-from delayq.broker.capabilities.notifier_calls import keep_notifier, read_notifier
-from delayq.broker.keys import check_name
+from delayq.broker.keys import Keys, check_name
+from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.operation import Operation
 from delayq.errors import DelayqError, UnavailableError
 from delayq.notify.notices import Notice, NotifierState, Pending, read_state
@@ -183,3 +183,13 @@ class Notifier:
         pending.taken.append(sink.name)
         sink.failures, sink.reason = 0, ""
         return True
+
+
+def read_notifier(keys: Keys, name: str) -> RedisCommand[bytes | None]:
+    """Read what a notifier has kept; None for a new one."""
+    return RedisCommand(("HGET", keys.notifiers, name), lambda reply: reply)
+
+
+def keep_notifier(keys: Keys, name: str, state: bytes) -> RedisCommand[int]:
+    """Keep all that a notifier knows, in one step."""
+    return RedisCommand(("HSET", keys.notifiers, name, state), int)

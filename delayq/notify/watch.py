@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from delayq.broker.calls import Calls
-from delayq.broker.replies.log_entries import MIN_TIME_OFFSET, EventEntry
-from delayq.broker.replies.replies import CountsReply
+from delayq.broker.event_log import MIN_TIME_OFFSET, EventEntry, read_events, read_last_event
+from delayq.broker.replies import CountsReply
 from delayq.broker.transport.operation import Operation
 from delayq.notify.notices import NoticeKind, NotifierState
 from delayq.queue.dead_groups import group_name, shape_of
@@ -36,7 +36,7 @@ def begin(calls: Calls) -> Operation[NotifierState]:
     """Return the state of a new notifier: what has happened before is not told."""
     last: list[EventEntry]
     counted: CountsReply
-    last, counted = yield [calls.last_event(), calls.counts()]
+    last, counted = yield [read_last_event(calls), calls.counts()]
     at = last[-1] if last else None
     return NotifierState(at.offset if at else 0, at.at if at else 0, _dead(counted))
 
@@ -47,9 +47,9 @@ def look(calls: Calls, state: NotifierState, watched: Watched) -> Operation[tupl
     entries: list[EventEntry]
     counted: CountsReply
     last, counted, entries = yield [
-        calls.last_event(),
+        read_last_event(calls),
         calls.counts(),  # before the events: of each death it counts, the event is read
-        calls.events(state.offset + 1, limit=PAGE),
+        read_events(calls, state.offset + 1, limit=PAGE),
     ]
     if last and last[-1].offset < state.offset:  # a failover or a deletion has undone its end
         lost_end = last[-1].at <= state.at

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from delayq._parity import mirrors
-from delayq.broker.capabilities.shared_calls import preload
+from delayq.broker.shared_calls import preload
 from delayq.broker.transport.operation import together
 from delayq.options import QueueOptions
 from delayq.queue.base import QueueBase, SyncBase, T

@@ -7,8 +7,8 @@ from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar, overload
 
-from delayq.broker.capabilities.shared_calls import preload
 from delayq.broker.context import EngineContext
+from delayq.broker.shared_calls import preload
 from delayq.broker.transport.operation import Operation, together
 from delayq.broker.transport.server_url import find_url
 from delayq.errors import CannotConnectError, DelayqError, UnavailableError

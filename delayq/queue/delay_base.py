@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from delayq.broker.calls import Calls
 from delayq.broker.context import QueueContext
 from delayq.broker.keys import Keys, registry
-from delayq.broker.replies.replies import RemoveReply
-from delayq.broker.replies.results import ResultCodec
-from delayq.broker.requests import RedisCommand
+from delayq.broker.requests import RedisCommand, ScriptCall
+from delayq.broker.results import ResultCodec
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, DelayqError, PayloadError, QueueInUseError, ServerError
 from delayq.privacy.redaction import Redacted
@@ -29,12 +28,26 @@ if TYPE_CHECKING:
     from delayq.schedules.definition import ScheduleOptions
 
 
+class RemoveReply(NamedTuple):
+    """What keeps a queue from being removed."""
+
+    messages: int
+    dead: int
+    schedules: int
+    consumers: int
+
+
+def remove_call(calls: Calls) -> ScriptCall[RemoveReply]:
+    """Delete every key of a queue that has nothing any more; returns what it has, all 0 if it was removed."""
+    return calls.script("remove", [calls.now], RemoveReply._make)
+
+
 def remove(context: QueueContext, prefix: str) -> Operation[bool]:
     """Remove a queue that has nothing any more; returns whether it was in use. Raises `QueueInUseError`.
 
     Whoever may remove this queue alone may not write the registry: its name stays there, and stands for no queue.
     """
-    was_used, found = yield [is_in_use(prefix, context.queue), context.calls.remove()]
+    was_used, found = yield [is_in_use(prefix, context.queue), remove_call(context.calls)]
     if any(found):
         raise QueueInUseError(f"{context.queue} is not removed, it has {_told(found)}")
     with suppress(ServerError):

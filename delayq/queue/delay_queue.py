@@ -21,16 +21,14 @@ from delayq.queue.inspecting.message_info import MessageInfo, Page
 from delayq.queue.inspecting.workers import WorkerInfo, list_workers
 from delayq.queue.repairing.repair import examine
 from delayq.queue.repairing.repair_report import Checkup
-from delayq.queue.sending.debouncing import replacing
 from delayq.queue.sending.group_commit import GroupCommit, warn_in_event_loop
-from delayq.queue.sending.message_options import NewMessage, SendOptions
-from delayq.queue.sending.producer import due_text
-from delayq.queue.sending.sent import Sent, SentMany
+from delayq.queue.sending.message_options import NewMessage, SendOptions, replacing
+from delayq.queue.sending.producer import Sent, SentMany, due_text
 from delayq.queue.sweeps.bulk_runs import RunInfo, end_run, forget_run, list_runs, refusals_of
 from delayq.queue.sweeps.cancellation import CancelOutcome, KillOutcome, RescheduleOutcome, cancel, kill, reschedule
 from delayq.queue.tasks.handlers import MISSING
 from delayq.values.states import State
-from delayq.values.times import Duration
+from delayq.values.times import Duration, to_millis
 from delayq.worker.delivery.message import Message
 
 if TYPE_CHECKING:
@@ -112,7 +110,7 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         same id, which the error has in `ids`. Concurrent sends from several threads share round trips.
         """
         replace = replacing(options, delay) if options else False
-        due, id, headers = due_text(delay, None), options.get("id"), options.get("headers")
+        due, id, headers = to_millis(delay, "delay"), options.get("id"), options.get("headers")
         outgoing = self._producer.outgoing(payload, due, retries, id, headers, options=options, replace=replace)
         return self._sends.send(outgoing, replace=replace)
 

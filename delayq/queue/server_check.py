@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any, NamedTuple
 
-from delayq.broker.capabilities.shared_calls import identify
 from delayq.broker.keys import Keys, registry
-from delayq.broker.replies.replies import pairs
+from delayq.broker.replies import pairs
 from delayq.broker.requests import RedisCommand
+from delayq.broker.shared_calls import identify
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ServerError, UnsafeServerError
 from delayq.queue.control.registered import register

@@ -13,7 +13,7 @@ from delayq.reminders.calendar_operations import CalendarInfo, CalendarOperation
 from delayq.reminders.ics.ics_reader import Progress
 from delayq.reminders.known_events import KnownEvents
 from delayq.reminders.plan_diff import Changes
-from delayq.reminders.plan_store import is_encrypted_plan, unpack
+from delayq.reminders.plan_store import is_encrypted_plan, read_plans, unpack
 
 if TYPE_CHECKING:
     from delayq.broker.transport.executor import AsyncExecutor, Executor
@@ -110,5 +110,5 @@ def stored_calendars(queue: DelayQueue[Any]) -> dict[str, CalendarInfo | None]:
 
 def _stored_plans(queue: DelayQueue[Any]) -> list[tuple[str, bytes]]:
     calls = queue._context.calls  # noqa: SLF001 - a queue has no public access to its calls
-    plans = queue._perform(single(calls.plans()))  # noqa: SLF001
+    plans = queue._perform(single(read_plans(calls)))  # noqa: SLF001
     return sorted((name.decode(), data) for name, data in plans.items())

@@ -17,12 +17,12 @@ from delayq.broker.scripts import MAX_IDS
 from delayq.broker.transport.operation import Operation
 from delayq.errors import CalendarChangedError, ConfigurationError, short_repr
 from delayq.queue.sending.message_options import NewMessage
-from delayq.queue.sending.sent import SendStatus
+from delayq.queue.sending.producer import SendStatus
 from delayq.reminders.event import Event
 from delayq.reminders.ics.ics_reader import Progress, Reading
 from delayq.reminders.known_events import KnownEvents
 from delayq.reminders.plan_diff import Changes, Late, compare_plans
-from delayq.reminders.plan_store import StoredPlan, is_sealed, pack, seal_plan, unpack
+from delayq.reminders.plan_store import StoredPlan, is_sealed, keep_plan_call, pack, read_plan, seal_plan, unpack
 from delayq.reminders.planner import Before, Plan, Reminder, Rules, plan
 from delayq.reminders.quiet_hours import QuietHours
 from delayq.values.checks import check_retries
@@ -92,7 +92,7 @@ class CalendarOperations(Generic[Q]):
 
     def _read(self) -> Operation[tuple[StoredPlan, int]]:
         calls = self._context.calls
-        data, now = yield [calls.plan(self.name), calls.time()]
+        data, now = yield [read_plan(calls, self.name), calls.time()]
         stored = self._seen[1] if data == self._seen[0] else unpack(self.name, data, self._codec)
         self._seen = data, stored
         return stored, now if calls.clock is None else calls.clock()
@@ -199,7 +199,7 @@ class CalendarOperations(Generic[Q]):
 
     def _store(self, revision: int, packed: bytes) -> Operation[bool]:
         stored = seal_plan(packed, self._codec)
-        status, *_ = yield [self._context.calls.keep_plan(self.name, revision, stored), *self._context.confirming]
+        status, *_ = yield [keep_plan_call(self._context.calls, self.name, revision, stored), *self._context.confirming]
         return bool(status)
 
     def _send_and_cancel(self, changes: Changes, on_progress: Progress | None) -> Operation[Changes]:

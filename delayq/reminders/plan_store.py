@@ -15,6 +15,9 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from delayq.broker.calls import Calls
+from delayq.broker.replies import integers, pairs
+from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.errors import ConfigurationError, UndecodableError
 from delayq.privacy.ciphertext import is_encrypted
 from delayq.privacy.encrypted import QueueCipher
@@ -218,3 +221,18 @@ def _event(row: _PackedEvent) -> Event:
                 start, calendar_zone = datetime.fromisoformat(row.shown_start), PINNED
     alarms = tuple(Offset.of(text) for text in row.alarms)
     return Event(row.uid, start, row.summary, row.location, row.recurrence, calendar_zone, alarms)
+
+
+def keep_plan_call(calls: Calls, calendar: str, revision: int, plan: bytes) -> ScriptCall[bool]:
+    """Store the plan of a calendar (b'' deletes it) if it still has `revision`; returns whether it did."""
+    return calls.script("keep_plan", [calls.now, calendar, revision, plan], lambda reply: integers(reply)[0] == 1)
+
+
+def read_plan(calls: Calls, calendar: str) -> RedisCommand[bytes | None]:
+    """Read the stored plan of a calendar."""
+    return RedisCommand(("HGET", calls.keys.plans, calendar), lambda reply: reply)
+
+
+def read_plans(calls: Calls) -> RedisCommand[dict[bytes, bytes]]:
+    """Read the stored plans of all calendars."""
+    return RedisCommand(("HGETALL", calls.keys.plans), pairs)

@@ -9,8 +9,8 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from delayq.broker.message.attributes import Attributes
-from delayq.broker.replies.schedule_replies import StoredSchedule
 from delayq.errors import ConfigurationError, UndecodableError
+from delayq.schedules.calls import StoredSchedule
 from delayq.schedules.definition import Definition, Misfire, Overlap, unpack
 from delayq.schedules.recurring.local_times import MAX_LATE
 from delayq.schedules.store import ScheduleOutcome

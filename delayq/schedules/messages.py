@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from delayq.broker.message.attributes import Attributes
 from delayq.broker.message.jitter import draw
-from delayq.broker.replies.schedule_replies import StoredSchedule
-from delayq.broker.requests import ScheduleFire
 from delayq.options import Settings
+from delayq.schedules.calls import ScheduleFire, StoredSchedule
 from delayq.schedules.definition import DECLARED_HEADER, HEADER, Definition, unpack
 from delayq.schedules.recurring.timetable import MAX_FIRED, DueOccurrences
 from delayq.values.codec import encode_headers

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from delayq.broker.replies.schedule_replies import StoredSchedule
 from delayq.errors import ConfigurationError
+from delayq.schedules.calls import StoredSchedule
 from delayq.schedules.definition import CLOCK_STEP, unpack, write
 from delayq.schedules.recurring.timetable import Timetable
 

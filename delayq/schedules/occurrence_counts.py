@@ -15,9 +15,9 @@ from typing import Any
 from delayq.broker.context import QueueContext
 from delayq.broker.message.attributes import Attributes
 from delayq.broker.message.jitter import draw
-from delayq.broker.replies.schedule_replies import StoredSchedule
 from delayq.broker.transport.operation import Operation, Wait
 from delayq.errors import ConfigurationError
+from delayq.schedules.calls import StoredSchedule, schedules_page_call
 from delayq.schedules.definition import Definition, unpack
 from delayq.schedules.messages import occurrence_id
 from delayq.schedules.store import BATCH
@@ -61,7 +61,7 @@ def count_occurrences(context: QueueContext, now: int, edges: Sequence[int]) -> 
     seen: set[str] = set()
     cursor = ""
     while cursor != "0":
-        (page,) = yield [context.calls.schedules_page(cursor=cursor or "0", limit=BATCH)]
+        (page,) = yield [schedules_page_call(context.calls, cursor=cursor or "0", limit=BATCH)]
         cursor = page.cursor
         for stored in page.schedules:
             if stored.name not in seen and stored.next is not None and stored.next < edges[-1]:

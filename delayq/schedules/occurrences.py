@@ -14,9 +14,8 @@ from zoneinfo import ZoneInfo
 
 from msgspec.structs import replace
 
-from delayq.broker.replies.schedule_replies import StoredSchedule
-from delayq.broker.requests import SchedulePut
 from delayq.errors import ConfigurationError, UnknownOccurrenceError, short_repr
+from delayq.schedules.calls import SchedulePut, StoredSchedule
 from delayq.schedules.definition import Definition, unpack, write
 from delayq.schedules.next_times import next_time, over_until
 from delayq.values.times import from_millis, timestamp

@@ -8,6 +8,7 @@ from delayq.broker.context import QueueContext
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError
 from delayq.safe_log import SafeLog
+from delayq.schedules.calls import schedules_page_call
 from delayq.schedules.definition import declared_label, unpack
 from delayq.schedules.selection import ScheduleSelection, find
 from delayq.schedules.store import BATCH
@@ -35,7 +36,7 @@ def find_orphans(
         names, cursor = yield from find(context, selection, cursor, at_most or LOOKED_AT)
         remaining = [name for name in names if name not in declared]
         while remaining:  # one reply has a limited number of bytes
-            (page,) = yield [context.calls.schedules_page(remaining, limit=BATCH)]
+            (page,) = yield [schedules_page_call(context.calls, remaining, limit=BATCH)]
             orphans += [stored.name for stored in page.schedules if _is_declared(stored.spec, selection.label)]
             read = page.schedules[-1].name if page.schedules else remaining[-1]
             remaining = remaining[remaining.index(read) + 1 :]

@@ -7,10 +7,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from delayq.broker.replies.schedule_replies import StoredSchedule
-from delayq.broker.requests import SchedulePut
 from delayq.errors import ConfigurationError
 from delayq.options import Settings
+from delayq.schedules.calls import SchedulePut, StoredSchedule
 from delayq.schedules.definition import DECLARED_LABEL, Definition, Schedule, TimedOptions, define, unpack, write
 from delayq.schedules.store import Change, row_of
 from delayq.values.checks import check_options

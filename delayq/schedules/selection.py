@@ -10,10 +10,10 @@ import re
 from typing import NamedTuple
 
 from delayq.broker.context import QueueContext
-from delayq.broker.replies.schedule_replies import StoredSchedule
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, short_repr
 from delayq.safe_log import SafeLog
+from delayq.schedules.calls import StoredSchedule, schedules_find_call, schedules_page_call
 from delayq.schedules.definition import check_label, check_schedule, unpack
 from delayq.schedules.store import BATCH, Change, put_rows, remove
 
@@ -73,7 +73,7 @@ def find(
         raise ConfigurationError(f"cursor {short_repr(cursor)} is not from a page of schedules")
     names: list[str] = []
     while len(names) < limit:
-        find = context.calls.schedules_find(label=label, prefix=prefix, cursor=cursor, limit=limit - len(names))
+        find = schedules_find_call(context.calls, label=label, prefix=prefix, cursor=cursor, limit=limit - len(names))
         ((cursor, page),) = yield [find]
         names += page
         if not cursor:
@@ -107,7 +107,7 @@ def _read_part(
     context: QueueContext, selection: ScheduleSelection, names: list[str]
 ) -> Operation[tuple[_Part, list[str]]]:
     """Read the first of some names, and return which names remain."""
-    (page,) = yield [context.calls.schedules_page(names, limit=BATCH)]
+    (page,) = yield [schedules_page_call(context.calls, names, limit=BATCH)]
     remaining = names[names.index(page.schedules[-1].name) + 1 :] if page.schedules else []
     return _Part(page.now, [stored for stored in page.schedules if selection.has(stored)]), remaining
 

@@ -11,10 +11,17 @@ from enum import StrEnum
 
 from delayq.broker.batches import batched, byte_slices
 from delayq.broker.context import QueueContext
-from delayq.broker.replies.schedule_replies import SchedulePage, StoredSchedule
-from delayq.broker.requests import SchedulePut
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError
+from delayq.schedules.calls import (
+    SchedulePage,
+    SchedulePut,
+    StoredSchedule,
+    note_schedules,
+    schedule_put_call,
+    schedule_remove_call,
+    schedules_page_call,
+)
 from delayq.schedules.definition import CLOCK_STEP, unpack
 from delayq.schedules.next_times import next_time, with_changes
 from delayq.schedules.recurring.zone_data import zone_release
@@ -42,7 +49,7 @@ class ScheduleOutcome(StrEnum):
 
 def read_one(context: QueueContext, name: str) -> Operation[tuple[StoredSchedule | None, int]]:
     """Read a schedule, and the server's time (ms)."""
-    (page,) = yield [context.calls.schedules_page([name], limit=1)]
+    (page,) = yield [schedules_page_call(context.calls, [name], limit=1)]
     return (page.schedules[0] if page.schedules else None), page.now
 
 
@@ -53,7 +60,7 @@ def put(context: QueueContext, specs: Mapping[str, bytes]) -> Operation[dict[str
     for batch in byte_slices(list(map(len, specs.values())), BATCH_BYTES, BATCH):
         remaining = names[batch]
         while remaining:
-            (page,) = yield [context.calls.schedules_page(remaining, limit=BATCH)]
+            (page,) = yield [schedules_page_call(context.calls, remaining, limit=BATCH)]
             stored = {schedule.name: schedule for schedule in page.schedules}
             rows = []
             for name in remaining:
@@ -86,7 +93,7 @@ def replan(context: QueueContext) -> Operation[tuple[dict[str, Move], str]]:
     zones, noted = zone_release(), ""
     cursor = ""
     while cursor != "0":
-        (page,) = yield [context.calls.schedules_page(cursor=cursor or "0", limit=BATCH)]
+        (page,) = yield [schedules_page_call(context.calls, cursor=cursor or "0", limit=BATCH)]
         if not cursor:
             noted = page.zones
             if zones and zones < noted:
@@ -97,7 +104,7 @@ def replan(context: QueueContext) -> Operation[tuple[dict[str, Move], str]]:
         moved |= {row.name: (before[row.name], int(row.next or 0) or None) for row in rows if row.name not in fired}
         cursor = page.cursor
     if page.latest > page.now + CLOCK_STEP or zones > noted:
-        yield [context.calls.note_schedules(page.now, zones=zones)]
+        yield [note_schedules(context.calls, page.now, zones=zones)]
     return moved, noted
 
 
@@ -143,7 +150,7 @@ def remove(context: QueueContext, names: Iterable[str]) -> Operation[list[str]]:
     for batch in batched(names, BATCH):
         remaining = batch
         while remaining:  # one call reads a limited number of bytes
-            statuses, *_ = yield [context.calls.schedule_remove(remaining), *context.confirming]
+            statuses, *_ = yield [schedule_remove_call(context.calls, remaining), *context.confirming]
             removed += [name for name, status in zip(remaining, statuses, strict=False) if status == "1"]
             remaining = remaining[len(statuses) :]
     return removed
@@ -153,7 +160,7 @@ def put_rows(context: QueueContext, rows: list[SchedulePut]) -> Operation[list[s
     """Write schedules; returns the names of those that have changed meanwhile."""
     if not rows:
         return []
-    statuses, *_ = yield [context.calls.schedule_put(rows), *context.confirming]
+    statuses, *_ = yield [schedule_put_call(context.calls, rows), *context.confirming]
     return [row.name for row, status in zip(rows, statuses, strict=True) if status == "0"]
 
 

@@ -10,13 +10,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from delayq.broker.calls import Calls
-from delayq.broker.capabilities.shared_calls import confirm, identify
+from delayq.broker import replies
+from delayq.broker.calls import Calls, SendStatuses
 from delayq.broker.engine import STREAMS, EngineCapabilities
 from delayq.broker.message.attributes import Attributes
-from delayq.broker.replies import replies
-from delayq.broker.replies.replies import integers, pairs, statuses
-from delayq.broker.replies.send_replies import SendStatuses
+from delayq.broker.replies import integers, pairs, statuses
 from delayq.broker.requests import (
     OWN_ID,
     UNSTARTED,
@@ -31,6 +29,7 @@ from delayq.broker.requests import (
     ScriptCall,
 )
 from delayq.broker.scripts import COLLECT_LIMIT, MAX_MOVED, SLOT_TTL, Script, read_all, script
+from delayq.broker.shared_calls import confirm, identify
 from delayq.errors import ConfigurationError
 from delayq.options import Settings
 from delayq.streams.keys import StreamKeys

@@ -16,7 +16,7 @@ from delayq.queue.inspecting.counts import Counts
 from delayq.queue.inspecting.message_info import MessageInfo, Page
 from delayq.queue.sending.group_commit import warn_in_event_loop
 from delayq.queue.sending.message_options import NewMessage
-from delayq.queue.sending.sent import Sent, SentMany
+from delayq.queue.sending.producer import Sent, SentMany
 from delayq.streams.calls import StreamCalls
 from delayq.streams.dead_letter import StreamDeadLetter
 from delayq.streams.inspector import StreamInspector

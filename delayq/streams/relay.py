@@ -23,9 +23,8 @@ from delayq.streams.calls import relay
 from delayq.streams.keys import check_stream, hash_tag
 from delayq.streams.queue import StreamBase, StreamQueue
 from delayq.values.times import monotonic
-from delayq.worker.parts.presence import Presence
+from delayq.worker.parts.presence import Presence, Tally
 from delayq.worker.parts.schedule_firing import ScheduleFirer
-from delayq.worker.parts.tally import Tally
 
 log = SafeLog("delayq.relay")
 

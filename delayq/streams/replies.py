@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from delayq.broker.replies.foreign import time_text
-from delayq.broker.replies.replies import pairs
+from delayq.broker.foreign import time_text
+from delayq.broker.replies import pairs
 from delayq.broker.requests import UNSTARTED
 from delayq.values.codec import decode_headers
 

@@ -23,7 +23,7 @@ from delayq.values.outcomes import Discard, Outcome, Reject, Retry, Snooze, Stop
 from delayq.worker.drivers.callbacks import is_blocking
 from delayq.worker.drivers.work_buffer import Callback
 from delayq.worker.parts.meter import LATE
-from delayq.worker.parts.tally import BY_HAND
+from delayq.worker.parts.presence import BY_HAND
 
 _TEXT = re.compile(r"([0-9a-f]{32})([0-9a-f]{16})")
 

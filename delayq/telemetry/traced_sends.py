@@ -11,7 +11,7 @@ from opentelemetry import trace
 from opentelemetry.trace import SpanContext, SpanKind
 
 from delayq.broker.requests import Outgoing
-from delayq.queue.sending.sent import Sent
+from delayq.queue.sending.producer import Sent
 from delayq.telemetry.creation_context import carrier_of, with_carrier
 from delayq.telemetry.recorder import MAX_LINKS, QueueRecorder
 

@@ -88,7 +88,7 @@ def ruling(clock: Clock) -> Iterator[Clock]:
     _ruling.append(clock)
     try:
         # What gives the time to scripts, and what reads the time of the server.
-        with patch.object(Calls, "_now", property(now)), patch.object(Calls, "time", time):
+        with patch.object(Calls, "now", property(now)), patch.object(Calls, "time", time):
             yield clock
     finally:
         _ruling.pop()

@@ -13,7 +13,7 @@ from datetime import datetime
 from inspect import isawaitable
 from typing import Any, cast, overload
 
-from delayq.broker.replies.replies import PromoteReply
+from delayq.broker.replies import PromoteReply
 from delayq.errors import ConfigurationError
 from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.queue.delay_queue import DelayQueue

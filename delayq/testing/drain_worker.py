@@ -10,8 +10,9 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
+from delayq.broker.beats import beat_call
 from delayq.broker.context import EngineContext
-from delayq.broker.replies.replies import PromoteReply
+from delayq.broker.replies import PromoteReply
 from delayq.errors import DelayqError, StoppedByCallbackError
 from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.testing import queue_internals
@@ -28,7 +29,7 @@ from delayq.worker.drivers.own_threads import OwnThreads
 from delayq.worker.drivers.work_buffer import WorkBuffer
 from delayq.worker.loop.consumer_loop import ConsumerLoop
 from delayq.worker.loop.loop_steps import RoundTrip, Run, Sleep, StepResult
-from delayq.worker.parts.tally import Tally
+from delayq.worker.parts.presence import Tally
 
 T = TypeVar("T")
 
@@ -121,7 +122,7 @@ class DrainWorker:
             leave()
         tally = consumer.parts.find(Tally)
         if tally and (counted := tally.take()):
-            yield from perform(self._executor.run, [self._context.calls.beat("drain", None, counted)])
+            yield from perform(self._executor.run, [beat_call(self._context.calls, "drain", None, counted)])
 
     def _make_message(
         self, delivery: InFlightDelivery, context: EngineContext, executor: Any, _: float

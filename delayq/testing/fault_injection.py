@@ -12,9 +12,10 @@ from inspect import isawaitable
 from typing import Any, NoReturn, TypeVar, overload
 
 from delayq.broker.requests import RedisCommand, ScriptCall
-from delayq.broker.transport.exchange import Exchange, NotConnectedError
 from delayq.broker.transport.executor import AsyncExecutor, Executor
+from delayq.broker.transport.failures import NotConnectedError
 from delayq.broker.transport.operation import Operation
+from delayq.broker.transport.protocol import Exchange
 from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.queue.delay_queue import DelayQueue
 from delayq.testing import queue_internals

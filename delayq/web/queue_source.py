@@ -9,6 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from delayq.broker.batches import batched
+from delayq.broker.beats import history_call
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys, check_name, is_name
 from delayq.broker.transport.executor import open_executor
@@ -121,7 +122,7 @@ class QueueSource:
         return Snapshot(datetime.now(UTC), found)
 
     def _history(self, name: str) -> Any:
-        return self.calls(name).history(limit=RECENT)
+        return history_call(self.calls(name), limit=RECENT)
 
     def _reading(self, name: str, counted: Any, recent: Any) -> Readings | ServerError:
         for reply in (counted, recent):

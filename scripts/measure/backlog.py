@@ -17,7 +17,8 @@ from delayq.broker.calls import Calls
 from delayq.broker.requests import Failure, Receipt, Rejection, Release, ScriptCall
 from delayq.broker.scripts import COLLECT_LIMIT, MAX_IDS, MAX_MOVED, MAX_SETTLED, names, script
 from delayq.queue.dead_letter import BATCH as DEAD_AT_ONCE
-from delayq.queue.repairing.repair import DEEP
+from delayq.queue.repairing.repair import DEEP, recount_call, repair_call
+from delayq.queue.sweeps.stored_messages import snapshot_call
 from measure.bench_server import QUEUE, TEXT, BenchServer
 from measure.figure import MILLISECONDS, Figure, Measurement, Reading, at_most
 from measure.pinging import pings
@@ -79,12 +80,12 @@ def _examine(server: BenchServer) -> None:
         for _ in range(PAGES):
             cursor, ids = raw.call(calls.walk(part, cursor=cursor, limit=MAX_IDS))
             for some in (ids[at : at + MAX_MOVED] for at in range(0, len(ids), MAX_MOVED)):
-                raw.call(calls.repair(some, fix=False, search=False, retries=3))
+                raw.call(repair_call(calls, some, fix=False, search=False, retries=3))
             if cursor == "0":
                 break
-    raw.call(calls.recount(fix=True))
-    raw.call(calls.snapshot("", limit=MAX_IDS, cursor="", byte_limit=1 << 20))
-    raw.call(calls.snapshot("ready retry leased", limit=MAX_IDS, cursor="0"))
+    raw.call(recount_call(calls, fix=True))
+    raw.call(snapshot_call(calls, "", limit=MAX_IDS, cursor="", byte_limit=1 << 20))
+    raw.call(snapshot_call(calls, "ready retry leased", limit=MAX_IDS, cursor="0"))
 
 
 def _settle_many(server: BenchServer) -> None:

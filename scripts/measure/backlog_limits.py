@@ -13,12 +13,17 @@ from delayq.broker.calls import Calls
 from delayq.broker.message.attributes import Attributes
 from delayq.broker.message.ids import new_ids
 from delayq.broker.message.same_id import Debounce
-from delayq.broker.replies.replies import ClaimedMessage
-from delayq.broker.replies.results import Completed
+from delayq.broker.replies import ClaimedMessage
 from delayq.broker.requests import Failure, Outgoing, OutgoingTable, Receipt, Rejection, Release, ScriptCall
+from delayq.broker.results import Completed
 from delayq.broker.scripts import COLLECT_LIMIT, MAX_IDS, MAX_MOVED, MAX_SETTLED
+from delayq.queue.control.limit_calls import limit_call, limits_page_call
 from delayq.queue.control.limits import PAGE
+from delayq.queue.control.pausing import pause_call, resume_call
 from delayq.queue.inspecting.inspector import MAX_READ
+from delayq.queue.repairing.repair import recount_call, repair_call
+from delayq.queue.results.ends import await_ends_call, outcomes_call
+from delayq.queue.sweeps.stored_messages import snapshot_call
 from delayq.values.rates import Pace, read_rate
 from measure.bench_server import BenchServer
 from measure.figure import MILLISECONDS, Figure, Measurement, Reading, at_most
@@ -80,9 +85,9 @@ class _Control:
         while len(self._leased) < LEASED:
             self._claim(MAX_IDS)
         # Limits that bind now: the first by places that are taken by what is leased, the others by a rate.
-        run(calls.limit("job0", places=1))
+        run(limit_call(calls, "job0", places=1))
         for number in range(1, NAMES):
-            run(calls.limit(f"job{number}", pace=read_rate("1/10s")))
+            run(limit_call(calls, f"job{number}", pace=read_rate("1/10s")))
         for _ in range(TURNS):
             self._claim(MAX_MOVED)
         self._settle()
@@ -92,7 +97,7 @@ class _Control:
 
     def _limit_names(self) -> None:
         for number in range(1, NAMES):
-            self._run(self._calls.limit(f"job{number}", pace=read_rate("100000/s", 10_000), places=PLENTY))
+            self._run(limit_call(self._calls, f"job{number}", pace=read_rate("100000/s", 10_000), places=PLENTY))
 
     def _claim(self, wanted: int) -> None:
         self._run(self._calls.pending_to_ready())
@@ -109,7 +114,7 @@ class _Control:
         calls, run = self._calls, self._run
         held = self._leased[:MAX_IDS]
         ids, receipts = [one.id for one in held], [Receipt(one.id, one.token) for one in held]
-        run(calls.await_ends(ids, duration=HOUR))
+        run(await_ends_call(calls, ids, duration=HOUR))
         run(calls.start(receipts))
         run(calls.extend(receipts, lease=LEASE))
         run(calls.withdraw(ids))
@@ -120,10 +125,10 @@ class _Control:
                 Outgoing(ids[BATCH], "+1000", 3, PAYLOAD, b"", b"name=job1"), Debounce(1000, None), max_length=None
             )
         )
-        run(calls.outcomes(ids[:MAX_SETTLED]))
+        run(outcomes_call(calls, ids[:MAX_SETTLED]))
         for _ in range(2):
             run(calls.complete([Completed(*one, HOUR, "returned", b"", "", PAYLOAD) for one in self._take(MAX_MOVED)]))
-        run(calls.outcomes(ids[:MAX_SETTLED]))
+        run(outcomes_call(calls, ids[:MAX_SETTLED]))
         run(calls.ack(self._take(MAX_SETTLED)))
         run(calls.nack([Failure(*one, 0, "did not work") for one in self._take(MAX_SETTLED)]))
         run(calls.release([Release(*one, 1000, b"name=job2") for one in self._take(MAX_MOVED)]))
@@ -135,36 +140,36 @@ class _Control:
     def _change_limits(self) -> None:
         calls, run = self._calls, self._run
         for _ in range(3):
-            run(calls.limits_page("0", limit=PAGE))
+            run(limits_page_call(calls, "0", limit=PAGE))
         for name in ("job1", None):
             run(calls.hold(name, 1))
             run(calls.hold(name, 0, pause=1000))
             run(calls.hold(name, 0, pause=0))
-            run(calls.limit(name, paused="+60000", reason="no use"))
-            run(calls.limit(name, paused="-", spread=1, waiting=None if name else MESSAGES))
-        run(calls.pause("+60000", "no use"))
+            run(limit_call(calls, name, paused="+60000", reason="no use"))
+            run(limit_call(calls, name, paused="-", spread=1, waiting=None if name else MESSAGES))
+        run(pause_call(calls, "+60000", "no use"))
         self._claim(MAX_MOVED)
-        run(calls.resume())
+        run(resume_call(calls))
         self._claim(MAX_MOVED)
         for number in range(NAMES):
-            run(calls.limit(f"job{number}", pace=Pace(), places=0))
+            run(limit_call(calls, f"job{number}", pace=Pace(), places=0))
         for _ in range(TURNS // 2):  # a quick run has some left
             self._claim(MAX_IDS)
 
     def _change_messages(self) -> None:
         calls, run = self._calls, self._run
         for number in range(NAMES):
-            run(calls.limit(f"job{number}", pace=read_rate("1/10s")))
+            run(limit_call(calls, f"job{number}", pace=read_rate("1/10s")))
         for _ in range(10):
             self._claim(MAX_MOVED)
         for _ in range(2):
             ids = self._page("throttled")
-            run(calls.repair([id.encode() for id in ids[:MAX_MOVED]], fix=True, search=False, retries=3))
+            run(repair_call(calls, [id.encode() for id in ids[:MAX_MOVED]], fix=True, search=False, retries=3))
             run(calls.reschedule([(id, AHEAD) for id in ids]))
         run(calls.cancel(self._page("throttled")))
-        run(calls.recount(fix=True))
+        run(recount_call(calls, fix=True))
         run(calls.counts())
-        run(calls.snapshot("ready throttled leased", limit=MAX_IDS, cursor="0"))
+        run(snapshot_call(calls, "ready throttled leased", limit=MAX_IDS, cursor="0"))
 
     def _page(self, state: str) -> list[str]:
         return [

@@ -13,8 +13,7 @@ from typing import Any
 from unittest.mock import patch
 
 from delayq import DelayQueue
-from delayq.broker.replies.history_records import BUCKETS, HOUR, KEPT_HOURS, HourCounts, write_counts
-from delayq.broker.replies.worker_entries import WorkerEntry
+from delayq.broker.beats import BUCKETS, HOUR, KEPT_HOURS, HourCounts, WorkerEntry, beat_call, write_counts
 from delayq.worker.loop import loop_parts
 from delayq.worker.parts import presence
 from measure.backlog import slowlog
@@ -58,7 +57,7 @@ def listing(server: BenchServer) -> Iterator[Reading]:
     names = [f"queue-{number}" for number in range(RUNNING)]
     for number in range(WORKERS):
         entry = WorkerEntry("host", number, "1.0", names, RUNNING, RUNNING, 10_000, 1000, RUNNING, running)
-        server.raw.call(server.calls.beat(f"{number:022}", entry))
+        server.raw.call(beat_call(server.calls, f"{number:022}", entry))
     with DelayQueue(QUEUE, url=server.url) as queue:
         queue.workers()  # which loads the script
         with slowlog(server) as longest:

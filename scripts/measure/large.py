@@ -14,6 +14,7 @@ from delayq.broker.requests import Failure, OutgoingTable, Receipt, Rejection, S
 from delayq.broker.scripts import COLLECT_LIMIT, MAX_IDS, MAX_MOVED
 from delayq.queue.dead_letter import BATCH as DEAD_AT_ONCE
 from delayq.queue.inspecting.inspector import MAX_READ, PREVIEW
+from delayq.queue.sweeps.stored_messages import snapshot_call
 from measure.bench_server import BenchServer, main_thread_seconds
 from measure.figure import MILLISECONDS, Figure, Measurement, Reading, at_most
 from measure.raw import AHEAD
@@ -64,7 +65,7 @@ def _use(server: BenchServer, run: TimedCalls, payload: bytes, ids: list[str]) -
         run(calls.send(OutgoingTable(part, *columns), max_length=None))
     for preview in (0, PREVIEW):
         run(calls.page("pending", limit=MAX_READ, cursor="", score="", preview=preview))
-    run(calls.snapshot("", limit=MAX_IDS, cursor="", byte_limit=1 << 30))
+    run(snapshot_call(calls, "", limit=MAX_IDS, cursor="", byte_limit=1 << 30))
     run(calls.walk("messages", cursor="0", limit=MAX_IDS))
     held = _claim(server, run)
     run(calls.page("active", limit=MAX_READ, cursor="", score="", preview=PREVIEW))

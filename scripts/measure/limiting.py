@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from delayq import DelayQueue, NewMessage
-from delayq.broker.replies.replies import read_claim
+from delayq.broker.replies import read_claim
 from delayq.broker.scripts import MAX_IDS
 from measure.bench_server import QUEUE, TEXT, BenchServer, main_thread_seconds
 from measure.consuming import burst

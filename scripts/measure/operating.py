@@ -15,7 +15,7 @@ from delayq import DelayQueue
 from delayq.bulk import export_messages, import_messages
 from delayq.metrics import QueueCollector
 from delayq.queue.inspecting.inspector import MAX_READ
-from delayq.queue.sweeps.stored_messages import PAGE_BYTES
+from delayq.queue.sweeps.stored_messages import PAGE_BYTES, snapshot_call
 from delayq.web import web_app
 from measure.bench_server import QUEUE, TEXT, BenchServer, rate_of, seconds_of
 from measure.figure import MILLISECONDS, Figure, Goal, Measurement, Reading, at_least, at_most
@@ -93,7 +93,7 @@ def _read(server: BenchServer, n: int) -> float:
     def read() -> None:
         cursor, score = "", ""
         while True:
-            call = server.calls.snapshot("", limit=MAX_READ, cursor=cursor, score=score, byte_limit=PAGE_BYTES)
+            call = snapshot_call(server.calls, "", limit=MAX_READ, cursor=cursor, score=score, byte_limit=PAGE_BYTES)
             page = server.raw.call(call)
             cursor, score = page.cursor.decode(), page.score.decode()
             if not cursor:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from delayq import DelayQueue, Schedule
 from delayq.options import read_settings
+from delayq.schedules.calls import fire_call, schedules_due_call
 from delayq.schedules.messages import firing
 from delayq.worker.parts.schedule_firing import FIRE_AHEAD, MAX_BYTES, MAX_SCHEDULES
 from measure.bench_server import QUEUE, BenchServer
@@ -44,13 +45,15 @@ def turn(server: BenchServer) -> Iterator[Reading]:
     reading, fired = [], []
     while True:
         took, found = _timed(
-            lambda: raw.call(calls.schedules_due(ahead=FIRE_AHEAD, offset=0, limit=MAX_SCHEDULES, byte_limit=MAX_BYTES))
+            lambda: raw.call(
+                schedules_due_call(calls, ahead=FIRE_AHEAD, offset=0, limit=MAX_SCHEDULES, byte_limit=MAX_BYTES)
+            )
         )
         if not found.schedules:
             break
         reading.append(took)
         rows = [firing(standing, found.now, settings, ahead=FIRE_AHEAD)[0] for standing in found.schedules]
-        took, reply = _timed(partial(raw.call, calls.fire(rows)))
+        took, reply = _timed(partial(raw.call, fire_call(calls, rows)))
         if reply.count("1") != len(rows):
             raise AssertionError(f"{reply.count('1')} of {len(rows)} were fired")
         fired.append(took)

@@ -9,8 +9,8 @@ import pytest
 import redis
 
 from delayq import ConfigurationError, LatenessCounts
+from delayq.broker.beats import HOUR, KEPT_HOURS, HourCounts, write_counts
 from delayq.broker.keys import Keys
-from delayq.broker.replies.history_records import HOUR, KEPT_HOURS, HourCounts, write_counts
 from delayq.worker.parts import presence
 from tests.support.processes import Process
 from tests.support.waiting import wait_until

@@ -8,7 +8,9 @@ import pytest
 
 from delayq import ConfigurationError, DelayQueue, Encrypted, NewMessage, Rekeyed
 from delayq.privacy.encrypted import QueueCipher
+from delayq.queue.sweeps import rekeying
 from delayq.queue.sweeps.rekeying import PAGE, PARTS
+from delayq.schedules import store
 from tests.behaviour.places import everywhere
 from tests.support.waiting import wait_until
 
@@ -113,7 +115,7 @@ def test_what_moves_between_two_pages_is_rekeyed_or_counted_as_left(several, mon
     before, both, after, other = several
     prepare, moves = MOVES[move]
     message = prepare(before, both)
-    read, pages = type(both._context.calls).rekey_page, []
+    read, pages = rekeying.rekey_page_call, []
 
     def move_and_read(calls, part, **options):
         if page <= len(pages) < page + len(moves):
@@ -121,7 +123,7 @@ def test_what_moves_between_two_pages_is_rekeyed_or_counted_as_left(several, mon
         pages.append(part)
         return read(calls, part, **options)
 
-    monkeypatch.setattr(type(both._context.calls), "rekey_page", move_and_read)
+    monkeypatch.setattr(rekeying, "rekey_page_call", move_and_read)
     done = both.rekey()
     assert tuple(pages) == PARTS
     monkeypatch.undo()
@@ -133,7 +135,7 @@ def test_what_moves_between_two_pages_is_rekeyed_or_counted_as_left(several, mon
 def test_a_change_of_a_schedule_does_not_bring_back_what_it_has_read(several, monkeypatch, change):
     before, both, after, other = several
     before.schedules.add("s", every="1h", payload="fires")
-    put, acts = type(other._context.calls).schedule_put, [both.rekey]
+    put, acts = store.schedule_put_call, [both.rekey]
 
     def rekey_and_put(calls, *args, **options):
         call = put(calls, *args, **options)
@@ -141,7 +143,7 @@ def test_a_change_of_a_schedule_does_not_bring_back_what_it_has_read(several, mo
             acts.pop()()
         return call
 
-    monkeypatch.setattr(type(other._context.calls), "schedule_put", rekey_and_put)
+    monkeypatch.setattr(store, "schedule_put_call", rekey_and_put)
     other.schedules.set("s", **change)
     assert after.schedules.get("s").payload == "fires"
     assert not acts

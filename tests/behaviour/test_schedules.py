@@ -15,6 +15,7 @@ import pytest
 
 from delayq import ConfigurationError, DelayQueue, PayloadError, Schedule, UnknownScheduleError
 from delayq.broker.keys import Keys
+from delayq.schedules.calls import fire_call, schedules_due_call
 from delayq.schedules.definition import _read
 from delayq.schedules.messages import firing
 from delayq.values.times import timestamp
@@ -663,12 +664,13 @@ def test_one_of_two_workers_that_read_the_same_occurrence_fires_it(queue, open_q
     rows = []
     for worker in workers:
         due = carry_out(
-            worker, worker._context.calls.schedules_due(ahead=FIRE_AHEAD, offset=0, limit=9, byte_limit=MAX_BYTES)
+            worker, schedules_due_call(worker._context.calls, ahead=FIRE_AHEAD, offset=0, limit=9, byte_limit=MAX_BYTES)
         )
         rows.append(firing(due.schedules[0], due.now, queue.settings, ahead=FIRE_AHEAD)[0])
     # The first reader is killed or delayed, and continues after another has fired.
     replies = [
-        carry_out(worker, worker._context.calls.fire([row])) for worker, row in zip(workers, rows[::-1], strict=True)
+        carry_out(worker, fire_call(worker._context.calls, [row]))
+        for worker, row in zip(workers, rows[::-1], strict=True)
     ]
     assert replies == ["1", "0"]
     assert ran(queue) == ["sweep@2026-11-20T08:00:00Z"]
@@ -680,7 +682,7 @@ def test_occurrence_read_before_a_change_is_not_fired(queue, clock, change):
     clock.of(queue).schedules.add("sweep", every="1h", payload="old")
     clock.advance(HOUR)
     due = carry_out(
-        queue, queue._context.calls.schedules_due(ahead=FIRE_AHEAD, offset=0, limit=9, byte_limit=MAX_BYTES)
+        queue, schedules_due_call(queue._context.calls, ahead=FIRE_AHEAD, offset=0, limit=9, byte_limit=MAX_BYTES)
     )
     row, _ = firing(due.schedules[0], due.now, queue.settings, ahead=FIRE_AHEAD)
     clock.advance(timedelta(milliseconds=1))
@@ -692,7 +694,7 @@ def test_occurrence_read_before_a_change_is_not_fired(queue, clock, change):
         queue.schedules.remove("sweep")
         if change == "removed and added":
             queue.schedules.add("sweep", every="1h", payload="new")
-    assert carry_out(queue, queue._context.calls.fire([row])) == "0"
+    assert carry_out(queue, fire_call(queue._context.calls, [row])) == "0"
     assert queue.counts().living == 0
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from delayq import Discard, MessageFailedError, NoResultError, Reject, Retry, Snooze
-from delayq.broker.capabilities.result_calls import ResultCalls
+from delayq.queue.results import ends
 from tests.behaviour.places import everywhere
 from tests.support.waiting import wait_until
 
@@ -29,13 +29,13 @@ def never_renews(monkeypatch):
 @pytest.fixture
 def wait_for(monkeypatch):
     """`wait_for(queue)` waits for the result in a thread, and returns once ends are read."""
-    reads, read = threading.Event(), ResultCalls.next_ends
+    reads, read = threading.Event(), ends.next_ends
 
-    def next_ends(self: ResultCalls, *args: Any, **options: Any) -> Any:
+    def next_ends(*args: Any, **options: Any) -> Any:
         reads.set()
-        return read(self, *args, **options)
+        return read(*args, **options)
 
-    monkeypatch.setattr(ResultCalls, "next_ends", next_ends)
+    monkeypatch.setattr("delayq.queue.results.result_waits.next_ends", next_ends)
     with ThreadPoolExecutor(4) as pool:
 
         def wait_for(queue: Any, timeout: Any = "1m") -> Future[Any]:

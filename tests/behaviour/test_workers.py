@@ -14,7 +14,7 @@ import redis
 
 import delayq
 from delayq import DelayQueue, Worker
-from delayq.broker.capabilities.worker_calls import SILENT_KEPT
+from delayq.broker.beats import SILENT_KEPT
 from delayq.broker.keys import Keys
 from delayq.worker.parts import presence
 from delayq.worker.pool import pool

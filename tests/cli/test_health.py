@@ -16,7 +16,7 @@ PREFIX = "delayq:{reminders}:"
 HEAVY = [
     *("cronsim", "dateutil", "fakeredis", "holidays", "httpx", "icalendar", "prometheus_client", "rich", "starlette"),
     *("tzdata", "uvicorn"),
-    *("delayq.broker.calls", "delayq.broker.context", "delayq.cli.support.process_limits", "delayq.queue.async_base"),
+    *("delayq.broker.context", "delayq.cli.support.process_limits", "delayq.queue.async_base"),
     *("delayq.queue.async_delay_queue", "delayq.queue.delay_queue", "delayq.queue.inspecting.message_info"),
     *("delayq.schedules.definition", "delayq.telemetry", "delayq.worker.delivery.message"),
 ]

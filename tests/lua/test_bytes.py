@@ -7,9 +7,21 @@ import re
 import pytest
 
 from delayq import DelayQueue, NewMessage, Schedule
-from delayq.broker.replies.replies import ClaimReply
-from delayq.broker.replies.results import Completed
-from delayq.broker.requests import ImportedDeath, Receipt, Rejection, ScheduleFire, SchedulePut
+from delayq.broker.replies import ClaimReply
+from delayq.broker.requests import Receipt, Rejection
+from delayq.broker.results import Completed
+from delayq.bulk.import_messages import ImportedDeath, dead_import_call
+from delayq.queue.repairing.repair import repair_dead_call
+from delayq.queue.sweeps.stored_messages import snapshot_call
+from delayq.schedules.calls import (
+    ScheduleFire,
+    SchedulePut,
+    fire_call,
+    schedule_put_call,
+    schedule_remove_call,
+    schedules_due_call,
+    schedules_page_call,
+)
 from tests.lua.cases.pending_to_unack import claim as claim_due
 from tests.lua.cases.ready_to_unack import claim
 from tests.lua.tables import LUA
@@ -236,7 +248,7 @@ def test_collection_moves_what_fits_and_says_what_is_left(executor, named):
 def test_import_of_what_was_about_to_die_compares_what_fits(executor):
     plant(executor, DEAD)
     lines = [ImportedDeath(id, "", NOW - 500, 1, 1, "no", "", b"", b"", b"") for id in FOUR]
-    assert deliver(executor, calls.dead_import(lines)) == "0011"
+    assert deliver(executor, dead_import_call(calls, lines)) == "0011"
 
 
 def test_redrive_moves_what_fits(executor):
@@ -300,42 +312,42 @@ def test_walk_reads_small_values_many_at_a_time(executor):
 
 def test_snapshot_reads_payloads_that_fit(executor):
     plant(executor, LEASED.but(unack={}, deliveries={}, pending=dict.fromkeys(FOUR, 5)))
-    page = executor.call(calls.snapshot("", limit=10, cursor="", byte_limit=1 << 30))
+    page = executor.call(snapshot_call(calls, "", limit=10, cursor="", byte_limit=1 << 30))
     assert (page.ids, list(map(len, page.payloads))) == ([b"a", b"b"], [len(BIG)] * 2)
-    page = executor.call(calls.snapshot("", limit=10, cursor=page.cursor, score=page.score, byte_limit=1 << 30))
+    page = executor.call(snapshot_call(calls, "", limit=10, cursor=page.cursor, score=page.score, byte_limit=1 << 30))
     assert page.ids == [b"c", b"d"]
-    assert executor.call(calls.snapshot("", limit=10, cursor="")).sizes == [len(BIG)] * 4
+    assert executor.call(snapshot_call(calls, "", limit=10, cursor="")).sizes == [len(BIG)] * 4
     plant(executor, LEASED)
-    page = executor.call(calls.snapshot("leased", limit=10, cursor="0", byte_limit=1 << 30))
+    page = executor.call(snapshot_call(calls, "leased", limit=10, cursor="0", byte_limit=1 << 30))
     assert (page.sizes, [payload is None for payload in page.payloads].count(True)) == ([len(BIG)] * 4, 2)
 
 
 def test_repair_of_the_dead_letter_examines_what_fits(executor):
     plant(executor, DEAD.but(dead={}))
     entries = [entry.encode() for entry in ENTRIES]
-    assert deliver(executor, calls.repair_dead(entries, fix=True)) == "22"
-    assert deliver(executor, calls.repair_dead(entries[2:], fix=True), sequence=2) == "22"
+    assert deliver(executor, repair_dead_call(calls, entries, fix=True)) == "22"
+    assert deliver(executor, repair_dead_call(calls, entries[2:], fix=True), sequence=2) == "22"
     assert observe(executor).dead == DEAD.dead
 
 
 def test_schedules_are_read_as_they_fit(executor):
     others = [f"other-{n}" for n in range(20)]
     plant(executor, World(schedules=dict.fromkeys(FOUR, -5), schedule_specs=dict.fromkeys([*FOUR, *others], BIG)))
-    assert [one.name for one in executor.call(calls.schedules_page(FOUR, limit=9)).schedules] == ["a", "b"]
-    assert 1 <= len(executor.call(calls.schedules_page(limit=30)).schedules) < 12
-    due_now = executor.call(calls.schedules_due(ahead=0, offset=0, limit=9, byte_limit=1 << 20))
+    assert [one.name for one in executor.call(schedules_page_call(calls, FOUR, limit=9)).schedules] == ["a", "b"]
+    assert 1 <= len(executor.call(schedules_page_call(calls, limit=30)).schedules) < 12
+    due_now = executor.call(schedules_due_call(calls, ahead=0, offset=0, limit=9, byte_limit=1 << 20))
     assert ([one.name for one in due_now.schedules], due_now.complete) == (["a", "b"], False)
 
 
 def test_schedules_are_removed_as_they_fit(executor):
     plant(executor, World(schedule_specs=dict.fromkeys(FOUR, BIG) | {"e": ""}))
-    assert deliver(executor, calls.schedule_remove([*FOUR, "e"])) == "11"
-    assert deliver(executor, calls.schedule_remove(["c", "e", "d"]), sequence=2) == "111"
+    assert deliver(executor, schedule_remove_call(calls, [*FOUR, "e"])) == "11"
+    assert deliver(executor, schedule_remove_call(calls, ["c", "e", "d"]), sequence=2) == "111"
     assert observe(executor) == World()
     plant(executor, World(schedule_specs={"a": "x" * (1 << 20), "b": ""}))
-    assert deliver(executor, calls.schedule_remove(["a", "b"]), sequence=3) == "1"
+    assert deliver(executor, schedule_remove_call(calls, ["a", "b"]), sequence=3) == "1"
     plant(executor, World(schedule_specs={"a": "x" * ((1 << 20) - 1)}))
-    assert deliver(executor, calls.schedule_remove(["a", "b"]), sequence=4) == "11"
+    assert deliver(executor, schedule_remove_call(calls, ["a", "b"]), sequence=4) == "11"
 
 
 @pytest.mark.parametrize(("size", "statuses"), [(1 << 20, "10"), ((1 << 20) - 1, "11")])
@@ -343,8 +355,8 @@ def test_large_schedules_are_replaced_as_they_fit(executor, size, statuses):
     specs = {"a": "x" * size, "b": "b"}
     plant(executor, World(schedule_specs=specs, schedule_states=dict.fromkeys(specs, "T-9 0 - 0")))
     puts = [SchedulePut(name, str(T - 9), "", 0, b"new") for name in specs]
-    assert deliver(executor, calls.schedule_put(puts)) == statuses
-    assert deliver(executor, calls.schedule_put(puts[1:]), sequence=2) == ("1" if statuses == "10" else "0")
+    assert deliver(executor, schedule_put_call(calls, puts)) == statuses
+    assert deliver(executor, schedule_put_call(calls, puts[1:]), sequence=2) == ("1" if statuses == "10" else "0")
     assert observe(executor).schedule_specs == {"a": "new", "b": "new"}
 
 
@@ -361,8 +373,8 @@ def test_large_schedules_are_replaced_and_removed_together(redis_url):
 def test_schedules_whose_messages_exist_are_fired_as_they_fit(executor):
     plant(executor, World(messages=dict.fromkeys(FOUR, BIG), schedules=dict.fromkeys(FOUR, -5)))
     fires = [ScheduleFire(id, "0", NOW + 5, NOW - 5, 3, b"p", b"", f"{id} {NOW - 5}") for id in FOUR]
-    assert deliver(executor, calls.fire(fires)) == "1100"
-    assert deliver(executor, calls.fire(fires[2:]), sequence=2) == "11"
+    assert deliver(executor, fire_call(calls, fires)) == "1100"
+    assert deliver(executor, fire_call(calls, fires[2:]), sequence=2) == "11"
     assert observe(executor).messages == dict.fromkeys(FOUR, BIG)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from delayq.broker.replies.replies import ClaimReply, ExpireReply, PromoteReply
+from delayq.broker.replies import ClaimReply, ExpireReply, PromoteReply
 from delayq.broker.requests import ScriptCall
 from delayq.errors import OutcomeUnknown
 from tests.lua.tables import TABLES, every_case, on_both

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from delayq.broker.calls import Calls
-from delayq.broker.replies.replies import ClaimReply
+from delayq.broker.replies import ClaimReply
 from delayq.broker.requests import Failure, Receipt, Release
 from tests.lua.cases.ready_to_unack import claim, waiting
 from tests.support.scripts import KEYS, NOW, T, World, at, calls, deliver, observe, plant

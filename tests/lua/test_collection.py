@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from delayq.broker.replies.replies import CollectReply
+from delayq.broker.replies import CollectReply
 from delayq.broker.requests import ScriptCall
+from delayq.queue.repairing.repair import repair_dead_call
 from tests.support.scripts import KEYS, NOW, T, World, calls, deliver, observe, observe_replies, plant
 
 
@@ -52,7 +53,7 @@ def test_tokens_of_an_id_are_read_and_written_once_for_all_its_entries(real_exec
             {
                 "trimmed": collect(),
                 "purged": calls.dead_purge(entries),
-                "repaired": calls.repair_dead([entry.encode() for entry in entries], fix=True),
+                "repaired": repair_dead_call(calls, [entry.encode() for entry in entries], fix=True),
             }[removed],
         )
         stats = executor.client.info("commandstats")

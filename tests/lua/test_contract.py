@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 import re
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
-from delayq.broker.calls import Calls
+import delayq
 from delayq.broker.keys import Keys
 from delayq.broker.scripts import script as load
 from delayq.testing.torture.disturbing.faults import PLANTED_TYPES
@@ -306,8 +307,15 @@ def test_every_transition_has_a_script():
 
 
 def test_every_call_runs_the_script_of_its_name():
-    text = "".join(inspect.getsource(kind) for kind in Calls.__mro__ if kind is not object)
-    called = re.findall(r'^    def (\w+)\((?:(?!    def ).)*?self\._call\(\s*"(\w+)"', text, re.MULTILINE | re.DOTALL)
+    """Those of `Calls`, and those of the capabilities: `limit_call` runs `limit`."""
+    called = []
+    for path in Path(delayq.__file__).parent.rglob("*.py"):
+        text = path.read_text("utf-8")
+        body = r'\s*"(\w+)"'
+        called += re.findall(
+            rf"^    def (\w+)\((?:(?!    def ).)*?self\.script\({body}", text, re.MULTILINE | re.DOTALL
+        )
+        called += re.findall(rf"^def (\w+)_call\((?:(?!^def ).)*?calls\.script\({body}", text, re.MULTILINE | re.DOTALL)
     assert sorted(called) == [(name, name) for name in SCRIPTS]
 
 

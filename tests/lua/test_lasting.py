@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from delayq.broker.replies.results import Completed
 from delayq.broker.requests import Outgoing
+from delayq.broker.results import Completed
 from tests.lua.cases.dead_import import line, put
 from tests.lua.cases.states import LEASED, remembering
 from tests.lua.tables import every_case, on_both

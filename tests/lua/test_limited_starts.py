@@ -13,6 +13,7 @@ from delayq.broker.calls import Calls
 from delayq.broker.message.attributes import Attributes
 from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Release
 from delayq.broker.transport.executor import Executor
+from delayq.queue.control.limit_calls import limit_call
 from delayq.values.rates import Pace
 from tests.support.scripts import KEYS, NOW
 
@@ -71,7 +72,7 @@ class Played:
         self.calls = Calls(KEYS, clock=lambda: self.now)
         for scope, interval, burst, places in limits:
             self.plain.limits[scope] = (interval, burst, places)
-            self.ask(self.calls.limit(scope, pace=Pace(interval * 1000, burst), places=places))
+            self.ask(limit_call(self.calls, scope, pace=Pace(interval * 1000, burst), places=places))
 
     def send(self, name: str) -> None:
         id = f"m{len(self.sent)}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from delayq.broker.capabilities.limit_calls import MAX_LIMITS
 from delayq.errors import ConfigurationError
+from delayq.queue.control.limit_calls import MAX_LIMITS, declare_call, limit_call, limits_page_call
 from delayq.values.rates import Pace
 from tests.support.scripts import KEYS, World, calls, deliver, observe, plant
 
@@ -18,7 +18,7 @@ FULL = World(
 def test_limit_of_one_name_too_many_is_refused(real_executor):
     plant(real_executor, FULL)
     with pytest.raises(ConfigurationError, match="limits for at most 8000 names: remove some"):
-        deliver(real_executor, calls.limit("b", places=1))
+        deliver(real_executor, limit_call(calls, "b", places=1))
     assert deliver(real_executor, calls.hold("b", 500), sequence=2) == "0"
     assert observe(real_executor) == FULL
 
@@ -29,7 +29,7 @@ def test_declarations_are_refused_for_too_many_names(real_executor):
         real_executor.client.flushall()
         plant(real_executor, world)
         with pytest.raises(ConfigurationError, match="limits for at most 8000 names: remove some"):
-            real_executor.call(calls.declare("one-more", pace=Pace(10, 1), places=None))
+            real_executor.call(declare_call(calls, "one-more", pace=Pace(10, 1), places=None))
         assert observe(real_executor) == world
 
 
@@ -42,7 +42,7 @@ def test_what_runs_takes_places_unless_thousands_do(real_executor, running, seat
         attributes=dict.fromkeys(ids, "name=a"),
     )
     plant(real_executor, leased)
-    deliver(real_executor, calls.limit("a", places=7))
+    deliver(real_executor, limit_call(calls, "a", places=7))
     assert real_executor.client.zcard(KEYS.running) == (running if seated else 0)
 
 
@@ -50,7 +50,7 @@ def test_limits_are_read_in_pages(real_executor):
     plant(real_executor, FULL)
     cursor, scopes = "0", set()
     while cursor != "0" or not scopes:
-        page = real_executor.call(calls.limits_page(cursor, limit=500))
+        page = real_executor.call(limits_page_call(calls, cursor, limit=500))
         cursor, scopes = page.cursor, scopes | {stored.scope for stored in page.limits}
         assert len(page.limits) < 1500
     assert scopes == set(FULL.limits)
@@ -61,7 +61,7 @@ def test_limit_of_the_queue_counts_what_is_leased(real_executor):
     for meta, running in (({"backoffs": 1}, 2), ({}, 3)):
         real_executor.client.flushall()
         plant(real_executor, leased.but(limits={"queue": "0 1000 1 9 0 - 0 0 0"}, meta=meta))
-        (stored,) = real_executor.call(calls.limits_page("0", limit=500)).limits
+        (stored,) = real_executor.call(limits_page_call(calls, "0", limit=500)).limits
         assert (stored.scope, stored.throttled, stored.running) == ("queue", 0, running)
 
 
@@ -71,7 +71,7 @@ def test_what_is_declared_is_read_with_the_limits_and_after_them(real_executor):
     plant(real_executor, World(limits=limits, declared=said))
     cursor, found = "", []
     while cursor != "0":
-        page = real_executor.call(calls.limits_page(cursor or "0", limit=500))
+        page = real_executor.call(limits_page_call(calls, cursor or "0", limit=500))
         cursor = page.cursor
         found += page.limits
         assert len(page.limits) < 1500

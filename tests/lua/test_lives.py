@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from delayq.broker.replies.replies import ClaimedMessage
+from delayq.broker.replies import ClaimedMessage
 from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Release, ScriptCall
 from delayq.broker.transport.executor import Executor
 from tests.support.scripts import NOW, World, at, calls, observe

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from delayq.broker.event_log import await_events, id_of, offset_of, read_events, read_last_event, trim_events
 from delayq.broker.keys import Keys
-from delayq.broker.replies.log_entries import id_of, offset_of
-from delayq.broker.replies.replies import ClaimedMessage
+from delayq.broker.replies import ClaimedMessage
 from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Release
 from delayq.queue.inspecting.event_log import EventColumns, expand
 from tests.lua.cases.states import LEASED, PENDING
@@ -15,7 +15,7 @@ from tests.support.scripts import KEYS, LOG, NOW, Case, T, World, at, calls, del
 
 
 def entries(executor):
-    return executor.call(calls.events(1, limit=1000))
+    return executor.call(read_events(calls, 1, limit=1000))
 
 
 def kinds(executor):
@@ -149,11 +149,11 @@ def test_offsets_rise_on_servers_without_automatic_numbers(executor):
     assert all(10**15 < offset < 2**63 for offset in offsets)
     assert [entry.columns["ids"] for entry in logged] == [b"a", b"b", b"c"]
     for n, offset in enumerate(offsets):
-        assert executor.call(calls.events(offset + 1, limit=9)) == logged[n + 1 :]
-        assert executor.call(calls.events(offset, offset, limit=9)) == [logged[n]]
-        assert executor.call(calls.await_events(offset, limit=9, timeout=0.01)) == logged[n + 1 :]
-    assert executor.call(calls.last_event()) == logged[-1:]
-    assert executor.call(calls.trim_events(offsets[1])) == 1
+        assert executor.call(read_events(calls, offset + 1, limit=9)) == logged[n + 1 :]
+        assert executor.call(read_events(calls, offset, offset, limit=9)) == [logged[n]]
+        assert executor.call(await_events(calls, offset, limit=9, timeout=0.01)) == logged[n + 1 :]
+    assert executor.call(read_last_event(calls)) == logged[-1:]
+    assert executor.call(trim_events(calls, offsets[1])) == 1
     assert entries(executor) == logged[1:]
 
 
@@ -164,12 +164,12 @@ def test_log_can_be_read_from_any_offset(executor):
     logged = entries(executor)
     assert [entry.offset for entry in logged] == [1, 2, 3]
     for after in range(4):
-        assert executor.call(calls.events(after + 1, limit=9)) == logged[after:]
-        assert executor.call(calls.await_events(after, limit=9, timeout=0.01)) == logged[after:]
-    assert executor.call(calls.events(1, 2, limit=9)) == logged[:2]
-    assert executor.call(calls.events(1, limit=2)) == logged[:2]
-    assert executor.call(calls.last_event()) == logged[2:]
-    assert executor.call(calls.trim_events(3)) == 2
+        assert executor.call(read_events(calls, after + 1, limit=9)) == logged[after:]
+        assert executor.call(await_events(calls, after, limit=9, timeout=0.01)) == logged[after:]
+    assert executor.call(read_events(calls, 1, 2, limit=9)) == logged[:2]
+    assert executor.call(read_events(calls, 1, limit=2)) == logged[:2]
+    assert executor.call(read_last_event(calls)) == logged[2:]
+    assert executor.call(trim_events(calls, 3)) == 2
     assert entries(executor) == logged[2:]
 
 
@@ -191,8 +191,8 @@ def test_log_is_read_past_foreign_entries(executor, id):
     send_each(executor, "b")
     found, after = [], 0
     for _ in range(6):
-        page = executor.call(calls.events(after + 1, limit=1))
-        assert page == executor.call(calls.await_events(after, limit=1, timeout=0.01))
+        page = executor.call(read_events(calls, after + 1, limit=1))
+        assert page == executor.call(await_events(calls, after, limit=1, timeout=0.01))
         found += [event.id for entry in page for event in expand(entry)]
         after = page[-1].offset if page else after
     assert found == ["a", "b"]
@@ -208,7 +208,7 @@ def test_log_is_trimmed_to_about_its_length(executor):
     for n in range(2500):
         executor.call(at(n).cancel(["x"]))  # changes nothing and is not logged
         executor.call(at(n).send([Outgoing(f"m{n}", 50, 3, b"m", b"")], replace=False, max_length=None))
-    kept = executor.call(calls.events(1, limit=5000))
+    kept = executor.call(read_events(calls, 1, limit=5000))
     assert 1000 <= len(kept) <= 1100
     assert kept[-1].offset == 2500
     assert kept[0].offset == 2501 - len(kept)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from delayq.broker.requests import ScriptCall
-from delayq.queue.repairing.repair import DEAD, DEEP
+from delayq.queue.repairing.repair import DEAD, DEEP, recount_call, repair_dead_call
 from tests.lua.cases.states import CROWD, LEASED, READY
 from tests.lua.cases.states import DEAD as DIED
 from tests.lua.tables import TABLES
@@ -55,7 +55,7 @@ def test_counter_that_is_not_a_number_is_repaired(executor, limit):
     plant(executor, World(ready=["x"], unack={"y": 5}, messages={"y": "Y"}))
     executor.client.hset(KEYS.meta, mapping={"stale_ready": "many", "stale_retry": "few", "backoffs": ""})
     stale = min(limit, 1)
-    assert deliver(executor, calls.recount(fix=True, limit=limit)) == (-1 - stale, -1, -1, 0, 0)
+    assert deliver(executor, recount_call(calls, fix=True, limit=limit)) == (-1 - stale, -1, -1, 0, 0)
     assert executor.client.hgetall(KEYS.meta) == {
         b"stale_ready": b"%d" % stale,
         b"stale_retry": b"0",
@@ -147,13 +147,13 @@ def test_invalid_dead_letter_entry_is_removed_unless_it_has_a_message(executor):
     plant(executor, CROWD)
     executor.client.zadd(KEYS.dead, {"stray": 1, "odd": 2})
     executor.client.hset(KEYS.dead_messages, "odd", "x")
-    assert deliver(executor, calls.repair_dead([b"stray", b"odd", b"none"], fix=True)) == "100"
+    assert deliver(executor, repair_dead_call(calls, [b"stray", b"odd", b"none"], fix=True)) == "100"
     assert executor.client.zrange(KEYS.dead, 0, -1)[0] == b"odd"
     assert executor.client.hget(KEYS.dead_messages, "odd") == b"x"
 
 
 def test_unreadable_dead_message_gets_an_entry_with_the_current_time(executor):
     executor.client.hset(KEYS.dead_messages, "a:5", "no line of counts")
-    assert deliver(executor, calls.repair_dead([b"a:5"], fix=True)) == "2"
+    assert deliver(executor, repair_dead_call(calls, [b"a:5"], fix=True)) == "2"
     assert executor.client.zrange(KEYS.dead, 0, -1, withscores=True) == [(b"a:5", NOW)]
     assert executor.client.hgetall(KEYS.dead_ids) == {b"a": b"5"}

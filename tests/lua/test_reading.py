@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from delayq.broker.replies.replies import CountsReply, GetReply, MessageRow
-from delayq.broker.replies.results import EndReply
+from delayq.broker.replies import CountsReply, GetReply, MessageRow
+from delayq.queue.results.ends import EndReply, outcomes_call
 from tests.lua.cases.states import CROWD, DEAD, LEASED, LEFTOVERS, STATES
 from tests.support.scripts import KEYS, NOW, After, Dead, Kept, T, World, at, calls, observe, plant
 
@@ -101,28 +101,28 @@ def test_page_of_the_completed_has_their_records_by_time(executor):
 def test_outcomes_of_messages_in_every_state(executor):
     plant(executor, CROWD + DEAD + World(attributes={"p": "name=p retention=5 progress=Nw=="}))
     executor.client.delete(KEYS.results)
-    assert executor.call(calls.outcomes(["p", "q", "t", "none"])) == [
+    assert executor.call(outcomes_call(calls, ["p", "q", "t", "none"])) == [
         EndReply("kept", b"", b""),
         EndReply("alive", b"", b""),
         EndReply("alive", b"", b""),
         EndReply("", b"", b""),
     ]
     plant(executor, _KEPT)
-    assert executor.call(calls.outcomes(["a"])) == [EndReply("", _RESULT, DIED.partition(b"haname=aA")[0])]
+    assert executor.call(outcomes_call(calls, ["a"])) == [EndReply("", _RESULT, DIED.partition(b"haname=aA")[0])]
 
 
 def test_outcomes_are_read_up_to_a_mebibyte_a_call(executor):
     records = {f"{n}": _RESULT + b"7" * 400_000 for n in range(5)}
     executor.client.hset(KEYS.results, mapping=records)
-    assert [len(reply.record) for reply in executor.call(calls.outcomes([*records]))] == [len(records["0"])] * 3
+    assert [len(reply.record) for reply in executor.call(outcomes_call(calls, [*records]))] == [len(records["0"])] * 3
 
 
 def test_outcomes_of_a_message_alive_show_what_was_before_it(executor):
     died = DIED.partition(b"haname=aA")[0]
     plant(executor, LEASED + DEAD + _KEPT)
-    assert executor.call(calls.outcomes(["a"])) == [EndReply("alive", _RESULT, died)]
+    assert executor.call(outcomes_call(calls, ["a"])) == [EndReply("alive", _RESULT, died)]
     plant(executor, World(attributes={"a": "retention=5"}))
-    assert executor.call(calls.outcomes(["a"])) == [EndReply("kept", _RESULT.partition(b"\n")[0], died)]
+    assert executor.call(outcomes_call(calls, ["a"])) == [EndReply("kept", _RESULT.partition(b"\n")[0], died)]
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_outcomes_of_a_message_alive_show_what_was_before_it(executor):
 )
 def test_outcomes_count_the_retention_of_what_waits_to_follow(executor, attributes, alive):
     plant(executor, LEASED + World(successors={"a": After(5, 1, "retention=1", "retention=2", attributes)}))
-    assert executor.call(calls.outcomes(["a"])) == [EndReply(alive, b"", b"")]
+    assert executor.call(outcomes_call(calls, ["a"])) == [EndReply(alive, b"", b"")]
 
 
 # Pages

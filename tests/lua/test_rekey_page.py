@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from delayq.queue.sweeps.rekeying import rekey_call, rekey_page_call
 from tests.lua.cases.states import LEASED
 from tests.support.scripts import KEYS, calls, deliver, plant
 
@@ -22,7 +23,7 @@ def stored(real_executor):
 
 @pytest.mark.parametrize("part", PARTS)
 def test_page_has_the_texts_of_its_part(stored, part):
-    page = stored.call(calls.rekey_page(part, cursor="0", limit=10, head=HEAD))
+    page = stored.call(rekey_page_call(calls, part, cursor="0", limit=10, head=HEAD))
     rows = [("a", f"old:{part}".encode()), ("b", f"new:{part}".encode())]
     expected = ("0", 1, rows[:1]) if part == "messages" else ("0", 0, rows)
     assert (page.cursor, page.already, sorted(page.rows)) == expected
@@ -31,8 +32,8 @@ def test_page_has_the_texts_of_its_part(stored, part):
 @pytest.mark.parametrize("part", PARTS)
 def test_text_is_replaced_in_its_part_alone(stored, part):
     plant(stored, LEASED.but(messages={}, headers={}, attributes={}))  # `a` runs: only its message must stay
-    assert deliver(stored, calls.rekey(part, [("b", f"new:{part}".encode(), b"1"), ("c", b"", b"2")])) == "10"
-    assert deliver(stored, calls.rekey(part, [("a", f"old:{part}".encode(), b"1")]), sequence=2) == (
+    assert deliver(stored, rekey_call(calls, part, [("b", f"new:{part}".encode(), b"1"), ("c", b"", b"2")])) == "10"
+    assert deliver(stored, rekey_call(calls, part, [("a", f"old:{part}".encode(), b"1")]), sequence=2) == (
         "2" if part == "messages" else "1"
     )
     for other in PARTS:
@@ -46,7 +47,7 @@ def test_pages_have_about_as_many_texts_as_wanted_and_end(real_executor):
     real_executor.client.hset(KEYS.messages, mapping={f"m{n}": "new:" if n % 3 else "old:" for n in range(count)})
     cursor, found, already, sizes = "", [], 0, []
     while cursor != "0":
-        page = real_executor.call(calls.rekey_page("messages", cursor=cursor or "0", limit=50, head=HEAD))
+        page = real_executor.call(rekey_page_call(calls, "messages", cursor=cursor or "0", limit=50, head=HEAD))
         cursor, found, already = page.cursor, found + page.rows, already + page.already
         sizes.append(len(page.rows) + page.already)
     assert (len({id for id, _ in found}), {text for _, text in found}) == (count // 3, {b"old:"})
@@ -59,6 +60,6 @@ def test_no_more_is_replaced_than_fits(real_executor, size):
     text = b"x" * size
     real_executor.client.hset(KEYS.successors, mapping=dict.fromkeys("abcd", text))
     rows = [(id, text, b"new") for id in "abcd"]
-    assert deliver(real_executor, calls.rekey("successors", rows)) == "11"
-    assert deliver(real_executor, calls.rekey("successors", rows[2:]), sequence=2) == "11"
+    assert deliver(real_executor, rekey_call(calls, "successors", rows)) == "11"
+    assert deliver(real_executor, rekey_call(calls, "successors", rows[2:]), sequence=2) == "11"
     assert set(real_executor.client.hgetall(KEYS.successors).values()) == {b"new"}

@@ -8,6 +8,7 @@ import pytest
 
 from delayq.broker.keys import Keys
 from delayq.errors import ServerError
+from delayq.queue.delay_base import remove_call
 from tests.lua.cases.states import BACKOFF, DEAD
 from tests.support.scripts import KEYS, NOW, World, calls, observe, plant
 
@@ -30,7 +31,7 @@ HELD = {
 @pytest.mark.parametrize(("world", "found"), HELD.values(), ids=HELD)
 def test_queue_that_has_something_stays_as_it_is(executor, world, found):
     plant(executor, world)
-    assert executor.call(calls.remove()) == found
+    assert executor.call(remove_call(calls)) == found
     assert observe(executor) == world
 
 
@@ -40,9 +41,9 @@ def test_every_key_of_an_empty_queue_is_deleted(executor):
         client.set(getattr(KEYS, part), "anything")
     client.zadd(KEYS.beats, {"silent": NOW - 1})
     client.set("delayq:{another}:meta", "stays")
-    assert [*executor.call(calls.remove())] == [0] * 4
+    assert [*executor.call(remove_call(calls))] == [0] * 4
     assert client.keys() == [b"delayq:{another}:meta"]
-    assert [*executor.call(calls.remove())] == [0] * 4
+    assert [*executor.call(remove_call(calls))] == [0] * 4
 
 
 _EMPTY = ("messages", "dead_messages", "schedule_specs", "beats")
@@ -54,5 +55,5 @@ def test_key_of_wrong_type_is_refused(executor, part):
     executor.client.set(getattr(KEYS, part), "a text")
     executor.client.set(KEYS.meta, "stays")
     with pytest.raises(ServerError, match="WRONGTYPE"):
-        executor.call(calls.remove())
+        executor.call(remove_call(calls))
     assert len(executor.client.keys()) == 2

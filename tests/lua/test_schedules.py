@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from delayq.broker.replies.schedule_replies import StoredSchedule
 from delayq.errors import ServerError
+from delayq.schedules.calls import StoredSchedule, note_schedules, schedules_due_call, schedules_page_call
 from tests.support.scripts import KEYS, NOW, T, World, calls, observe, plant
 
 THREE = World(
@@ -20,7 +20,7 @@ ASLEEP = StoredSchedule("asleep", None, b"{}\n\x00\xff", str(T - 6), 2, NOW - 7,
 
 
 def due(executor, ahead=0, offset=0, limit=100, byte_limit=1000):
-    found = executor.call(calls.schedules_due(ahead=ahead, offset=offset, limit=limit, byte_limit=byte_limit))
+    found = executor.call(schedules_due_call(calls, ahead=ahead, offset=offset, limit=limit, byte_limit=byte_limit))
     assert found.now == NOW
     assert observe(executor) == THREE
     return found.schedules, found.complete
@@ -55,28 +55,28 @@ def test_reading_due_schedules_respects_the_byte_limit(executor):
 def test_partly_deleted_schedule_is_read(executor):
     world = World(schedules={"a": -5, "b": -4}, schedule_specs={"a": "{}"}, schedule_states={"b": "T-9 1 -5 0"})
     plant(executor, world)
-    found = executor.call(calls.schedules_due(ahead=0, offset=0, limit=9, byte_limit=9)).schedules
+    found = executor.call(schedules_due_call(calls, ahead=0, offset=0, limit=9, byte_limit=9)).schedules
     assert found == [
         StoredSchedule("a", NOW - 5, b"{}", "0", 0, 0, False),
         StoredSchedule("b", NOW - 4, b"", str(T - 9), 1, NOW - 5, False),
     ]
-    assert executor.call(calls.schedules_page(limit=9)).schedules == [found[0]]
+    assert executor.call(schedules_page_call(calls, limit=9)).schedules == [found[0]]
 
 
 def test_schedules_are_read_by_name(executor):
     plant(executor, THREE)
-    page = executor.call(calls.schedules_page(["far", "none", "asleep"], limit=9))
+    page = executor.call(schedules_page_call(calls, ["far", "none", "asleep"], limit=9))
     assert page == (NOW, 0, "", "0", [FAR, ASLEEP])
-    executor.call(calls.note_schedules(NOW + 5, zones=""))
-    assert executor.call(calls.schedules_page(["far"], limit=9))[:3] == (NOW, NOW + 5, "")
-    executor.call(calls.note_schedules(NOW + 6, zones="2026a"))
-    assert executor.call(calls.schedules_page(["far"], limit=9))[:3] == (NOW, NOW + 6, "2026a")
-    executor.call(calls.note_schedules(NOW + 7, zones=""))
-    assert executor.call(calls.schedules_page(["far"], limit=9))[:3] == (NOW, NOW + 7, "2026a")
+    executor.call(note_schedules(calls, NOW + 5, zones=""))
+    assert executor.call(schedules_page_call(calls, ["far"], limit=9))[:3] == (NOW, NOW + 5, "")
+    executor.call(note_schedules(calls, NOW + 6, zones="2026a"))
+    assert executor.call(schedules_page_call(calls, ["far"], limit=9))[:3] == (NOW, NOW + 6, "2026a")
+    executor.call(note_schedules(calls, NOW + 7, zones=""))
+    assert executor.call(schedules_page_call(calls, ["far"], limit=9))[:3] == (NOW, NOW + 7, "2026a")
     executor.client.delete(KEYS.meta)
-    assert executor.call(calls.schedules_page(["none"], limit=9)).schedules == []
+    assert executor.call(schedules_page_call(calls, ["none"], limit=9)).schedules == []
     executor.client.hset(KEYS.schedule_specs, "9", "{}")
-    assert executor.call(calls.schedules_page(["far"], limit=9)).schedules == [FAR]
+    assert executor.call(schedules_page_call(calls, ["far"], limit=9)).schedules == [FAR]
     executor.client.hdel(KEYS.schedule_specs, "9")
     assert observe(executor) == THREE
 
@@ -87,7 +87,7 @@ def test_all_schedules_are_read_in_pages(executor):
     plant(executor, World(schedules=names, schedule_specs=dict.fromkeys(names, "{}"), schedule_states=states))
     found, cursor, pages = {}, "", 0
     while cursor != "0":
-        page = executor.call(calls.schedules_page(cursor=cursor or "0", limit=100))
+        page = executor.call(schedules_page_call(calls, cursor=cursor or "0", limit=100))
         found |= {one.name: one.next - NOW for one in page.schedules}
         cursor, pages = page.cursor, pages + 1
         assert pages < 100
@@ -101,9 +101,9 @@ def test_key_of_wrong_type_is_refused(real_executor, part):
     plant(real_executor, THREE)
     real_executor.client.set(getattr(KEYS, part), "a text")
     for call in (
-        calls.schedules_due(ahead=0, offset=0, limit=9, byte_limit=99),
-        calls.schedules_page(["far"], limit=9),
-        calls.schedules_page(limit=9),
+        schedules_due_call(calls, ahead=0, offset=0, limit=9, byte_limit=99),
+        schedules_page_call(calls, ["far"], limit=9),
+        schedules_page_call(calls, limit=9),
     ):
         with pytest.raises(ServerError, match="WRONGTYPE"):
             real_executor.call(call)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from delayq.errors import ServerError
+from delayq.schedules.calls import schedules_find_call
 from tests.support.scripts import KEYS, World, calls, observe, plant
 
 NAMES = ["a", "a-1", "a-2", "b", "0"]
@@ -39,13 +40,13 @@ CASES = [
 @pytest.mark.parametrize(("options", "reply"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_schedules_are_found(executor, options, reply):
     plant(executor, WORLD)
-    assert executor.call(calls.schedules_find(**{"limit": 9} | options)) == reply
+    assert executor.call(schedules_find_call(calls, **{"limit": 9} | options)) == reply
     assert observe(executor) == WORLD
 
 
 def test_nothing_is_found_in_an_empty_queue(executor):
-    assert executor.call(calls.schedules_find(limit=9)) == ("", [])
-    assert executor.call(calls.schedules_find(label="x", limit=9)) == ("", [])
+    assert executor.call(schedules_find_call(calls, limit=9)) == ("", [])
+    assert executor.call(schedules_find_call(calls, label="x", limit=9)) == ("", [])
 
 
 @pytest.mark.long
@@ -56,7 +57,7 @@ def test_many_schedules_are_found_by_a_scan(executor, cursor):
     found: set[str] = set()
     sizes = []
     for _ in range(2000):
-        cursor, page = executor.call(calls.schedules_find(prefix="n", cursor=cursor, limit=50))
+        cursor, page = executor.call(schedules_find_call(calls, prefix="n", cursor=cursor, limit=50))
         found |= set(page)
         sizes.append(len(page))
         if not cursor:
@@ -64,7 +65,7 @@ def test_many_schedules_are_found_by_a_scan(executor, cursor):
     assert not cursor
     assert found == {name for name in names if name.startswith("n")}
     assert max(sizes) <= 50 + 200
-    cursor, page = executor.call(calls.schedules_find(prefix="x", limit=50))
+    cursor, page = executor.call(schedules_find_call(calls, prefix="x", limit=50))
     assert page == []
     assert cursor  # it has looked at 10,000
 
@@ -73,9 +74,9 @@ def test_many_schedules_are_found_by_a_scan(executor, cursor):
 def test_up_to_a_thousand_schedules_are_found_in_order(real_executor, number):
     names = [f"{n:04}" for n in range(number)]
     plant(real_executor, World(schedule_states=dict.fromkeys(names, "T-9 0 - 0")))
-    cursor, found = real_executor.call(calls.schedules_find(limit=300))
+    cursor, found = real_executor.call(schedules_find_call(calls, limit=300))
     assert (cursor == "@0299" and found == names[:300]) is (number == 1000)
-    assert (real_executor.call(calls.schedules_find(cursor="0", limit=300))[0] == "@0299") is False
+    assert (real_executor.call(schedules_find_call(calls, cursor="0", limit=300))[0] == "@0299") is False
 
 
 @pytest.mark.faults
@@ -84,4 +85,4 @@ def test_key_of_wrong_type_is_refused(real_executor, part, options):
     plant(real_executor, WORLD)
     real_executor.client.set(getattr(KEYS, part), "a text")
     with pytest.raises(ServerError, match="WRONGTYPE"):
-        real_executor.call(calls.schedules_find(limit=9, **options))
+        real_executor.call(schedules_find_call(calls, limit=9, **options))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from delayq.broker.replies.replies import SnapshotReply
+from delayq.queue.sweeps.stored_messages import SnapshotReply, snapshot_call
 from tests.support.scripts import KEYS, NOW, World, at, calls, plant
 
 WORLD = World(
@@ -30,7 +30,9 @@ def read(executor):
     plant(executor, WORLD)
 
     def page(states, **options):
-        return executor.call(calls.snapshot(states, **{"limit": 100, "cursor": "" if not states else "0"} | options))
+        return executor.call(
+            snapshot_call(calls, states, **{"limit": 100, "cursor": "" if not states else "0"} | options)
+        )
 
     return page
 
@@ -71,7 +73,7 @@ def test_promoted_messages_are_found_by_their_records(read):
 
 def test_missing_column_is_empty_and_empty_payload_is_kept(executor):
     plant(executor, World(pending={"a": 5, "b": 6}, messages={"a": "", "b": "bb"}))
-    page = executor.call(calls.snapshot("", limit=9, cursor="", byte_limit=100))
+    page = executor.call(snapshot_call(calls, "", limit=9, cursor="", byte_limit=100))
     assert (page.ids, page.sizes, page.payloads) == ([b"a", b"b"], [0, 2], [b"", b"bb"])
     assert (page.retries, page.records, page.headers, page.errors) == ([], [], [], [])
 
@@ -95,7 +97,7 @@ def test_unreadable_record_is_left_out(executor, read):
 
 def test_id_can_look_like_a_due_time(executor):
     plant(executor, World(pending={"a": 5, str(NOW + 5): 6}, messages={"a": "A", str(NOW + 5): "B"}))
-    assert ids(executor.call(calls.snapshot("", limit=9, cursor=""))) == ["a", str(NOW + 5)]
+    assert ids(executor.call(snapshot_call(calls, "", limit=9, cursor=""))) == ["a", str(NOW + 5)]
 
 
 def test_pages_continue_after_the_last_id(read):
@@ -126,7 +128,7 @@ def test_payloads_are_read_up_to_the_byte_limit(read):
 
 
 def test_snapshot_uses_the_given_time(executor):
-    assert executor.call(at(5).snapshot("", limit=1, cursor="")).now == NOW + 5
+    assert executor.call(snapshot_call(at(5), "", limit=1, cursor="")).now == NOW + 5
 
 
 def test_thousands_of_records_are_read(executor):
@@ -141,7 +143,7 @@ def test_thousands_of_records_are_read(executor):
     )
     found, cursor, pages = [], b"0", 0
     while cursor and pages < 9:
-        page = executor.call(calls.snapshot(EVERY, limit=2000, cursor=cursor))
+        page = executor.call(snapshot_call(calls, EVERY, limit=2000, cursor=cursor))
         assert page.retries == [b"3"] * len(page.ids)
         found += ids(page)
         cursor, pages = page.cursor, pages + 1

@@ -8,19 +8,15 @@ import msgspec
 import pytest
 
 from delayq.broker.message.ids import new_id
-from delayq.broker.replies.replies import ClaimedMessage, ClaimReply, CollectReply, ExpireReply, PromoteReply
-from delayq.broker.replies.results import Completed
-from delayq.broker.requests import (
-    Failure,
-    ImportedDeath,
-    Outgoing,
-    Receipt,
-    Rejection,
-    Release,
-    ScheduleFire,
-    SchedulePut,
-)
+from delayq.broker.replies import ClaimedMessage, ClaimReply, CollectReply, ExpireReply, PromoteReply
+from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Release
+from delayq.broker.results import Completed
 from delayq.broker.scripts import MAX_IDS
+from delayq.bulk.import_messages import ImportedDeath, dead_import_call
+from delayq.queue.repairing.repair import recount_call, repair_call, repair_dead_call
+from delayq.queue.results.ends import await_ends_call
+from delayq.queue.sweeps.rekeying import rekey_call
+from delayq.schedules.calls import ScheduleFire, SchedulePut, fire_call, schedule_put_call, schedule_remove_call
 from tests.lua.tables import MUTATING
 from tests.support.scripts import ANYWHERE, LOG, NOW, Case, Dead, Kept, T, World, calls, deliver, observe, plant
 
@@ -171,7 +167,7 @@ CASES = [
         statuses(1),
         World(completed=each(50), results=each(KEPT), ends=[" ".join(IDS)], meta={"acked": MAX_IDS, "schema": 2}),
     ),
-    Case("waited for", World(), calls.await_ends(IDS, duration=900), ANYWHERE, World(waited=each(900))),
+    Case("waited for", World(), await_ends_call(calls, IDS, duration=900), ANYWHERE, World(waited=each(900))),
     Case(
         "failed",
         LEASED,
@@ -249,52 +245,52 @@ CASES = [
     Case(
         "imported dead",
         World(),
-        calls.dead_import(ImportedDeath(id, NOW - 5, NOW - 5, 2, 1, "no", "e", b"h", b"", b"m") for id in IDS),
+        dead_import_call(calls, (ImportedDeath(id, NOW - 5, NOW - 5, 2, 1, "no", "e", b"h", b"", b"m") for id in IDS)),
         statuses(1),
         IMPORTED,
     ),
     Case(
         "mended",
         PENDING.but(pending={}),
-        calls.repair([id.encode() for id in IDS], fix=True, search=True, retries=3),
+        repair_call(calls, [id.encode() for id in IDS], fix=True, search=True, retries=3),
         statuses(2),
         sent(pending=each(0), meta={"repaired": MAX_IDS}),
     ),
     Case(
         "in step",
         dead(-5, "no", 2).but(dead={}, dead_ids={}),
-        calls.repair_dead([entry.encode() for entry in ENTRIES], fix=True),
+        repair_dead_call(calls, [entry.encode() for entry in ENTRIES], fix=True),
         statuses(2),
         dead(-5, "no", 2).but(meta={"repaired": MAX_IDS}),
     ),
     Case(
         "recounted",
         BACKOFF.but(ready=IDS, meta={}),
-        calls.recount(fix=True),
+        recount_call(calls, fix=True),
         (-MAX_IDS, 0, -MAX_IDS, 0, 0),
         BACKOFF.but(ready=IDS, meta={"stale_ready": MAX_IDS, "backoffs": MAX_IDS}),
     ),
     Case(
         "rekeyed",
         BACKOFF,
-        calls.rekey("messages", [(id, BACKOFF.messages[id].encode(), b"new") for id in IDS]),
+        rekey_call(calls, "messages", [(id, BACKOFF.messages[id].encode(), b"new") for id in IDS]),
         statuses(1),
         BACKOFF.but(messages=each("new")),
     ),
     Case("purged", BACKOFF, calls.purge(), MAX_IDS, World(meta={"purged": MAX_IDS})),
-    Case("put", World(), calls.schedule_put(PLACINGS), statuses(1), SCHEDULED.but(wake=1)),
-    Case("removed", SCHEDULED, calls.schedule_remove(IDS), statuses(1), World()),
+    Case("put", World(), schedule_put_call(calls, PLACINGS), statuses(1), SCHEDULED.but(wake=1)),
+    Case("removed", SCHEDULED, schedule_remove_call(calls, IDS), statuses(1), World()),
     Case(
         "fired",
         SCHEDULED.but(schedules=each(-5)),
-        calls.fire(FIRINGS),
+        fire_call(calls, FIRINGS),
         statuses(1),
         SCHEDULED.but(schedule_states=each("T+1 1 -5 0")) + sent(pending=each(-5), **SENT),
     ),
     Case(
         "a thousand of one",
         World(schedules={"s": -5}, schedule_states={"s": "T+0 0 - 0"}),
-        calls.fire([ScheduleFire("s", str(T), NOW + 50, NOW - 5, 2, b"m", b"h", OCCURRENCES)]),
+        fire_call(calls, [ScheduleFire("s", str(T), NOW + 50, NOW - 5, 2, b"m", b"h", OCCURRENCES)]),
         "1",
         World(schedules={"s": 50}, schedule_states={"s": f"T+1 {MAX_IDS} -5 0"}) + sent(pending=each(-5), **SENT),
     ),

@@ -6,6 +6,8 @@ import pytest
 
 from delayq.broker.calls import Calls
 from delayq.broker.requests import Failure, Outgoing, Rejection, Release
+from delayq.queue.sweeps.stored_messages import snapshot_call
+from delayq.schedules.calls import schedules_due_call, schedules_page_call
 from tests.lua.tables import TABLES
 from tests.support.scripts import KEYS, LOG, World, plant
 from tests.support.waiting import wait_until
@@ -152,9 +154,9 @@ def test_logged_time_of_a_call_is_not_in_the_future(real_executor, script):
     "call",
     [
         clocked.counts(),
-        clocked.snapshot("", limit=1, cursor=""),
-        clocked.schedules_due(ahead=0, offset=0, limit=1, byte_limit=1),
-        clocked.schedules_page(limit=1),
+        snapshot_call(clocked, "", limit=1, cursor=""),
+        schedules_due_call(clocked, ahead=0, offset=0, limit=1, byte_limit=1),
+        schedules_page_call(clocked, limit=1),
     ],
     ids=lambda call: call.script.name,
 )

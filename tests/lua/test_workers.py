@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from delayq.broker.beats import HOUR, HourCounts, beat_call, history_call, workers_page_call, write_counts
 from delayq.broker.calls import Calls
-from delayq.broker.replies.history_records import HOUR, HourCounts, write_counts
 from tests.lua.cases.beat import ENTRY, LASTS, TEXT, beat, told
 from tests.support.scripts import KEYS, NOW, World, calls, deliver, observe, plant
 
@@ -12,7 +12,7 @@ MANY = {f"w{number}": number for number in range(1500)}
 
 def test_a_page_has_all_of_a_few(executor):
     plant(executor, told({"v": -5, "w": 7}, TEXT) + World(workers={"x": TEXT}, beats={"y": 5}))
-    page = executor.call(calls.workers_page("0", limit=10))
+    page = executor.call(workers_page_call(calls, "0", limit=10))
     assert (page.now, page.cursor) == (NOW, "0")
     assert {(one.consumer_id, one.ends, one.entry.pid) for one in page.workers} == {
         ("v", NOW - 5, 7),
@@ -25,7 +25,7 @@ def test_workers_are_read_in_pages(executor):
     plant(executor, told(MANY, TEXT))
     cursor, found = "0", {}
     while cursor != "0" or not found:
-        page = executor.call(calls.workers_page(cursor, limit=100))
+        page = executor.call(workers_page_call(calls, cursor, limit=100))
         cursor = page.cursor
         found |= {one.consumer_id: one.ends - NOW for one in page.workers}
         assert len(page.workers) < 300
@@ -35,7 +35,7 @@ def test_workers_are_read_in_pages(executor):
 def test_a_page_ends_with_a_mebibyte(executor):
     large = TEXT.replace("}", " " * 100_000 + "}")
     plant(executor, told({f"w{number}": 5 for number in range(100)}, large))
-    page = executor.call(calls.workers_page("0", limit=100))
+    page = executor.call(workers_page_call(calls, "0", limit=100))
     assert 10 <= len(page.workers) < 60
     assert page.cursor != "0"
 
@@ -59,7 +59,7 @@ def test_entries_without_an_end_are_found_among_others(executor):
 
 def test_a_page_is_not_of_a_later_time(real_executor):
     for _ in range(30):
-        page = real_executor.call(Calls(KEYS).workers_page("0", limit=1))
+        page = real_executor.call(workers_page_call(Calls(KEYS), "0", limit=1))
         seconds, rest = real_executor.client.time()
         assert page.now * 1000 <= int(seconds) * 1_000_000 + int(rest)
 
@@ -79,24 +79,24 @@ def test_hours_are_read_the_latest_first(executor):
         ),
     )
     total = HourCounts(12, 7)
-    assert executor.call(calls.history(limit=3)) == (NOW, [counts, None, HourCounts(4)], total)
-    assert executor.call(calls.history(limit=2, last=hour - 1)) == (NOW, [None, HourCounts(4)], total)
-    assert executor.call(calls.history(limit=1000, last=hour - 2)).hours == [HourCounts(4), *[None] * 999]
+    assert executor.call(history_call(calls, limit=3)) == (NOW, [counts, None, HourCounts(4)], total)
+    assert executor.call(history_call(calls, limit=2, last=hour - 1)) == (NOW, [None, HourCounts(4)], total)
+    assert executor.call(history_call(calls, limit=1000, last=hour - 2)).hours == [HourCounts(4), *[None] * 999]
 
 
 def test_an_hour_begins_with_its_first_millisecond(executor):
     hour = NOW // HOUR + 1
     for now in (hour * HOUR - 1, hour * HOUR):
         at = Calls(KEYS, clock=lambda now=now: now)
-        deliver(executor, at.beat("w", None, HourCounts(now % HOUR + 1)), sequence=now)
-        assert executor.call(at.history(limit=1))[:2] == (now, [HourCounts(now % HOUR + 1)])
-    found = executor.call(calls.history(limit=2, last=hour))
+        deliver(executor, beat_call(at, "w", None, HourCounts(now % HOUR + 1)), sequence=now)
+        assert executor.call(history_call(at, limit=1))[:2] == (now, [HourCounts(now % HOUR + 1)])
+    found = executor.call(history_call(calls, limit=2, last=hour))
     assert (found.hours, found.total) == ([HourCounts(1), HourCounts(HOUR)], HourCounts(HOUR + 1))
 
 
 def test_hours_are_not_read_at_a_later_time(real_executor):
     for _ in range(30):
-        found = real_executor.call(Calls(KEYS).history(limit=1))
+        found = real_executor.call(history_call(Calls(KEYS), limit=1))
         seconds, rest = real_executor.client.time()
         assert found.now * 1000 <= int(seconds) * 1_000_000 + int(rest)
 

@@ -13,6 +13,8 @@ import pytest
 from delayq.broker.requests import Outgoing
 from delayq.broker.transport.executor import Executor
 from delayq.errors import ServerError
+from delayq.queue.repairing.repair import repair_call, repair_dead_call
+from delayq.queue.sweeps.rekeying import rekey_call
 from tests.lua.cases.states import PENDING
 from tests.lua.tables import TABLES, every_case
 from tests.lua.test_cases import finds_nothing
@@ -41,8 +43,8 @@ def assert_repairable(executor: Executor, case: Case, part: str) -> None:
     """Delete the text, repair, and assert that nothing else is left of the messages."""
     ids = [id.encode() for id in case.before.deliveries]
     executor.client.delete(getattr(KEYS, part))
-    executor.call(calls.repair(ids, fix=True, search=True, retries=4))
-    assert set(executor.call(calls.repair(ids, fix=False, search=True, retries=4))) <= {"0"}
+    executor.call(repair_call(calls, ids, fix=True, search=True, retries=4))
+    assert set(executor.call(repair_call(calls, ids, fix=False, search=True, retries=4))) <= {"0"}
 
 
 def assert_executes_again(executor: Executor, case: Case, part: str) -> None:
@@ -89,10 +91,13 @@ def test_key_of_wrong_type_is_refused_before_the_first_write(real_executor, case
 @pytest.mark.parametrize("fix", [True, False], ids=["mends", "looks"])
 def test_repair_and_rekey_refuse_a_key_of_wrong_type_that_they_do_not_use(real_executor, fix):
     logged = PENDING + World(meta=LOG)
-    repairs = calls.repair([b"a"], fix=fix, search=False, retries=4), calls.repair_dead([b"no entry"], fix=fix)
+    repairs = (
+        repair_call(calls, [b"a"], fix=fix, search=False, retries=4),
+        repair_dead_call(calls, [b"no entry"], fix=fix),
+    )
     for call in (
         *repairs,
-        *((calls.rekey(part, [("none", b"A", b"new")]) for part in ("messages", "successors")) if fix else ()),
+        *((rekey_call(calls, part, [("none", b"A", b"new")]) for part in ("messages", "successors")) if fix else ()),
     ):
         case = Case("well", logged, call, "0", logged)
         for part in set(call.script.parts) - {"replies", "events"}:

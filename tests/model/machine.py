@@ -11,11 +11,14 @@ from hypothesis import note
 from hypothesis.stateful import initialize, precondition
 
 from delayq.broker.message.same_id import Debounce
-from delayq.broker.replies.replies import ClaimReply
-from delayq.broker.replies.results import Completed
+from delayq.broker.replies import ClaimReply
 from delayq.broker.requests import Failure, Outgoing, Receipt, RedisCommand, Rejection, Release, ScriptCall
+from delayq.broker.results import Completed
 from delayq.broker.scripts import MAX_IDS
 from delayq.errors import QueueFullError
+from delayq.queue.control.limit_calls import declare_call, limit_call
+from delayq.queue.control.pausing import pause_call, resume_call
+from delayq.queue.results.ends import await_ends_call
 from tests.model.draws import (
     DAY,
     at_mosts,
@@ -398,7 +401,7 @@ class QueueMachine(Player):
     def await_ends(self, which, duration, reruns):
         ids = [self._id(one) for one in which]
         self.model.await_ends(self.now, ids, duration=duration)
-        self._play(self.calls.await_ends(ids, duration=duration), ANYWHERE, reruns=reruns)
+        self._play(await_ends_call(self.calls, ids, duration=duration), ANYWHERE, reruns=reruns)
 
     @has_receipts
     @rule(picks=several_picks, delay=delays, error=errors, span=st.sampled_from(["", "5", "6"]), reruns=reruns)
@@ -514,7 +517,7 @@ class QueueMachine(Player):
         again = "again" if self.model.is_paused(self.now) else "fresh"
         ends = self.model.pause(self.now, text, reason)
         self._reach(again if ends >= 0 else "over already", "pause", True)
-        self._play(self.calls.pause(text, reason), ends, reruns=reruns)
+        self._play(pause_call(self.calls, text, reason), ends, reruns=reruns)
 
     @precondition(lambda self: self.model.pause_set)
     @rule(reruns=reruns)
@@ -524,7 +527,7 @@ class QueueMachine(Player):
         self.expects_wake |= was_paused
         if self.fold and not was_paused:  # not logged, and the clock may be set back to before its end
             self.fold.paused_until = 0
-        self._play(self.calls.resume(), was_paused, reruns=reruns)
+        self._play(resume_call(self.calls), was_paused, reruns=reruns)
 
     # Limits.
 
@@ -535,14 +538,14 @@ class QueueMachine(Player):
         expected = self.model.limit(self.now, name, pace=pace, places=places)
         self._reach("again" if expected.changed else "fresh", "limit", True)
         self._reach("what waits is judged anew", "limit", waits and 0 in self.model.limits.gates.values())
-        self._play(self.calls.limit(name, pace=pace, places=places), expected, reruns=reruns)
+        self._play(limit_call(self.calls, name, pace=pace, places=places), expected, reruns=reruns)
 
     @precondition(lambda self: self.is_limited)
     @rule(name=scopes, pace=paces, places=places, reruns=reruns)
     def declare(self, name, pace, places, reruns):
         expected = self.model.declare(self.now, name, pace=pace, places=places)
         self._reach("anew" if expected else "as before", "declare", True)
-        self._play(self.calls.declare(name, pace=pace, places=places), expected, reruns=reruns)
+        self._play(declare_call(self.calls, name, pace=pace, places=places), expected, reruns=reruns)
 
     @precondition(lambda self: self.is_limited)
     @rule(name=scopes, delay=delays, reruns=reruns)
@@ -563,7 +566,7 @@ class QueueMachine(Player):
         paused = str(self.now + int(until[1:])) if until.startswith("@") else until
         expected = self.model.limit(self.now, name, paused=paused, reason=reason)
         self._reach("a name" if expected.paused >= 0 else "a name, over already", "pause", True)
-        self._play(self.calls.limit(name, paused=paused, reason=reason), expected, reruns=reruns)
+        self._play(limit_call(self.calls, name, paused=paused, reason=reason), expected, reruns=reruns)
 
     @precondition(lambda self: self.is_limited)
     @rule(name=st.sampled_from(("n", "m")), spread=spreads, reruns=reruns)
@@ -572,7 +575,7 @@ class QueueMachine(Player):
         expected = self.model.limit(self.now, name, paused="-", spread=spread)
         self._reach("a name", "resume", expected.changed)
         self._reach("evenly", "resume", spread and waits)
-        self._play(self.calls.limit(name, paused="-", spread=spread), expected, reruns=reruns)
+        self._play(limit_call(self.calls, name, paused="-", spread=spread), expected, reruns=reruns)
 
     @precondition(lambda self: self.scan.wake)
     @rule()

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from heapq import merge
 from typing import NamedTuple
 
-from delayq.broker.capabilities.limit_calls import LimitChange, scope_of
+from delayq.broker.calls import Debounced, scope_of
 from delayq.broker.message.same_id import Debounce
-from delayq.broker.replies.replies import ClaimedMessage, CollectReply, ExpireReply, PromoteReply
-from delayq.broker.replies.results import Completed
-from delayq.broker.replies.send_replies import Debounced
+from delayq.broker.replies import ClaimedMessage, CollectReply, ExpireReply, PromoteReply
 from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Release, Replace
+from delayq.broker.results import Completed
+from delayq.queue.control.limit_calls import LimitChange
 from delayq.values.rates import Pace
 from tests.model.limiting import Claim, Limit, Limits, Waiting, choose
 

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys
 from delayq.broker.message.same_id import Debounce
-from delayq.broker.replies.replies import ClaimReply
-from delayq.broker.replies.results import Completed
+from delayq.broker.replies import ClaimReply
 from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Release, Replace, ScriptCall
+from delayq.broker.results import Completed
 from delayq.broker.scripts import MAX_IDS
+from delayq.queue.control.limit_calls import limit_call
 from delayq.values.rates import Pace
 from tests.model.limit_world import coming
 from tests.model.model import Model
@@ -191,9 +192,9 @@ _CALLS: dict[str, Any] = {
     "reject": lambda *receipt: CALLS.reject([Rejection(*receipt, "no", "")]),
     "debounce": lambda *burst: CALLS.debounce(*_debounced(*burst), max_length=None),
     "complete": lambda *receipt: CALLS.complete(_completed(*receipt)),
-    "limit": lambda name, pace, places: CALLS.limit(name, pace=pace and Pace(*pace), places=places),
-    "pause name": lambda name: CALLS.limit(name, paused="0"),
-    "resume name": lambda name, spread: CALLS.limit(name, paused="-", spread=spread),
+    "limit": lambda name, pace, places: limit_call(CALLS, name, pace=pace and Pace(*pace), places=places),
+    "pause name": lambda name: limit_call(CALLS, name, paused="0"),
+    "resume name": lambda name, spread: limit_call(CALLS, name, paused="-", spread=spread),
     "hold": lambda name: CALLS.hold(name, STEP),
     "redrive": lambda id, token: CALLS.redrive([f"{id}:{token}"], retries=None),
     "dead_purge": lambda id, token: CALLS.dead_purge([f"{id}:{token}"]),

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from delayq.broker.calls import Calls
-from delayq.broker.replies.log_entries import EventEntry
-from delayq.broker.replies.replies import CountsReply, pairs
+from delayq.broker.event_log import EventEntry, read_events
+from delayq.broker.replies import CountsReply, pairs
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.executor import Executor
 from delayq.queue.inspecting.event_log import expand
@@ -86,7 +86,7 @@ def reading(calls: Calls, *, after: int = 0) -> list[Any]:
     requests += [RedisCommand(("LRANGE", getattr(keys, part), 0, -1), read_texts) for part in _LISTS]
     requests += [RedisCommand(("SMEMBERS", keys.garbage), lambda reply: set(read_texts(reply)))]
     requests += [RedisCommand(("XRANGE", keys.ends, "-", "+"), _read_announced)]
-    requests += [calls.events(after + 1, limit=1000)]
+    requests += [read_events(calls, after + 1, limit=1000)]
     return requests
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import hypothesis.strategies as st
 
-from delayq.broker.replies.results import Completed
 from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Release, Replace
+from delayq.broker.results import Completed
 from delayq.broker.scripts import MAX_IDS
 from delayq.errors import OutcomeUnknown
 from delayq.values.rates import Pace

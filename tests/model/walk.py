@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from delayq.broker.replies.replies import ClaimReply
+from delayq.broker.replies import ClaimReply
 from delayq.broker.scripts import script
 from delayq.broker.transport.executor import Executor
 from tests.model import laws

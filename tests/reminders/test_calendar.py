@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from delayq import AsyncDelayQueue, CalendarChangedError, ConfigurationError, DelayQueue, State
 from delayq.broker.requests import ScriptCall
 from delayq.reminders import AsyncCalendar, Calendar, Event, calendar_operations, calendars
+from delayq.reminders.plan_store import read_plans
 from delayq.reminders.planner import plan
 from tests.reminders.conftest import NOW, Clock, ics, read, set_clock
 
@@ -59,10 +60,10 @@ def test_importing_again_changes_only_what_changed(queue, calendar):
 
 def test_unchanged_import_writes_nothing(queue, calendar):
     calendar.update([event("a"), event("b")])
-    before = queue.stats().totals, queue._executor.run([queue._context.calls.plans()])
+    before = queue.stats().totals, queue._executor.run([read_plans(queue._context.calls)])
     calendar.update([event("a"), event("b")])
     calendar.replan()
-    assert (queue.stats().totals, queue._executor.run([queue._context.calls.plans()])) == before
+    assert (queue.stats().totals, queue._executor.run([read_plans(queue._context.calls)])) == before
 
 
 def test_preview_writes_nothing(queue, calendar):

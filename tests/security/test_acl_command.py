@@ -6,8 +6,8 @@ import shlex
 import pytest
 
 from delayq import ConfigurationError, DelayQueue
-from delayq.broker.capabilities.shared_calls import preload
 from delayq.broker.scripts import BUDGETS, names, script
+from delayq.broker.shared_calls import preload
 from delayq.cli.acl.grants import ROLES
 from delayq.cli.acl.roles import rules
 from tests.support.redis_server import RedisServer

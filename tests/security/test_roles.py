@@ -19,8 +19,8 @@ import redis
 
 import delayq
 from delayq import DelayQueue, Encrypted, NewMessage, Schedule, ServerError, State
-from delayq.broker.capabilities.shared_calls import preload
 from delayq.broker.scripts import names, script
+from delayq.broker.shared_calls import preload
 from delayq.broker.transport.executor import Executor, open_executor
 from delayq.cli.acl.grants import ROLES, Role
 from delayq.cli.acl.roles import rules

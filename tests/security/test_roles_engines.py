@@ -18,10 +18,10 @@ import redis
 
 import delayq
 from delayq import AsyncDelayQueue, ConfigurationError, DelayQueue, NewMessage, ServerError
-from delayq.broker.capabilities.shared_calls import preload
 from delayq.broker.engine import STREAMS as STREAMS_OFFER
 from delayq.broker.requests import Failure, Receipt, Rejection, Release
 from delayq.broker.scripts import names, script
+from delayq.broker.shared_calls import preload
 from delayq.broker.transport.executor import Executor
 from delayq.cli.acl.grants import ROLES, Role
 from delayq.cli.acl.roles import rules

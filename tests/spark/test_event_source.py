@@ -10,8 +10,8 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
 
 from delayq import ConfigurationError, DelayQueue, EventsLostError, MessageEvent, NewMessage, ServerError
+from delayq.broker.event_log import EventEntry
 from delayq.broker.keys import Keys
-from delayq.broker.replies.log_entries import EventEntry
 from delayq.spark.datasource import event_reader
 from delayq.spark.datasource import event_reader as events
 from delayq.spark.datasource.event_reader import EventsReader, EventStreamReader

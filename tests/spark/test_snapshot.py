@@ -25,6 +25,7 @@ from delayq.broker.keys import Keys
 from delayq.broker.requests import Failure, Receipt
 from delayq.broker.transport.executor import open_executor
 from delayq.options import read_settings
+from delayq.queue.control.limit_calls import limit_call
 from delayq.spark.datasource import snapshot_batches, snapshot_reader
 from delayq.spark.datasource.snapshot_reader import SnapshotReader
 from delayq.spark.datasource.source import read_messages, register
@@ -95,7 +96,7 @@ def in_every_state(queue, executor):
     executor.call(CALLS.reject([(dead.id, dead.token, "no such address", "")]))
     garbage = make_active("garbage", retries=0)
     executor.call(CALLS.nack([Failure(garbage.id, garbage.token, 0, "boom")]))
-    executor.call(CALLS.limit("held", paused="0"))
+    executor.call(limit_call(CALLS, "held", paused="0"))
     queue.send_delay_msg("p" * 8, 0, id="throttled", name="held")
     executor.call(CALLS.pending_to_ready())
     assert executor.call(CALLS.ready_to_unack(1, **lease)).messages == []

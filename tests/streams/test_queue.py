@@ -20,7 +20,7 @@ from delayq import (
     StoppedByCallbackError,
     StopWorker,
 )
-from delayq.broker.capabilities.shared_calls import preload
+from delayq.broker.shared_calls import preload
 from delayq.worker.drivers.wakeup import LISTENER
 from tests.streams.conftest import everywhere
 from tests.support.waiting import wait_until

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from delayq.broker.message.attributes import NONE
-from delayq.broker.replies.replies import ClaimedMessage
+from delayq.broker.replies import ClaimedMessage
 from delayq.values.codec import find_codec
 from delayq.values.times import timestamp
 from delayq.worker.delivery.in_flight_delivery import InFlightDelivery

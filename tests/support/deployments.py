@@ -17,7 +17,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from delayq.broker.replies.replies import pairs
+from delayq.broker.replies import pairs
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.executor import open_executor
 from delayq.errors import DelayqError

@@ -11,14 +11,15 @@ assert harness.ask("ack").what == harness.receipts("a")
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any, NamedTuple
 
 from delayq.broker.context import QueueContext
 from delayq.broker.engine import DELAY, EngineCapabilities, Feature
-from delayq.broker.replies.replies import ClaimedMessage, ClaimReply, CollectReply, ExpireReply, PromoteReply
+from delayq.broker.keys import Keys
+from delayq.broker.replies import ClaimedMessage, ClaimReply, CollectReply, ExpireReply, PromoteReply
 from delayq.broker.requests import Outgoing, OutgoingTable, Receipt, Release
 from delayq.options import read_settings
 from delayq.worker.delivery.disposition import Completion, Disposition
@@ -41,11 +42,17 @@ class Ask(NamedTuple):
 
 
 class Asking:
-    """Stands for `Calls`: whatever is called, is written down."""
+    """Stands for `Calls`: whatever is called, is written down; of a script that a capability calls, the arguments."""
+
+    keys = Keys.of("delayq", "q")
+    now = ""
 
     def __init__(self, capabilities: EngineCapabilities = DELAY, *, reports: bool = False) -> None:
-        lacks = capabilities.lacks if reports else capabilities.lacks | {Feature.START_REPORTS}
-        self.capabilities = replace(capabilities, lacks=lacks)
+        offers = capabilities.offers if reports else capabilities.offers - {Feature.START_REPORTS}
+        self.capabilities = replace(capabilities, offers=offers)
+
+    def script(self, name: str, args: Sequence[Any], parse: Any) -> Ask:
+        return Ask(name, list(args), {})
 
     def __getattr__(self, name: str) -> Any:
         return lambda what=None, **options: Ask(name, _rows(what), options)
@@ -115,12 +122,12 @@ class LoopHarness:
     @property
     def asked(self) -> list[str]:
         """The names of the calls of its turn, in order; none if it has no reason to ask."""
-        return [ask.name for ask in self._turn.calls] if isinstance(self.step, RoundTrip) else []
+        return [ask.name for ask in self._asks] if isinstance(self.step, RoundTrip) else []
 
     def ask(self, name: str) -> Ask:
         """The only call of that name in its turn."""
-        (ask,) = (ask for ask in self._turn.calls if ask.name == name)
-        return ask  # type: ignore[no-any-return]
+        (ask,) = (ask for ask in self._asks if ask.name == name)
+        return ask
 
     @property
     def sleeps(self) -> float:
@@ -188,7 +195,7 @@ class LoopHarness:
         Returns the ids it has started.
         """
         self.now += after
-        asks = self._turn.calls if isinstance(self.step, RoundTrip) else []
+        asks = self._asks if isinstance(self.step, RoundTrip) else []
         read = [self._answer(ask, replies.pop(ask.name, None)) for ask in asks]
         assert not replies, f"not asked: {list(replies)}"
         if asks:
@@ -249,10 +256,16 @@ class LoopHarness:
     def _answer(self, ask: Ask, given: Any) -> Any:
         if given is None and ask.name == "is_withdrawn":
             given = False
-        if given is None and ask.name != "note_schedules":
+        if given is None and ask.name != "HSET":
             given = _NOTHING.get(ask.name) or "1" * len(ask.what)
         reply = given
         return reply._replace(now=self.server(self.now)) if isinstance(reply, PromoteReply | ClaimReply) else reply
+
+    @property
+    def _asks(self) -> list[Ask]:
+        """Its turn; a plain command counts as a call of its name."""
+        calls: Iterable[Any] = self._turn.calls
+        return [call if isinstance(call, Ask) else Ask(call.args[0], list(call.args[1:]), {}) for call in calls]
 
     @property
     def _turn(self) -> RoundTrip:

@@ -18,9 +18,8 @@ import redis
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys
 from delayq.broker.requests import ScriptCall
-from delayq.broker.transport.exchange import PendingRequest
 from delayq.broker.transport.executor import Executor
-from delayq.broker.transport.failures import read_reply
+from delayq.broker.transport.protocol import PendingRequest, read_reply
 from delayq.errors import DelayqError
 from tests.support.redis_server import server_version
 

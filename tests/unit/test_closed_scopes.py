@@ -7,9 +7,9 @@ import math
 import pytest
 
 from delayq.broker.message.attributes import Attributes
-from delayq.broker.replies.replies import ClaimedMessage
+from delayq.broker.replies import ClaimedMessage
 from delayq.worker.delivery.in_flight_delivery import Batch, InFlightDelivery
-from delayq.worker.parts.closed_scopes import ClosedScopes, scope_closed
+from delayq.worker.parts.breakers import ClosedScopes, scope_closed
 
 
 def delivery(token, name="a"):

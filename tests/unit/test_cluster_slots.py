@@ -7,10 +7,11 @@ from redis.exceptions import ConnectionError as GoneError
 
 from delayq import OutcomeUnknown, ServerError, UnavailableError
 from delayq.broker.calls import Calls
+from delayq.broker.event_log import await_events
 from delayq.broker.keys import Keys, registry
 from delayq.broker.requests import Outgoing, RedisCommand
 from delayq.broker.transport.cluster import ClusterProtocol, SlotMap
-from delayq.broker.transport.exchange import NotConnectedError
+from delayq.broker.transport.failures import NotConnectedError
 from delayq.broker.transport.operation import Wait
 
 A, B, C = ("10.0.0.1", 7001), ("10.0.0.2", 7002), ("10.0.0.3", 7003)
@@ -102,7 +103,7 @@ def test_request_without_a_key_goes_to_the_node_of_its_neighbour():
 
 
 def test_xread_goes_to_the_node_of_its_stream():
-    play = Play(Calls(QUEUE).await_events(5, limit=10, timeout=1))
+    play = Play(await_events(Calls(QUEUE), 5, limit=10, timeout=1))
     play.run([None])
     assert play.sent == [(HOME, "XREAD")]
 

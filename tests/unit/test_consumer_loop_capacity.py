@@ -2,7 +2,7 @@
 
 import pytest
 
-from delayq.broker.replies.replies import ClaimedMessage, ClaimReply
+from delayq.broker.replies import ClaimedMessage, ClaimReply
 from delayq.errors import ServerError
 from delayq.worker.delivery.disposition import Disposition
 from tests.support.loop_harness import LoopHarness, claimed

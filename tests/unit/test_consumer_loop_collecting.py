@@ -2,7 +2,7 @@
 
 import logging
 
-from delayq.broker.replies.replies import CollectReply
+from delayq.broker.replies import CollectReply
 from delayq.errors import ServerError
 from tests.support.loop_harness import LoopHarness, promoted
 

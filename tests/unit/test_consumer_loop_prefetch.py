@@ -3,7 +3,7 @@
 import pytest
 
 from delayq.errors import ServerError
-from delayq.worker.parts.prefetch import MAX_UNSTARTED, PREFETCH_SECONDS
+from delayq.worker.parts.in_flight import MAX_UNSTARTED, PREFETCH_SECONDS
 from tests.support.loop_harness import LoopHarness, claimed
 
 

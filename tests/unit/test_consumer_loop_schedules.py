@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from itertools import starmap
 
 import pytest
 
-from delayq.broker.replies.replies import PromoteReply
-from delayq.broker.replies.schedule_replies import DueSchedules, SchedulePage, StoredSchedule
+from delayq.broker.batches import batched
+from delayq.broker.replies import PromoteReply
 from delayq.errors import QueueFullError
+from delayq.schedules.calls import DueSchedules, ScheduleFire, SchedulePage, SchedulePut, StoredSchedule
 from delayq.schedules.definition import CLOCK_STEP, Definition, _encode
 from delayq.worker.parts import schedule_replanning
 from delayq.worker.parts.schedule_firing import FIRE_AHEAD, HELD_WAIT, MAX_SCHEDULES
@@ -38,6 +40,12 @@ def occurring(harness: LoopHarness, seconds: float, **options) -> PromoteReply:
     return promoted(next_schedule=harness.server(harness.now + seconds), **options)
 
 
+def fired(harness: LoopHarness) -> list[ScheduleFire]:
+    """Return what it fires in its turn."""
+    rows = batched(harness.ask("fire").what[1:], len(ScheduleFire._fields))
+    return list(starmap(ScheduleFire, rows))
+
+
 def woken(seconds: float = 0.0, **options) -> LoopHarness:
     """Return a harness whose consumer knows when the next schedule occurs, and was woken in time for it."""
     harness = LoopHarness(**options)
@@ -54,12 +62,7 @@ def test_it_sleeps_until_a_little_before_the_next_occurrence():
     assert harness.sleeps == 5 - FIRE_AHEAD / 1000
     harness.wake()
     assert harness.asked == ["schedules_due", "pending_to_ready", "ready_to_unack"]
-    assert harness.ask("schedules_due").options == {
-        "ahead": FIRE_AHEAD,
-        "offset": 0,
-        "limit": MAX_SCHEDULES,
-        "byte_limit": 1 << 20,
-    }
+    assert harness.ask("schedules_due").what == ["", FIRE_AHEAD, 0, MAX_SCHEDULES, 1 << 20]
 
 
 def looking() -> LoopHarness:
@@ -101,21 +104,21 @@ def test_it_plans_schedules_anew_page_by_page_if_the_clock_was_set_back():
     harness.wake()
     answer(harness, schedules_page=page(SERVER, latest, "5", away("a", "b")))
     harness.wake()
-    assert [(row.name, row.revision, row.paused, row.spec) for row in harness.ask("schedule_put").what] == [
-        ("a", "7", 0, b""),
-        ("b", "7", 0, b""),
+    rows = batched(harness.ask("schedule_put").what[1:], len(SchedulePut._fields))
+    assert [row._replace(next="") for row in starmap(SchedulePut, rows)] == [
+        SchedulePut("a", "7", "", 0, b""),
+        SchedulePut("b", "7", "", 0, b""),
     ]
     answer(harness, schedule_put="10")
     harness.wake()
-    assert harness.ask("schedules_page").options["cursor"] == "5"
+    assert harness.ask("schedules_page").what[1] == "5"
     answer(
         harness,
         schedules_page=page(SERVER + 1, latest, "0", [standing("c", SERVER // MINUTE * MINUTE + MINUTE)]),
     )
     harness.wake()
-    noted = harness.ask("note_schedules")
-    assert (noted.what, noted.options) == (SERVER + 1, {"zones": MINE})
-    answer(harness, note_schedules=None)
+    assert harness.ask("HSET").what[1:] == ["schedules_at", SERVER + 1, "schedules_zones", MINE]
+    answer(harness, HSET=None)
     assert harness.sleeps == 60
 
 
@@ -143,7 +146,7 @@ def test_it_plans_schedules_anew_with_newer_time_zone_data(noted, caplog):
     harness.wake()
     answer(harness, schedule_put="10")
     harness.wake()
-    answer(harness, note_schedules=None)
+    answer(harness, HSET=None)
     assert harness.sleeps == 60
     assert caplog.messages == [
         f"time zone data 2026c, before {noted or 'unknown'}: planning the schedules anew",
@@ -185,7 +188,7 @@ def test_schedules_read_in_one_turn_fire_in_the_next():
     assert harness.sleeps == 0
     harness.wake()
     assert harness.asked[:3] == ["fire", "pending_to_ready", "ready_to_unack"]
-    (row,) = harness.ask("fire").what
+    (row,) = fired(harness)
     time = SERVER // MINUTE * MINUTE + MINUTE
     assert row == (
         "s",
@@ -207,7 +210,7 @@ def test_occurrence_is_fired_slightly_early():
     harness = woken()
     harness.reply(schedules_due=due(standing(at=SERVER + FIRE_AHEAD)))
     harness.wake()
-    assert harness.ask("fire").what[0].occurrences.endswith(f" {SERVER + FIRE_AHEAD}")
+    assert fired(harness)[0].occurrences.endswith(f" {SERVER + FIRE_AHEAD}")
 
 
 def test_it_reads_more_schedules_while_it_fires():
@@ -215,11 +218,11 @@ def test_it_reads_more_schedules_while_it_fires():
     harness.reply(schedules_due=due(standing(), complete=False))
     harness.wake()
     assert harness.asked[:2] == ["fire", "schedules_due"]
-    assert harness.ask("schedules_due").options["offset"] == 0
+    assert harness.ask("schedules_due").what[2] == 0
     harness.reply(fire="1", schedules_due=due(standing("t")))
     harness.wake()
     assert harness.asked[0] == "fire"
-    assert harness.ask("fire").what[0].name == "t"
+    assert fired(harness)[0].name == "t"
 
 
 def test_it_fires_at_most_a_thousand_messages_at_a_time_and_one_schedule_at_least():
@@ -227,7 +230,7 @@ def test_it_fires_at_most_a_thousand_messages_at_a_time_and_one_schedule_at_leas
     harness = woken()
     harness.reply(schedules_due=due(many, many._replace(name="more")))
     harness.wake()
-    assert [row.name for row in harness.ask("fire").what] == ["many"]
+    assert [row.name for row in fired(harness)] == ["many"]
     assert "schedules_due" in harness.asked
 
 
@@ -295,7 +298,7 @@ def test_unfireable_schedule_does_not_block_others():
     harness.reply(schedules_due=due(cannot("bad"), standing()), pending_to_ready=occurring(harness, 0))
     assert harness.sleeps == 0
     harness.wake()
-    assert [row.name for row in harness.ask("fire").what] == ["s"]
+    assert [row.name for row in fired(harness)] == ["s"]
 
 
 def test_page_of_unfireable_schedules_is_skipped():
@@ -304,13 +307,13 @@ def test_page_of_unfireable_schedules_is_skipped():
     harness.reply(schedules_due=due(*bad, complete=False), pending_to_ready=occurring(harness, 0))
     assert harness.sleeps == 0
     harness.wake()
-    assert harness.ask("schedules_due").options["offset"] == MAX_SCHEDULES
+    assert harness.ask("schedules_due").what[2] == MAX_SCHEDULES
     harness.reply(schedules_due=due(standing()), pending_to_ready=occurring(harness, 0))
     harness.wake()
     assert harness.asked[0] == "fire"
     harness.reply(fire="1", pending_to_ready=occurring(harness, 0))
     harness.wake()
-    assert harness.ask("schedules_due").options["offset"] == 0
+    assert harness.ask("schedules_due").what[2] == 0
 
 
 def test_schedule_that_waits_for_the_end_of_a_message_holds_up_no_other():
@@ -337,12 +340,12 @@ def test_page_of_schedules_that_wait_is_skipped():
         fire="2" * MAX_SCHEDULES, schedules_due=due(*page, complete=False), pending_to_ready=occurring(harness, 0)
     )
     harness.wake()
-    assert harness.ask("schedules_due").options["offset"] == MAX_SCHEDULES
+    assert harness.ask("schedules_due").what[2] == MAX_SCHEDULES
     harness.reply(
         fire="2" * MAX_SCHEDULES, schedules_due=due(standing("other")), pending_to_ready=occurring(harness, 0)
     )
     harness.wake()
-    assert [row.name for row in harness.ask("fire").what] == ["other"]
+    assert [row.name for row in fired(harness)] == ["other"]
 
 
 def test_skipped_occurrence_is_logged(caplog):
@@ -362,7 +365,7 @@ def test_without_cronsim_a_cron_schedule_is_left_to_others(monkeypatch, caplog):
     cron = standing("nightly", cron="1 2 3 4 *", every=0)
     harness.reply(schedules_due=due(cron, standing("sweep")), pending_to_ready=occurring(harness, 0))
     harness.wake()
-    assert [row.name for row in harness.ask("fire").what] == ["sweep"]
+    assert [row.name for row in fired(harness)] == ["sweep"]
     (told,) = errors(caplog)
     assert told == "schedule nightly cannot be fired here: cron expressions need cronsim: pip install 'delayq[cron]'"
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from delayq.broker.replies.replies import CountsReply
+from delayq.broker.replies import CountsReply
 from delayq.queue.inspecting.counts import stats_of, waiting_text
 
 NOW = 1_700_000_000_000

@@ -9,7 +9,7 @@ import pytest
 
 from delayq import Backoff, Discard, Reject, Retry, Snooze, StopWorker
 from delayq.broker.message.attributes import NONE, Attributes
-from delayq.broker.replies.replies import ClaimedMessage
+from delayq.broker.replies import ClaimedMessage
 from delayq.values.backoff import FailurePolicy
 from delayq.worker.delivery import disposition as judging
 from delayq.worker.delivery.attempt_log import log_completions

@@ -3,10 +3,9 @@
 import pytest
 
 from delayq import EventKind
-from delayq.broker.replies.log_entries import EventEntry, read_entries, read_tail
-from delayq.broker.replies.run_records import RunRecord, read_run, read_runs
+from delayq.broker.event_log import EventEntry, read_entries, read_tail
 from delayq.queue.inspecting.event_log import MessageEvent, expand
-from delayq.queue.sweeps.bulk_runs import RunInfo, read
+from delayq.queue.sweeps.bulk_runs import RunInfo, RunRecord, read, read_run, read_runs
 from delayq.values.times import from_millis
 
 AT = 1_700_000_000_000

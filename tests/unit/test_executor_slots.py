@@ -11,9 +11,9 @@ from collections import deque
 import pytest
 
 from delayq import AsyncDelayQueue
+from delayq.broker.message.ids import CallSlots
 from delayq.broker.requests import Outgoing
 from delayq.broker.transport.cluster import ClusterProtocol, SlotMap
-from delayq.broker.transport.exchange import CallSlots
 from delayq.broker.transport.protocol import RedisProtocol
 from tests.support.processes import run
 
@@ -81,7 +81,7 @@ def test_concurrent_threads_never_share_a_slot(attempt):
 def test_forked_process_gets_its_own_name_and_slots():
     program = """
 import os
-from delayq.broker.transport.exchange import CallSlots
+from delayq.broker.message.ids import CallSlots
 from delayq.broker.transport.cluster import ClusterProtocol, SlotMap
 from delayq.broker.transport.protocol import RedisProtocol
 protocol = RedisProtocol(deadline=1)

@@ -13,8 +13,8 @@ from delayq.broker.requests import Outgoing
 from delayq.errors import OutcomeUnknown, ServerError
 from delayq.queue.sending import group_commit
 from delayq.queue.sending.group_commit import AsyncGroupCommit, GroupCommit
-from delayq.queue.sending.producer import BATCH_BYTES
-from delayq.queue.sending.sent import SendStatus, Sent
+from delayq.queue.sending.producer import BATCH_BYTES, SendStatus, Sent
+from delayq.values.times import Latency
 from tests.support.waiting import wait_until
 
 
@@ -110,11 +110,10 @@ def limit_after(*seconds):
     """Return how many calls may be under way after round trips that took so long."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(group_commit, "CALL_EVERY", 0.0005)
-        limit = group_commit._CallLimit()
+        latency = Latency(group_commit.MESSAGE_TIME)
         for one in (5.0, *seconds):  # the first connects
-            patch.setattr(group_commit, "monotonic", lambda one=one: 100.0 + one + 50 * group_commit.MESSAGE_TIME)
-            limit.measure(100.0, 50)
-        return limit.calls
+            latency.measure(one + 50 * group_commit.MESSAGE_TIME, 50)
+        return group_commit._max_calls(latency)
 
 
 @contextmanager
@@ -253,7 +252,7 @@ def test_the_shortest_of_late_round_trips_counts():
 
 @pytest.mark.usefixtures("patient")
 def test_over_a_network_several_calls_are_under_way(group, store):
-    group._limit.calls = 3
+    group._latency.seconds = 3 * group_commit.CALL_EVERY
     senders = Senders(group)
     for n, id in enumerate("abc"):
         senders.start(id)
@@ -330,7 +329,7 @@ def test_tasks_that_send_during_a_send_are_grouped():
 def test_tasks_have_several_calls_under_way_over_a_network():
     async def main():
         tasks = Tasks()
-        tasks.group._limit.calls = 2
+        tasks.group._latency.seconds = 2 * group_commit.CALL_EVERY
         await tasks.start("a", "b", "c", "d")
         assert tasks.store.begun == [["a"], ["b"]]
         tasks.store.gates[1].set_result(None)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from delayq.broker.transport.latency import Latency
+from delayq.values.times import Latency
 
 TRIPS = 2000
 

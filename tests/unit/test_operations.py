@@ -6,19 +6,16 @@ import pytest
 
 from delayq import CancelOutcome, ConfigurationError, NewMessage, PayloadError, RescheduleOutcome, SendStatus
 from delayq.broker.batches import BATCH
-from delayq.broker.calls import Calls
+from delayq.broker.calls import Calls, SendStatuses
 from delayq.broker.context import QueueContext
 from delayq.broker.keys import Keys
-from delayq.broker.replies.replies import RemoveReply
-from delayq.broker.replies.send_replies import SendStatuses
 from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.transport.operation import may_write, single
 from delayq.errors import OutcomeUnknown, QueueFullError, ServerError
 from delayq.options import read_settings
 from delayq.queue.control.registered import queue_names
-from delayq.queue.delay_base import remove
-from delayq.queue.sending.producer import BATCH_BYTES, Producer, due_text
-from delayq.queue.sending.sent import SentMany
+from delayq.queue.delay_base import RemoveReply, remove
+from delayq.queue.sending.producer import BATCH_BYTES, Producer, SentMany, due_text
 from delayq.queue.sweeps.cancellation import cancel, reschedule
 from delayq.values.codec import BytesCodec, JsonCodec
 from tests.support.loop_harness import Asking

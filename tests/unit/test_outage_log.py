@@ -7,9 +7,9 @@ import logging
 import pytest
 import redis
 
-from delayq.broker.transport import outage_log
+from delayq.broker.transport import failures
 from delayq.broker.transport.clients import describe_server, find_client
-from delayq.broker.transport.outage_log import OutageLog
+from delayq.broker.transport.failures import OutageLog
 from delayq.options import read_settings
 
 ERROR = ConnectionError("refused")
@@ -18,7 +18,7 @@ ERROR = ConnectionError("refused")
 @pytest.fixture
 def clock(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(outage_log, "monotonic", lambda: now[0])
+    monkeypatch.setattr(failures, "monotonic", lambda: now[0])
     return now
 
 

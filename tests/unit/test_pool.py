@@ -10,7 +10,7 @@ import pytest
 
 from delayq.worker.delivery.disposition import Completion, Disposition
 from delayq.worker.drivers.drivers import ThreadDriver
-from delayq.worker.parts.prefetch import Prefetch
+from delayq.worker.parts.in_flight import Prefetch
 from delayq.worker.pool.pool import Pool
 
 

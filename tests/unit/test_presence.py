@@ -6,13 +6,13 @@ import os
 from contextlib import suppress
 from types import SimpleNamespace
 
+from delayq.broker.beats import MAX_NAMED, MAX_QUEUES, read_entry
 from delayq.broker.calls import Calls
 from delayq.broker.context import QueueContext
 from delayq.broker.engine import STREAMS
 from delayq.broker.keys import Keys
 from delayq.broker.message.attributes import NONE
-from delayq.broker.replies.replies import ClaimedMessage, ClaimReply
-from delayq.broker.replies.worker_entries import MAX_NAMED, MAX_QUEUES, read_entry
+from delayq.broker.replies import ClaimedMessage, ClaimReply
 from delayq.errors import ServerError, UnavailableError
 from delayq.options import read_settings
 from delayq.worker.delivery.in_flight_delivery import Batch, InFlightDelivery

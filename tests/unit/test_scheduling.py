@@ -11,8 +11,8 @@ from delayq import ConfigurationError, Schedule
 from delayq.broker.calls import Calls
 from delayq.broker.context import QueueContext
 from delayq.broker.keys import Keys
-from delayq.broker.replies.schedule_replies import SchedulePage, StoredSchedule
 from delayq.options import read_settings
+from delayq.schedules.calls import SchedulePage, StoredSchedule
 from delayq.schedules.definition import pack, unpack
 from delayq.schedules.messages import occurrence_id
 from delayq.schedules.store import BATCH, pause, put, update

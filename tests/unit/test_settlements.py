@@ -7,7 +7,7 @@ import pytest
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys
 from delayq.broker.message.attributes import NONE
-from delayq.broker.replies.replies import ClaimedMessage
+from delayq.broker.replies import ClaimedMessage
 from delayq.options import QueueOptions, read_settings
 from delayq.worker.delivery.disposition import Completion, Disposition, timed_out
 from delayq.worker.delivery.in_flight_delivery import InFlightDelivery

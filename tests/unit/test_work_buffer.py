@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from delayq.broker.message.attributes import NONE
-from delayq.broker.replies.replies import ClaimedMessage
+from delayq.broker.replies import ClaimedMessage
 from delayq.errors import UndecodableError
 from delayq.values.backoff import FailurePolicy
 from delayq.values.outcomes import Reject

@@ -1,4 +1,4 @@
-"""Ids of messages, which sort by the time at which they were made, and of consumers, which say where they run."""
+"""Ids of messages, which sort by time, of consumers, which say where they run, and of calls: slots and numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import os
 import re
 import secrets
 import sys
+import threading
 from datetime import UTC, datetime
+from itertools import count
 from typing import Literal
 
 from delayq.errors import ConfigurationError, short_repr
@@ -115,3 +117,40 @@ def digest_id(unique: Unique, id: str | None, name: str | None, payload: bytes) 
     if id is not None:
         raise ConfigurationError("give id or unique, but not both: unique makes the id")
     return blake2b(f"{name or ''}\n".encode() + payload, digest_size=16).hexdigest()
+
+
+CallSlot = tuple[str, int]
+"""A slot of this process, and the sequence number of a call in it."""
+
+
+class CallSlots:
+    """The slots of one client in one process; a forked process needs new ones."""
+
+    def __init__(self) -> None:
+        """Start without slots; they are drawn as calls need them, and used again."""
+        self.client_name = secrets.token_hex(6)
+        """A name unique to this start of this process: the prefix of all its slots."""
+        self.consumer_id = new_consumer_id()
+        """The id under which this process holds messages."""
+        self.pid = os.getpid()
+        """The process that they belong to, or that it was forked from."""
+        self._names = map(f"{self.client_name}.%d".__mod__, count(1))
+        self._drawing = threading.RLock()  # a signal handler may send while its own thread draws a name
+        self._free: list[CallSlot] = []
+        """The free slots, each with the sequence number of its last call."""
+
+    def take(self) -> CallSlot:
+        """Return a slot and the sequence number of its next call."""
+        try:
+            slot, sequence = self._free.pop()
+        except IndexError:
+            with self._drawing:  # without the GIL, two threads could draw the same name
+                return next(self._names), 1
+        return slot, sequence + 1
+
+    def give_back(self, slots: list[CallSlot]) -> None:
+        """Make slots free again, also those of calls without a reply.
+
+        If such a call still reaches Redis after a later call of its slot, Redis does not execute it.
+        """
+        self._free.extend(slots)

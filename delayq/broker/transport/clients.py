@@ -23,7 +23,7 @@ import redis.sentinel
 from redis.backoff import NoBackoff
 
 from delayq.broker.transport.cluster import SlotMap
-from delayq.broker.transport.exchange import Address
+from delayq.broker.transport.protocol import Address
 from delayq.broker.transport.server_url import find_url, url_source
 from delayq.errors import ConfigurationError
 from delayq.options import QueueOptions, Settings

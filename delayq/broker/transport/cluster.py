@@ -16,18 +16,20 @@ from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 from redis.exceptions import AskError, ClusterDownError, MovedError, ResponseError, TryAgainError
 
 from delayq.broker.requests import RedisCommand, ScriptCall
-from delayq.broker.transport.exchange import (
+from delayq.broker.transport.failures import NotConnectedError
+from delayq.broker.transport.operation import Wait
+from delayq.broker.transport.protocol import (
     Address,
     Exchange,
-    NotConnectedError,
     PendingRequest,
+    ProtocolSteps,
+    RedisProtocol,
     Replies,
     Request,
     Requests,
+    ShouldRetry,
     pack,
 )
-from delayq.broker.transport.operation import Wait
-from delayq.broker.transport.protocol import ProtocolSteps, RedisProtocol, ShouldRetry
 from delayq.errors import CannotConnectError
 
 MAX_HOPS = 5

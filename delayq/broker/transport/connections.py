@@ -12,8 +12,8 @@ from typing import Any, cast
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
 from delayq.broker.transport.clients import uses_tls
-from delayq.broker.transport.exchange import Address, Exchange
 from delayq.broker.transport.failures import connection_error
+from delayq.broker.transport.protocol import Address, Exchange
 
 
 class _IdleConnections:

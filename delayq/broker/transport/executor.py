@@ -18,9 +18,8 @@ from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.transport.clients import Cluster, describe_server, find_client, max_block
 from delayq.broker.transport.cluster import ClusterProtocol
 from delayq.broker.transport.connections import AsyncConnections, ClusterConnections, Connections
-from delayq.broker.transport.exchange import Exchange, Requests
 from delayq.broker.transport.operation import Operation, Wait, may_write, single
-from delayq.broker.transport.protocol import RedisProtocol, ShouldRetry
+from delayq.broker.transport.protocol import Exchange, RedisProtocol, Requests, ShouldRetry
 from delayq.errors import ConfigurationError, DelayqError
 from delayq.options import QueueOptions, Settings
 from delayq.values.times import monotonic
@@ -126,7 +125,7 @@ class Executor(_Client):
                     step = operation.send([])
                     continue
                 replies = self.run(step, should_retry=should_retry)
-                error = _first_error(replies)
+                error = next((one for one in replies if isinstance(one, DelayqError)), None)
                 step = operation.throw(error) if error else operation.send(replies)
         except StopIteration as end:
             return cast("T", end.value)
@@ -248,7 +247,7 @@ class AsyncExecutor(_Client):
                     step = operation.send([])
                     continue
                 replies = await self.run(step, should_retry=should_retry, on_cancel=on_cancel)
-                error = _first_error(replies)
+                error = next((one for one in replies if isinstance(one, DelayqError)), None)
                 step = operation.throw(error) if error else operation.send(replies)
         except StopIteration as end:
             return cast("T", end.value)
@@ -270,13 +269,6 @@ class AsyncExecutor(_Client):
         for server in self._servers:
             await server.close()
         self._loop = None
-
-
-def _first_error(replies: list[Any]) -> DelayqError | None:
-    for reply in replies:
-        if isinstance(reply, DelayqError):
-            return reply
-    return None
 
 
 def open_executor(options: QueueOptions, settings: Settings) -> Executor:

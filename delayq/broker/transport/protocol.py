@@ -7,26 +7,137 @@ of each slot, so a call executes once, however often it is sent.
 
 from __future__ import annotations
 
+import os
 import random
+import re
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import replace
 from itertools import repeat
-from typing import Any
+from typing import Any, NamedTuple
 
-from redis.exceptions import NoPermissionError, NoScriptError
+from hiredis import pack_command
+from redis.exceptions import BusyLoadingError, MovedError, NoPermissionError, NoScriptError, ResponseError
 
+from delayq.broker.message.ids import CallSlot, CallSlots
 from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.scripts import BUDGETS, Script, whole
-from delayq.broker.transport.exchange import CallSlots, Exchange, PendingRequest, Replies, Request, Requests, pack
-from delayq.broker.transport.failures import final_error, is_cut, is_lost, is_temporary, read_reply
+from delayq.broker.transport.failures import OutageLog, is_cut, is_lost, is_out_of_memory, is_passing
 from delayq.broker.transport.operation import Wait
-from delayq.broker.transport.outage_log import OutageLog
-from delayq.errors import CannotConnectError, ServerError
+from delayq.errors import (
+    CannotConnectError,
+    DelayqError,
+    OutcomeUnknown,
+    QueueFullError,
+    ServerError,
+    UnavailableError,
+    short_repr,
+)
 from delayq.safe_log import SafeLog
 from delayq.values.times import monotonic
 
 log = SafeLog("delayq.executor")
+
+_NO_PERMISSION = re.compile(r"can't run this command.*@user_script:(\d+)|@user_script:(\d+).*can't run this command")
+_NO_EVAL = re.compile(r"permissions to run the 'eval' command")
+_pack: Callable[[Any], bytes] = pack_command
+_NUMBERS = frozenset((int, float))
+Address = tuple[str, int]
+"""Host and port of a server."""
+Request = ScriptCall[Any] | RedisCommand[Any]
+Requests = Iterable[Request]
+Replies = list[Any] | Exception | None
+"""The replies to an exchange, or the error of the connection."""
+
+
+def pack(words: Iterable[Any]) -> bytes:
+    """Return a command as it goes over the wire.
+
+    Numbers are made text here: hiredis 3.5 would crash the process if a signal handler raised, as Ctrl-C does, while
+    it does so.
+    """
+    texts = tuple([str(word) if word.__class__ in _NUMBERS else word for word in words])
+    try:
+        return _pack(texts)
+    except UnicodeEncodeError:  # an id of another program that is no UTF-8: its bytes are surrogates
+        return _pack(tuple([one.encode("utf-8", "surrogateescape") if isinstance(one, str) else one for one in texts]))
+
+
+class PendingRequest:
+    """One request as it goes over the wire."""
+
+    reply: Any = None
+    unanswered = True
+    """Whether it still needs a final reply; if so, it is sent again."""
+    maybe_executed = False
+    """Whether it was sent and the reply was lost: Redis may have executed it."""
+    last_node: Address | None = None
+    """The cluster node it was last sent to."""
+    loaded = False
+    """Whether its script was loaded because the server did not know it."""
+    cut = False
+    """Whether the server has closed a connection while its reply was awaited."""
+    least = False
+    """Whether it asks for the least that can be asked for."""
+    with_text = False
+    """Whether it carries the text of its script."""
+
+    def __init__(self, request: Request, packed: bytes, slot: CallSlot | None, *, node: Address | None = None) -> None:
+        """`slot` is set for a call that must execute once, `node` for a request that is bound to a cluster node."""
+        self.request = request
+        self.packed = packed
+        self.slot = slot
+        self.node = node
+
+    @property
+    def name(self) -> str:
+        """The name of the script or command, for errors."""
+        if isinstance(self.request, ScriptCall):
+            return self.request.script.name.removesuffix("_one")  # to a user, `send_one` is a send
+        return str(self.request.args[0]) if self.request.args else ""
+
+    def pack_with_text(self) -> None:
+        """Send the text of the script from now on, for a server that does not keep it."""
+        request = self.request
+        if isinstance(request, ScriptCall):
+            slot = self.slot or ()
+            words = (b"EVAL", request.script.text, len(request.keys), *request.keys, *slot, *request.args)
+            self._by_digest, self.packed, self.with_text = self.packed, pack(words), True
+
+    def repack(self, change: Callable[[ScriptCall[Any]], ScriptCall[Any]]) -> None:
+        """Send another call from now on, under the same slot."""
+        if isinstance(self.request, ScriptCall):
+            request = change(self.request)
+            slot = self.slot or ()
+            words = (b"EVALSHA", request.script.sha, len(request.keys), *request.keys, *slot, *request.args)
+            self.request, self.packed, self.with_text, self.loaded = request, pack(words), False, False
+
+    def pack_without_text(self) -> None:
+        """Send the digest of the script again: the user may not be allowed to send its text."""
+        if self.with_text:
+            self.packed, self.with_text, self.loaded = self._by_digest, False, False
+
+    @property
+    def follows(self) -> bool:
+        """Whether it refers to the requests before it in the same round trip."""
+        return isinstance(self.request, RedisCommand) and self.request.follows
+
+
+class Exchange(NamedTuple):
+    """One exchange with a server: the bytes to send, and the requests whose replies to read."""
+
+    data: Iterable[bytes]
+    """May be produced while it is sent: the server works on the first request while the last is packed."""
+    sent: list[PendingRequest]
+    """The requests sent so far; each gets one reply."""
+    node: Address | None = None
+    """The cluster node to send to; None for a single server."""
+
+    def again(self) -> Exchange:
+        """Return the same exchange, to be sent once more because it was interrupted."""
+        deque(self.data, maxlen=0)  # pack what was not
+        return self._replace(data=[one.packed for one in self.sent])
+
 
 RAISE_AFTER = 60.0
 """Seconds without such an end of a connection, after which more is asked for again."""
@@ -114,7 +225,7 @@ class RedisProtocol:
     def call_slots(self) -> CallSlots:
         """The slots of this process: a fork must not use its parent's."""
         # Threads that get here at once may each make their own: two calls never share a slot.
-        if self._call_slots.forked:
+        if self._call_slots.pid != os.getpid():
             self._call_slots = CallSlots()
         return self._call_slots
 
@@ -214,6 +325,71 @@ def _record_replies(waiting: list[PendingRequest], replies: Replies) -> Exceptio
     if error is not None:
         _reopen_followed(waiting)
     return error
+
+
+def is_temporary(sent: PendingRequest, error: Exception) -> bool:
+    """Return whether the same request may succeed later, so that it is sent again."""
+    if isinstance(error, NoScriptError) or not isinstance(error, ResponseError):
+        return True
+    if is_out_of_memory(error):
+        # Only what adds to the queue waits for memory: to hold back a claim or a settlement would keep it full.
+        return isinstance(sent.request, ScriptCall) and sent.name == "send"
+    return is_passing(error) or (sent.with_text and _NO_EVAL.search(str(error)) is not None)
+
+
+def final_error(one: PendingRequest, error: Exception, at: str) -> Exception:
+    """Return the error of a request that had no reply before the deadline; `at` names the server."""
+    if one.maybe_executed and one.slot:
+        return OutcomeUnknown(f"{one.name}: Redis stopped answering; it may or may not have been carried out ({error})")
+    # The name of a plain command, such as those that open a queue, tells a user nothing.
+    what = f"{one.name} was not carried out: " if isinstance(one.request, ScriptCall) else ""
+    if isinstance(error, CannotConnectError):
+        final: Exception = CannotConnectError(f"{what}cannot connect to Redis{at}: {error}")
+        final.__cause__ = error.__cause__
+        return final
+    if isinstance(error, ResponseError) and is_out_of_memory(error):
+        return error
+    state = "is not ready" if isinstance(error, ResponseError | BusyLoadingError) else "cannot be reached"
+    reason = f"{error}"
+    if one.least and is_cut(error):
+        reason += " Perhaps its client-output-buffer-limit is too small for the reply."
+    return UnavailableError(f"{what}Redis {state}{at}: {reason}")
+
+
+def read_reply(sent: PendingRequest) -> Any:
+    """Return the parsed reply of a request, or the `DelayqError` it failed with."""
+    reply = sent.reply
+    if isinstance(reply, Exception):
+        if isinstance(reply, DelayqError):
+            return reply
+        expects = sent.request.expects if isinstance(sent.request, RedisCommand) else ()
+        code = "NOPERM " if isinstance(reply, NoPermissionError) else ""  # redis-py takes it off
+        if not f"{code}{reply}".startswith(expects):
+            return _refusal(sent, reply)
+    elif reply == b"" and isinstance(sent.request, ScriptCall):
+        return OutcomeUnknown(f"{sent.name}: a later call of the same slot has overtaken this one")
+    try:
+        return sent.request.parse(reply)
+    except DelayqError as error:
+        return error
+    except Exception as error:  # noqa: BLE001 - what another program has stored must not end a consumer
+        return ServerError(f"{sent.name}: what is stored cannot be read: {short_repr(error)}")
+
+
+def _refusal(sent: PendingRequest, error: Exception) -> DelayqError:
+    """Return the error of a request that the server refused, with its text shortened."""
+    text = str(error)
+    if "QUEUEFULL" in text:
+        return QueueFullError(text.partition("QUEUEFULL ")[2].partition(" script: ")[0])
+    if is_out_of_memory(error):
+        return QueueFullError("Redis is out of memory (maxmemory): this call stored nothing")
+    line = _NO_PERMISSION.search(text)
+    if isinstance(error, MovedError) or text.startswith("MOVED "):
+        text = "Redis is a node of a cluster, and the queue is on another: begin the url with redis+cluster://"
+    elif line and isinstance(sent.request, ScriptCall):  # Redis before 7.2 names only the line of a forbidden command
+        commands = sent.request.script.commands_at(int(line[1] or line[2]))
+        text = f"this user has no permissions to run the {commands} command"
+    return ServerError(f"{sent.name}: {text[:200]}")
 
 
 def _reopen_followed(waiting: list[PendingRequest]) -> None:

@@ -13,13 +13,12 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from delayq.broker.batches import byte_slices
-from delayq.broker.replies.send_replies import SendStatuses
+from delayq.broker.calls import SendStatuses
 from delayq.broker.requests import Outgoing, OutgoingTable, ScriptCall
 from delayq.bulk.connection import TargetQueue, connect, context_of
 from delayq.bulk.load_options import LoadOptions
 from delayq.errors import DelayqError
-from delayq.queue.sending.producer import BATCH_BYTES
-from delayq.queue.sending.send_again import SPENT, send_spent
+from delayq.queue.sending.producer import BATCH_BYTES, SPENT, send_spent
 from delayq.queue.sweeps.bulk_runs import MAX_REFUSALS
 from delayq.values.times import monotonic
 

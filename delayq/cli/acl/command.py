@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from delayq.broker.capabilities.shared_calls import preload as load_scripts
 from delayq.broker.keys import check_name
+from delayq.broker.shared_calls import preload as load_scripts
 from delayq.broker.transport.operation import together
 from delayq.cli.acl.grants import Role
 from delayq.cli.acl.roles import rules

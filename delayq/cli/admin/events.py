@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from delayq.broker.engine import Feature
-from delayq.broker.replies.log_entries import MIN_TIME_OFFSET
+from delayq.broker.event_log import MIN_TIME_OFFSET
 from delayq.cli.support.logs import configure_logging
 from delayq.cli.support.options import ID, json_option, queue_with
 from delayq.cli.support.output import json_fields, print_json, print_line, print_note

@@ -11,7 +11,7 @@ from delayq.broker.transport.operation import single, together
 from delayq.cli.support.engines import EngineCommands, StateCounts
 from delayq.queue.inspecting.message_info import Page
 from delayq.queue.sending.message_options import NewMessage
-from delayq.queue.sending.sent import SendStatus, Sent
+from delayq.queue.sending.producer import SendStatus, Sent
 from delayq.values.codec import find_codec
 from delayq.workqueue.calls import WorkQueueCalls
 from delayq.workqueue.inspector import ItemInfo, get, page

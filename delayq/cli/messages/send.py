@@ -31,7 +31,7 @@ from delayq.cli.support.progress import progress_bars
 from delayq.cli.support.zones import due_text, zoned_iso
 from delayq.errors import DelayqError
 from delayq.queue.sending.message_options import STORED, NewMessage
-from delayq.queue.sending.sent import SendStatus, Sent
+from delayq.queue.sending.producer import SendStatus, Sent
 from delayq.values.text import format_duration, iso, pluralize
 
 MAX_LINE = 16 << 20

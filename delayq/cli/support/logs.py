@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import click
 
-from delayq.broker.transport.outage_log import ANSWERS, RETRYING
+from delayq.broker.transport.failures import ANSWERS, RETRYING
 from delayq.cli.support.exit_codes import redact
 from delayq.cli.support.options import F
 from delayq.cli.support.output import to_json

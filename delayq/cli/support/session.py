@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from delayq.broker.batches import batched
-from delayq.broker.capabilities.count_calls import CountCalls
+from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys, check_name
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.operation import together
@@ -89,7 +89,7 @@ class Session:
 
     def check_queue_exists(self, name: str) -> list[str]:
         """Return which values of payloads a queue hides; raise `NotFoundError` if it was never used."""
-        exists, paths = self.read(is_in_use(self.prefix, name), CountCalls(Keys.of(self.prefix, name)).redact_paths())
+        exists, paths = self.read(is_in_use(self.prefix, name), Calls(Keys.of(self.prefix, name)).redact_paths())
         if not exists:
             raise NotFoundError("queue", name, self.queue_names())
         return list(paths)
@@ -126,7 +126,7 @@ class Session:
         """
         found: dict[str, Stats | ServerError] = {}
         for batch in batched(names, READ_TOGETHER):
-            replies = self.executor.run([CountCalls(Keys.of(self.prefix, name)).counts() for name in batch])
+            replies = self.executor.run([Calls(Keys.of(self.prefix, name)).counts() for name in batch])
             for name, reply in zip(batch, replies, strict=True):
                 if isinstance(reply, ServerError):
                     found[name] = reply

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
-from delayq.broker.replies.replies import ClaimReply, PromoteReply
+from delayq.broker.replies import ClaimReply, PromoteReply
 from delayq.broker.requests import ScriptCall
 from delayq.broker.scripts import MAX_IDS
 from delayq.broker.transport.operation import Operation, Wait
@@ -23,7 +23,7 @@ from delayq.worker.delivery.in_flight_delivery import InFlightDelivery, deliveri
 from delayq.worker.delivery.message import AsyncMessage, Message
 from delayq.worker.drivers.wakeup import pass_on
 from delayq.worker.loop.settlements import PendingSettlements
-from delayq.worker.parts.closed_scopes import ClosedScopes
+from delayq.worker.parts.breakers import ClosedScopes
 from delayq.worker.parts.part import LoopPart
 
 if TYPE_CHECKING:

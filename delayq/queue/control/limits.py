@@ -11,11 +11,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from delayq._parity import awaited
-from delayq.broker.capabilities.limit_calls import QUEUE, StoredLimit
+from delayq.broker.calls import QUEUE
 from delayq.broker.context import QueueContext
 from delayq.broker.message.attributes import check_message_name
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError
+from delayq.queue.control.limit_calls import StoredLimit, limit_call, limits_page_call
 from delayq.queue.control.pausing import Pause, pause_in_force
 from delayq.values.rates import Pace, check_limits, rate_text
 from delayq.values.times import from_millis
@@ -80,7 +81,7 @@ class _LimitOperations:
         limits: dict[str, Limit] = {}
         cursor = ""
         while cursor != "0":
-            (page,) = yield [self._context.calls.limits_page(cursor or "0", limit=PAGE)]
+            (page,) = yield [limits_page_call(self._context.calls, cursor or "0", limit=PAGE)]
             limits.update((stored.scope, limit_of(stored, page.now)) for stored in page.limits)
             cursor = page.cursor
         return sorted(limits.values(), key=lambda limit: (limit.name is not None, limit.name))
@@ -89,10 +90,10 @@ class _LimitOperations:
         pace, places = check_limits(rate, burst, running)
         if pace is None and places is None:
             raise ConfigurationError("say what to limit: rate_limit='200/s', running=5, or both")
-        yield [self._context.calls.limit(_checked(name), pace=pace, places=places), *self._context.confirming]
+        yield [limit_call(self._context.calls, _checked(name), pace=pace, places=places), *self._context.confirming]
 
     def _remove(self, name: str | None) -> Operation[bool]:
-        call = self._context.calls.limit(_checked(name), pace=Pace(), places=0)
+        call = limit_call(self._context.calls, _checked(name), pace=Pace(), places=0)
         change, *_ = yield [call, *self._context.confirming]
         return bool(change.changed == 1)
 

@@ -6,9 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from delayq.broker.calls import Calls
 from delayq.broker.message.attributes import check_message_name
+from delayq.broker.replies import integers
+from delayq.broker.requests import ScriptCall
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, short_repr
+from delayq.queue.control.limit_calls import limit_call
 from delayq.values.times import Duration, from_millis, timestamp, to_millis
 
 if TYPE_CHECKING:
@@ -36,9 +40,9 @@ def pause(context: QueueContext, until: Duration | datetime | None, reason: str,
         )
     end = -1
     if name is None:
-        end, *_ = yield [context.calls.pause(_until_text(until), reason), *context.confirming]
+        end, *_ = yield [pause_call(context.calls, _until_text(until), reason), *context.confirming]
     else:
-        call = context.calls.limit(check_message_name(name), paused=_until_text(until), reason=reason)
+        call = limit_call(context.calls, check_message_name(name), paused=_until_text(until), reason=reason)
         change, *_ = yield [call, *context.confirming]
         end = change.paused if change.changed >= 0 else -1
     if end < 0:
@@ -52,15 +56,15 @@ def resume(context: QueueContext, name: str | None, spread: Duration | None) -> 
     scope = None if name is None else check_message_name(name)
     ending = context.calls.hold(scope, 0, pause=0)  # after the spread is set: nothing may start before
     if scope is not None:
-        call = context.calls.limit(scope, paused="-", spread=over)
+        call = limit_call(context.calls, scope, paused="-", spread=over)
         change, ended, *_ = yield [call, ending, *context.confirming]
         return bool(change.changed == 1 or ended == "1")
     waiting = None
     if over is not None:
         (counted,) = yield [context.calls.counts()]
         waiting = counted.overdue
-    (change,) = yield [context.calls.limit(None, paused="-", spread=over, waiting=waiting)]
-    resumed, ended, *_ = yield [context.calls.resume(), ending, *context.confirming]
+    (change,) = yield [limit_call(context.calls, None, paused="-", spread=over, waiting=waiting)]
+    resumed, ended, *_ = yield [resume_call(context.calls), ending, *context.confirming]
     return bool(resumed or change.changed == 1 or ended == "1")
 
 
@@ -79,3 +83,13 @@ def _until_text(until: Duration | datetime | None) -> str:
     if isinstance(until, datetime):
         return f"{max(timestamp(until, 'until'), 1)}"
     return f"+{to_millis(until, 'until', min=1)}"
+
+
+def pause_call(calls: Calls, until: str, reason: str) -> ScriptCall[int]:
+    """Pause the queue until a time (ms, +ms from now, 0 for no end); returns its end, -1 if it has passed."""
+    return calls.script("pause", [calls.now, until, reason], lambda reply: integers(reply)[0])
+
+
+def resume_call(calls: Calls) -> ScriptCall[bool]:
+    """End a pause, and wake a consumer; returns whether the queue was paused."""
+    return calls.script("resume", [calls.now], lambda reply: integers(reply) == (1,))

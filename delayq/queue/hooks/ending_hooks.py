@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from delayq.broker.replies.replies import ExpiredLease
+from delayq.broker.replies import ExpiredLease
 from delayq.queue.hooks.hook_calls import Ended, Ending, HookCalls
 from delayq.worker.delivery.disposition import Completion, Disposition
-from delayq.worker.delivery.error_texts import truncate
-from delayq.worker.delivery.in_flight_delivery import InFlightDelivery
+from delayq.worker.delivery.in_flight_delivery import InFlightDelivery, truncate
 from delayq.worker.delivery.message import BY_HAND
 from delayq.worker.parts.part import LoopPart, Stage
 

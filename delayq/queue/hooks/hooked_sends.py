@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from delayq.broker.message.attributes import Attributes
 from delayq.broker.requests import Outgoing
-from delayq.queue.sending.sent import Sent
+from delayq.queue.sending.producer import Sent
 from delayq.values.codec import decode_headers, encode_headers
 
 

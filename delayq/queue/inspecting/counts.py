@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from delayq.broker.keys import META_SETTINGS
-from delayq.broker.replies.replies import CountsReply
+from delayq.broker.replies import CountsReply
 from delayq.queue.control.pausing import Pause, pause_in_force
 from delayq.queue.inspecting.lateness_report import LatenessCounts, SloReport
 from delayq.values.text import format_duration, pluralize

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from delayq.broker.context import QueueContext
-from delayq.broker.replies.log_entries import MIN_TIME_OFFSET, EventEntry
+from delayq.broker.event_log import MIN_TIME_OFFSET, EventEntry, await_events, read_events, read_last_event
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, short_repr
 from delayq.safe_log import SafeLog
@@ -219,13 +219,13 @@ class EventReader:
         """Read the next events; with `follow`, wait for them as long as one command may block."""
         calls = self._context.calls
         if self._after < 0:
-            (last,) = yield [calls.last_event()]
+            (last,) = yield [read_last_event(calls)]
             self._advance(last)
             self._after = max(self._after, 0)
         entries = yield from self._fetch()
         if not entries and self._follow:
             timeout = min(self._executor.max_block, LISTEN)
-            yield [calls.await_events(self._after, limit=1, timeout=timeout)]
+            yield [await_events(calls, self._after, limit=1, timeout=timeout)]
             entries = yield from self._fetch()
         self.ended = not entries and not self._follow
         if self._follow:  # it has begun, and goes on across any outage
@@ -245,7 +245,7 @@ class EventReader:
         while True:
             known = self._at is not None
             entries: list[EventEntry]
-            (entries,) = yield [self._context.calls.events(self._after + (not known), limit=PAGE + known)]
+            (entries,) = yield [read_events(self._context.calls, self._after + (not known), limit=PAGE + known)]
             if not known or (entries and entries[0].offset > self._after):
                 return entries
             if entries and entries[0].at == self._at:
@@ -254,13 +254,13 @@ class EventReader:
 
     def _step_back(self) -> Operation[None]:
         """Go back in a log that is not the one that was read: a failover or a deletion has undone entries."""
-        (last,) = yield [self._context.calls.last_event()]
+        (last,) = yield [read_last_event(self._context.calls)]
         start, self._since = min(self._after, last[0].offset if last else 0), (self._at or 0) - REPEATED
         if last:
             log.warning("the event log has lost its end: its last events may be repeated, and lost ones are not undone")
         while start > 0:
             start = max(start - PAGE, 0)
-            (entries,) = yield [self._context.calls.events(start + 1, limit=1)]
+            (entries,) = yield [read_events(self._context.calls, start + 1, limit=1)]
             if entries and entries[0].at < self._since:
                 break
         self._after, self._at = start, None

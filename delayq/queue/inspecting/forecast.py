@@ -9,13 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
-from delayq.broker.capabilities.forecast_calls import MAX_PERIODS, ForecastReply, NamesReply
-from delayq.broker.capabilities.limit_calls import QUEUE, StoredLimit
+from delayq.broker.calls import QUEUE, Calls
 from delayq.broker.context import QueueContext
-from delayq.broker.replies.replies import CountsReply
+from delayq.broker.replies import CountsReply
+from delayq.broker.requests import ScriptCall
 from delayq.broker.transport.operation import Operation
+from delayq.queue.control.limit_calls import StoredLimit
 from delayq.queue.control.limits import limit_of
 from delayq.queue.control.pausing import Pause
 from delayq.queue.inspecting.counts import counts_of
@@ -25,6 +26,8 @@ from delayq.schedules.recurring.local_times import check_zone
 from delayq.values.rates import parse_rate
 from delayq.values.times import Duration, from_millis, timestamp
 
+MAX_PERIODS = 499
+"""Periods that one call counts: a thousand ZCOUNTs."""
 BY_MINUTES = 8 * MILLIS["hour"]
 """How far ahead (ms) minutes are counted where a rate limit is judged: one call more."""
 SAMPLE = 500
@@ -119,10 +122,10 @@ def forecast(
     periods = _with_minutes(counted.now, edges, zone) if unit != "minute" and "limited" in counted.meta else edges
     starts = [counted.now + 1, *periods[1:-1]]  # what is due now is overdue
     calls = [
-        context.calls.forecast(starts[at], periods[at + 1 : at + 1 + MAX_PERIODS])
+        forecast_call(context.calls, starts[at], periods[at + 1 : at + 1 + MAX_PERIODS])
         for at in range(0, len(starts), MAX_PERIODS)
     ]
-    *replies, named = yield [*calls, context.calls.sample_names(edges[-1], size=SAMPLE)]
+    *replies, named = yield [*calls, sample_names_call(context.calls, edges[-1], size=SAMPLE)]
     occurrences = yield from count_occurrences(context, counted.now, periods)
     due = [count for reply in replies for count in reply.due]
     rows = list(zip(due, _retries(replies, counted.held), occurrences.periods, strict=True))
@@ -222,3 +225,47 @@ def _backlog(counted: CountsReply, stored: str, buckets: tuple[ForecastBucket, .
         "peak_at": from_millis(peak_at),
         "peak_until": None if peak_until is None else from_millis(peak_until),
     }
+
+
+class ForecastReply(NamedTuple):
+    """What becomes due in some periods, and what is redelivered."""
+
+    limit: str
+    """The limit of the queue as stored, '' for none."""
+    leases: int
+    """How many leases were told from backoffs, and so are not in `redelivered`."""
+    inspected: int
+    """In how many of the periods all leases were."""
+    due: list[int]
+    """Pending messages that become due, per period."""
+    redelivered: list[int]
+    """Backoffs that end, per period, and the other leases."""
+
+
+class NamesReply(NamedTuple):
+    """How many messages there are, how many of them were read, and how many of these have each name ('' for none)."""
+
+    total: int
+    sampled: int
+    names: dict[str, int]
+
+
+def forecast_call(calls: Calls, start: int, ends: Sequence[int]) -> ScriptCall[ForecastReply]:
+    """Count what becomes due in up to 499 periods, the first from `start` (ms) on, each before its end."""
+    return calls.script("forecast", [start, *ends], _read_forecast)
+
+
+def sample_names_call(calls: Calls, before: int, *, size: int) -> ScriptCall[NamesReply]:
+    """Count the names of a sample of the pending messages that are due before a time (ms)."""
+    return calls.script("sample_names", [before, size], _read_names)
+
+
+def _read_forecast(reply: list[Any]) -> ForecastReply:
+    limit, *others = reply
+    return ForecastReply(limit.decode(), *others)
+
+
+def _read_names(reply: list[Any]) -> NamesReply:
+    total, sampled, *cells = reply
+    names = {name.decode(): count for name, count in zip(cells[::2], cells[1::2], strict=True)}
+    return NamesReply(total, sampled, names)

@@ -6,15 +6,16 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+from delayq.broker.beats import history_call
 from delayq.broker.context import EngineContext, QueueContext
+from delayq.broker.foreign import read_headers, record_fields, shown_id
 from delayq.broker.keys import check_stored_id
 from delayq.broker.message.attributes import Attributes
 from delayq.broker.message.expiry import expiry_of
 from delayq.broker.message.ids import time_of
-from delayq.broker.replies.foreign import read_headers, record_fields, shown_id
-from delayq.broker.replies.replies import GetReply, MessageRow
-from delayq.broker.replies.results import KeptRecord
+from delayq.broker.replies import GetReply, MessageRow
 from delayq.broker.requests import ALWAYS, Period
+from delayq.broker.results import KeptRecord
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, short_repr
 from delayq.queue.inspecting.counts import Counts, Stats, counts_of, stats_of
@@ -71,7 +72,7 @@ class Inspector:
 
     def stats(self) -> Operation[Stats]:
         """Read counts, times and totals, how late messages started, and how the objective for that is kept."""
-        counted, recent = yield [self.context.calls.counts(), self.context.calls.history(limit=RECENT)]
+        counted, recent = yield [self.context.calls.counts(), history_call(self.context.calls, limit=RECENT)]
         slo = yield from read_slo_report(self.context, counted)
         return stats_of(counted, lateness_of(recent.hours), slo)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from delayq.broker.replies.history_records import BUCKETS, HOUR, HourCounts, sum_of
-from delayq.broker.replies.replies import CountsReply
+from delayq.broker.beats import BUCKETS, HOUR, HourCounts, history_call, sum_of
+from delayq.broker.replies import CountsReply
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError
 from delayq.values.lateness import LATENESS_BOUNDS, read_slo
@@ -93,7 +93,7 @@ def read_hours(context: QueueContext, number: int) -> Operation[tuple[int, list[
     now = last = None
     while number > 0:
         limit = min(number, MAX_READ)
-        (reply,) = yield [context.calls.history(limit=limit, last=last)]
+        (reply,) = yield [history_call(context.calls, limit=limit, last=last)]
         now = reply.now if now is None else now
         last = now // HOUR if last is None else last
         found += [((last - back) * HOUR, counts) for back, counts in enumerate(reply.hours) if counts is not None]

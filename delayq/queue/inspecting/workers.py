@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from delayq.broker.capabilities.worker_calls import StoredWorker
+from delayq.broker.beats import BEATS, StoredWorker, workers_page_call
 from delayq.broker.context import QueueContext
-from delayq.broker.replies.worker_entries import BEATS
 from delayq.broker.transport.operation import Operation
 from delayq.values.times import from_millis
 
@@ -70,7 +69,7 @@ def list_workers(context: QueueContext) -> Operation[list[WorkerInfo]]:
     found: dict[str, WorkerInfo] = {}
     cursor = ""
     while cursor != "0":
-        (page,) = yield [context.calls.workers_page(cursor or "0", limit=PAGE)]
+        (page,) = yield [workers_page_call(context.calls, cursor or "0", limit=PAGE)]
         found.update((stored.consumer_id, _worker(stored, page.now)) for stored in page.workers)
         cursor = page.cursor
     return sorted(found.values(), key=lambda worker: (worker.started, worker.id))

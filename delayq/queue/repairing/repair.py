@@ -8,19 +8,20 @@ size. Each call checks and repairs its messages atomically, so consumers and pro
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import NamedTuple
 
 from delayq.broker.batches import batched
+from delayq.broker.calls import Calls
 from delayq.broker.context import QueueContext
+from delayq.broker.event_log import offset_of
+from delayq.broker.foreign import are_headers, shown_id
 from delayq.broker.keys import META_SETTINGS
 from delayq.broker.message.attributes import Attributes
-from delayq.broker.replies.foreign import are_headers, shown_id
-from delayq.broker.replies.log_entries import offset_of
-from delayq.broker.replies.replies import pairs
-from delayq.broker.replies.results import KeptRecord
+from delayq.broker.replies import integers, pairs, statuses
 from delayq.broker.requests import RedisCommand, ScriptCall
+from delayq.broker.results import KeptRecord
 from delayq.broker.scripts import MAX_IDS, MAX_MOVED
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ServerError
@@ -234,12 +235,12 @@ class _Examination:
             cursor, found = yield from self._page(part, cursor)
             entries = list(dict.fromkeys(found))
             while entries:  # one call reads a limited number of bytes
-                (statuses,) = yield [self._context.calls.repair_dead(entries[:MAX_MOVED], fix=self._fix)]
+                (statuses,) = yield [repair_dead_call(self._context.calls, entries[:MAX_MOVED], fix=self._fix)]
                 self._collector.add_ids(DEAD_DEFECTS, entries[: len(statuses)], statuses)
                 del entries[: len(statuses)]
 
     def _counters(self) -> Operation[None]:
-        (differences,) = yield [self._context.calls.recount(fix=self._fix)]
+        (differences,) = yield [recount_call(self._context.calls, fix=self._fix)]
         *counters, wake, lines = differences
         for name, difference in zip(("stale_ready", "stale_retry", "backoffs"), counters, strict=True):
             if difference:
@@ -269,9 +270,26 @@ class _Examination:
         return page  # type: ignore[no-any-return]  # the reply of `walk`
 
     def _repair(self, ids: list[bytes], *, fix: bool, search: bool) -> ScriptCall[str]:
-        return self._context.calls.repair(ids, fix=fix, search=search, retries=self._context.settings.default_retries)
+        return repair_call(
+            self._context.calls, ids, fix=fix, search=search, retries=self._context.settings.default_retries
+        )
 
 
 def examine(context: QueueContext, queue: str, *, deep: bool, fix: bool) -> Operation[Checkup]:
     """Check a queue for defects, and repair them with `fix`."""
     return _Examination(context, deep=check_bool(deep, "deep"), fix=fix).run(queue)
+
+
+def repair_call(calls: Calls, ids: Iterable[bytes], *, fix: bool, search: bool, retries: int) -> ScriptCall[str]:
+    """Examine messages, and `fix` defects; a status each, see `queue.repairing.repair`. `search` includes lists."""
+    return calls.script("repair", [calls.now, int(fix), int(search), retries, *ids], statuses)
+
+
+def repair_dead_call(calls: Calls, entries: Iterable[bytes], *, fix: bool) -> ScriptCall[str]:
+    """Examine entries of the dead letter, and `fix` defects; a status each."""
+    return calls.script("repair_dead", [calls.now, int(fix), *entries], statuses)
+
+
+def recount_call(calls: Calls, *, fix: bool, limit: int = MAX_IDS) -> ScriptCall[tuple[int, ...]]:
+    """Return how far the counters of ready, retry and backoff are off, surplus wake-ups, lines without a gate."""
+    return calls.script("recount", [calls.now, int(fix), limit], integers)

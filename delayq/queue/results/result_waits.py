@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from delayq.broker.context import QueueContext
 from delayq.broker.keys import check_id
-from delayq.broker.replies.results import Ending, EndReply, KeptRecord, ResultCodec
+from delayq.broker.results import Ending, KeptRecord, ResultCodec
 from delayq.broker.scripts import MAX_IDS, MAX_SETTLED
 from delayq.broker.transport.operation import Operation
 from delayq.errors import MessageFailedError, NoResultError, ResultTimeoutError
 from delayq.queue.inspecting.deaths import Death, read_death
+from delayq.queue.results.ends import EndReply, await_ends_call, next_ends, outcomes_call
 from delayq.values.text import format_duration, pluralize
 from delayq.values.times import Duration, monotonic, timestamp, to_millis
 
@@ -196,7 +197,7 @@ class ResultWaits:
 
     def _note(self, ids: list[str]) -> Operation[list[str]]:
         """Register ids and look at them: what ends from then on is in the stream. Returns those that have not ended."""
-        (position,) = yield [self._context.calls.await_ends(ids, duration=REGISTERED)]
+        (position,) = yield [await_ends_call(self._context.calls, ids, duration=REGISTERED)]
         with self._lock:
             if self._position is None:
                 self._position, self._renew_at = position, monotonic() + RENEW_EVERY
@@ -210,7 +211,7 @@ class ResultWaits:
         position, timeout = self._position, min(remaining, self._executor.max_block, RENEW_EVERY)
         if position is None:
             return
-        (entries,) = yield [self._context.calls.next_ends(position, limit=ENTRIES, timeout=timeout)]
+        (entries,) = yield [next_ends(self._context.calls, position, limit=ENTRIES, timeout=timeout)]
         if entries:
             is_all = any(not ids for _, ids in entries)  # after a purge
             ended = None if is_all else {id for _, ids in entries for id in ids}
@@ -230,7 +231,7 @@ class ResultWaits:
         """Read how messages have ended, and wake those who wait for them; returns those that have not."""
         alive, done = list[str](), 0
         while done < len(ids):
-            (replies,) = yield [self._context.calls.outcomes(ids[done : done + MAX_SETTLED])]
+            (replies,) = yield [outcomes_call(self._context.calls, ids[done : done + MAX_SETTLED])]
             for id, reply in zip(ids[done:], replies, strict=False):
                 if not has_ended(reply):
                     alive.append(id)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from delayq.broker.context import QueueContext
+from delayq.broker.event_log import read_events_back
 from delayq.broker.transport.operation import Operation
 from delayq.queue.inspecting.event_log import PAGE, EventKind, MessageEvent, expand
 from delayq.schedules.definition import check_schedule
@@ -93,7 +94,7 @@ def history(context: QueueContext, name: str, limit: int) -> Operation[ScheduleH
     purges: list[MessageEvent] = []
     last, oldest, more = None, None, True
     for _ in range(MAX_PAGES):
-        (entries,) = yield [context.calls.events_back(last, limit=PAGE)]
+        (entries,) = yield [read_events_back(context.calls, last, limit=PAGE)]
         for entry in entries:
             of_message = entry.kind != EventKind.AUDIT and needle in entry.columns.get("ids", b"")
             if entry.kind == EventKind.PURGED or of_message:

@@ -11,13 +11,13 @@ from zoneinfo import ZoneInfo
 from delayq._parity import awaited
 from delayq.broker.batches import BATCH, batched
 from delayq.broker.context import QueueContext
-from delayq.broker.replies.schedule_replies import StoredSchedule
-from delayq.broker.requests import Outgoing, SchedulePut
+from delayq.broker.requests import Outgoing
 from delayq.broker.transport.operation import Operation, Wait
 from delayq.errors import ConfigurationError, UnknownScheduleError
 from delayq.queue.scheduling.schedule_history import ScheduleHistory, history
 from delayq.queue.sending.producer import BATCH_BYTES, Producer
 from delayq.queue.sweeps.cancellation import cancel, reschedule
+from delayq.schedules.calls import SchedulePut, StoredSchedule
 from delayq.schedules.definition import check_schedule, unpack
 from delayq.schedules.messages import message_headers, occurrence_id
 from delayq.schedules.occurrences import (

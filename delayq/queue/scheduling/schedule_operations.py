@@ -9,16 +9,15 @@ from typing import Any
 
 from delayq.broker.context import QueueContext
 from delayq.broker.message.ids import new_id
-from delayq.broker.replies.schedule_replies import StoredSchedule
 from delayq.broker.requests import Outgoing
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, UnknownScheduleError, short_repr
 from delayq.queue.inspecting.inspector import MAX_ROWS
 from delayq.queue.sending.message_options import NewMessage, attributes_of, options_of
-from delayq.queue.sending.producer import Producer
-from delayq.queue.sending.sent import Sent
+from delayq.queue.sending.producer import Producer, Sent
 from delayq.queue.tasks.handlers import HandlerRegistry
 from delayq.safe_log import SafeLog
+from delayq.schedules.calls import StoredSchedule
 from delayq.schedules.definition import Schedule, check_schedule, pack, unpack
 from delayq.schedules.info import Applied, Occurrence, Replanned, ScheduleInfo, SchedulesPage, describe
 from delayq.schedules.messages import message_headers, stored_attributes

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Unpack
 from delayq._parity import awaited
 from delayq.queue.scheduling.schedule_occurrences import AsyncScheduleOccurrences, ScheduleOccurrences
 from delayq.queue.scheduling.schedule_operations import ScheduleOperations
-from delayq.queue.sending.sent import Sent
+from delayq.queue.sending.producer import Sent
 from delayq.schedules.definition import Schedule, TimedOptions, make_schedule
 from delayq.schedules.info import Applied, Occurrence, Replanned, ScheduleInfo, SchedulesPage
 from delayq.schedules.selection import select, select_many

@@ -20,13 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 from delayq.broker.batches import BATCH
 from delayq.broker.requests import Outgoing, Replace
-from delayq.broker.transport.latency import Latency
 from delayq.broker.transport.operation import Operation
 from delayq.errors import NotReplicatedError, OutcomeUnknown, QueueFullError
-from delayq.queue.sending.producer import BATCH_BYTES, Producer
-from delayq.queue.sending.sent import Sent
+from delayq.queue.sending.producer import BATCH_BYTES, Producer, Sent
 from delayq.safe_log import SafeLog
-from delayq.values.times import monotonic
+from delayq.values.times import Latency, monotonic
 from delayq.worker.drivers.own_threads import OwnThreads, start_task
 
 if TYPE_CHECKING:
@@ -46,19 +44,9 @@ MAX_CALLS = 8
 """Calls under way at a time."""
 
 
-class _CallLimit:
-    """How many calls may be under way: one where the server is near, more where a round trip takes long."""
-
-    __slots__ = ("_latency", "calls")
-
-    def __init__(self) -> None:
-        self.calls = 1
-        self._latency = Latency(MESSAGE_TIME)
-
-    def measure(self, began: float, messages: int) -> None:
-        """Note that a call of so many messages, which began at a local time while no other was under way, has ended."""
-        self._latency.measure(monotonic() - began, messages)
-        self.calls = min(MAX_CALLS, max(1, int(self._latency.seconds / CALL_EVERY)))
+def _max_calls(latency: Latency) -> int:
+    """Return how many calls may be under way: one where the server is near, more where a round trip takes long."""
+    return min(MAX_CALLS, max(1, int(latency.seconds / CALL_EVERY)))
 
 
 class _WaitingSend:
@@ -88,7 +76,8 @@ class GroupCommit:
     def _begin(self) -> None:
         self._pid = os.getpid()
         self._waiting: SimpleQueue[_WaitingSend] = SimpleQueue()
-        self._limit = _CallLimit()
+        self._latency = Latency(MESSAGE_TIME)
+        """That of calls beside which no other was under way."""
         self._lock = threading.RLock()  # reentrant: a signal handler may send
         """Guards the counts below."""
         self._changing = threading.Condition(self._lock)
@@ -106,12 +95,15 @@ class GroupCommit:
             return self._alone(outgoing, replace=replace)
         if self._pid != os.getpid():  # a fork has none of its parent's threads
             self._begin()
-        if self._enters():
+        with self._lock:
+            enters = not self._gathering and (not self._under_way or self._under_way < _max_calls(self._latency))
+            self._under_way += enters
+        if enters:
             return self._store([outgoing])[0]
         waiting = _WaitingSend(outgoing)
         self._waiting.put(waiting)
         with self._lock:
-            starts = self._workers < self._limit.calls
+            starts = self._workers < _max_calls(self._latency)
             if starts:
                 self._workers += 1
         if starts and self._own_threads.start(self._work, "delayq-sends") is None:
@@ -129,21 +121,13 @@ class GroupCommit:
     def _alone(self, outgoing: Outgoing, *, replace: Replace = False) -> Sent:
         return self._perform(self._producer.send([outgoing], replace=replace))[0]
 
-    def _enters(self) -> bool:
-        """Count a call, if one more may be under way and no thread waits to send a group."""
-        with self._lock:
-            if self._gathering or self._under_way >= self._limit.calls:
-                return False
-            self._under_way += 1
-            return True
-
     def _store(self, messages: list[Outgoing]) -> list[Sent]:
         """Send messages in a call that is counted already."""
         began = monotonic() if self._under_way == 1 else None
         try:
             stored = self._perform(self._producer.send(messages))
             if began is not None:
-                self._limit.measure(began, len(messages))
+                self._latency.measure(monotonic() - began, len(messages))
             return stored
         finally:
             self._end()
@@ -172,7 +156,7 @@ class GroupCommit:
                 continue
             with self._lock:
                 self._gathering += 1  # so that the thread that has just sent does not go first again
-                while self._under_way >= self._limit.calls:
+                while self._under_way >= _max_calls(self._latency):
                     self._changing.wait()
                 self._gathering -= 1
                 self._under_way += 1
@@ -223,7 +207,8 @@ class AsyncGroupCommit:
         self._begin()
 
     def _begin(self) -> None:
-        self._limit = _CallLimit()
+        self._latency = Latency(MESSAGE_TIME)
+        """That of calls beside which no other was under way."""
         self._under_way = 0
         self._waiting: deque[tuple[Outgoing, asyncio.Future[Sent]]] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -234,7 +219,7 @@ class AsyncGroupCommit:
         self._check_loop()
         if replace or self._producer.is_limited:
             return await self._alone(outgoing, replace=replace)
-        if self._waiting or self._under_way >= self._limit.calls:
+        if self._waiting or (self._under_way and self._under_way >= _max_calls(self._latency)):
             loop = asyncio.get_running_loop()
             if not self._waiting:
                 self._timer = loop.call_later(MAX_WAIT, self._store_waiting)
@@ -253,7 +238,7 @@ class AsyncGroupCommit:
         try:
             stored = await self._perform(self._producer.send(messages))
             if began is not None:
-                self._limit.measure(began, len(messages))
+                self._latency.measure(monotonic() - began, len(messages))
             return stored
         finally:
             self._end()

@@ -17,9 +17,11 @@ from delayq.broker.message.attributes import Attributes, check_message_name, che
 from delayq.broker.message.expiry import Missed, check_expiry
 from delayq.broker.message.ids import Unique
 from delayq.broker.message.priority import check_priority
-from delayq.broker.message.same_id import check_holds
-from delayq.broker.replies.results import check_retention
+from delayq.broker.message.same_id import check_debounce, check_holds
 from delayq.broker.requests import Replace
+from delayq.broker.results import check_retention
+from delayq.errors import ConfigurationError
+from delayq.values.checks import check_options
 from delayq.values.times import Duration
 
 T = TypeVar("T")
@@ -116,6 +118,24 @@ def options_of(messages: Iterable[NewMessage[Any]]) -> list[Mapping[str, Any]]:
     """Return the options that each message has, as those of a send, besides its id and its headers."""
     given = map(_rare_in, messages)
     return [NO_OPTIONS if rare == _NOT_GIVEN else dict(zip(_RARE, rare, strict=True)) for rare in given]
+
+
+def replacing(options: Mapping[str, Any], due: Duration | datetime) -> Replace:
+    """Return what a send with these options replaces; raise `ConfigurationError` if they contradict each other.
+
+    Raises it also for an option that no send has.
+    """
+    check_options(options, OPTIONS)
+    replace: Replace = options.get("replace", False)
+    how = check_debounce(options.get("debounce"), options.get("at_most"))
+    if how is None:
+        return replace
+    if replace is not False:
+        raise ConfigurationError("give replace or debounce, but not both: debounce replaces what waits")
+    if due:
+        timed = "at" if isinstance(due, datetime) else "delay"
+        raise ConfigurationError(f"give {timed} or debounce, but not both: debounce says when the message is due")
+    return how
 
 
 def check_attributes(

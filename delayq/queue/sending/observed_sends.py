@@ -13,8 +13,7 @@ from typing import Any, Protocol, Self
 from delayq.broker.message.ids import new_ids
 from delayq.broker.requests import Outgoing, Replace
 from delayq.broker.transport.operation import Operation
-from delayq.queue.sending.producer import Producer
-from delayq.queue.sending.sent import Sent, SentMany
+from delayq.queue.sending.producer import Producer, Sent, SentMany
 
 
 class SendUnderWay(Protocol):

@@ -1,44 +1,227 @@
-"""Sending: turns payloads and times into stored messages, in batches of limited size."""
+"""Sending: turns payloads and times into stored messages, in batches of limited size, and says what became of each.
+
+What the first call could not store at once is sent again: a message to replace which a consumer has claimed and not
+started, and one whose id is about to die.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from enum import StrEnum
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple, overload
 
-from delayq.broker.batches import BATCH, byte_slices
+from delayq.broker.batches import BATCH, batched, byte_slices
+from delayq.broker.calls import Debounced, Holder, Placing, SendStatuses
 from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
 from delayq.broker.keys import check_id
 from delayq.broker.message.ids import digest_id, new_id, new_ids
 from delayq.broker.message.jitter import check_jitter, later
 from delayq.broker.message.same_id import Debounce, missing_id
-from delayq.broker.replies.send_replies import Placing, SendStatuses
-from delayq.broker.requests import OWN_ID, Outgoing, OutgoingTable, Replace, ScriptCall
+from delayq.broker.requests import OWN_ID, Messages, Outgoing, OutgoingTable, Replace, ScriptCall
 from delayq.broker.transport.operation import Operation
-from delayq.errors import ConfigurationError, NotReplicatedError, OutcomeUnknown, QueueFullError
-from delayq.queue.sending.debouncing import send_debounced
+from delayq.errors import ConfigurationError, NotReplicatedError, OutcomeUnknown, QueueFullError, short_repr
 from delayq.queue.sending.message_options import NO_OPTIONS, STORED, NewMessage, attributes_of, keeping, options_of
-from delayq.queue.sending.send_again import (
-    AFTER,
-    NOT_REPLACED,
-    SPENT,
-    check_replace,
-    replace_unstarted,
-    send_call,
-    send_spent,
-)
-from delayq.queue.sending.sent import Sent, SentMany
+from delayq.queue.sending.withdrawal import withdraw
 from delayq.values.checks import check_retries
 from delayq.values.codec import Codec, canonical_encode, encode_headers, encode_payload, encoder_of_many, stable_encode
-from delayq.values.times import Duration, timestamp, to_millis
+from delayq.values.times import Duration, from_millis, timestamp, to_millis
 
 BATCH_BYTES = 1 << 20
 """Payload bytes of a batch; a single payload may be larger."""
 ROUND = 40 * BATCH
 """Messages sent in one round trip."""
 _STORED = frozenset([*STORED, "missed"])
+
+
+class SendStatus(StrEnum):
+    """What a send did with a message."""
+
+    NEW = "new"
+    EXISTS = "exists"
+    """The queue has a message with this id, which was not changed."""
+    REPLACED = "replaced"
+    """A waiting message with this id got the new payload and due time; its attempts start anew."""
+    RUNNING = "running"
+    """A message with this id is being processed, so it was not replaced."""
+    AFTER = "after"
+    """A message with this id is being processed; this one waits and takes its place when it ends."""
+    SETTLED = "settled"
+    """A message with this id has ended within the `dedupe_window`, or the id is held: it was not sent again."""
+
+
+STATUS_OF = {
+    "1": SendStatus.NEW,
+    "0": SendStatus.EXISTS,
+    "2": SendStatus.REPLACED,
+    "3": SendStatus.RUNNING,
+    "6": SendStatus.AFTER,
+    "5": SendStatus.SETTLED,
+}
+"""The statuses as the scripts return them."""
+NEWLY_STORED = ("1", "2", "6")
+"""The statuses of messages that a send has stored."""
+
+
+class Sent(NamedTuple):
+    """The result of one send: the message's id, and whether this call stored it."""
+
+    id: str
+    status: SendStatus
+    due: datetime | None = None
+    """When the message is due, in UTC, by the server's clock; None if this call did not store it."""
+    holder: Holder | None = None
+    """Who holds the id, if the status is `exists`, `running` or `settled`."""
+
+    @classmethod
+    def of(cls, id: str, status: str, due: str | int, at: Placing) -> Sent:
+        """Return the result of a send with this due time (see `due_text`).
+
+        `at` is the server's time (microseconds) from which delays count, or who holds the id.
+        """
+        if isinstance(at, str):
+            return cls(id, STATUS_OF[status], None, Holder.of(at))
+        if not at or status not in NEWLY_STORED:
+            return cls(id, STATUS_OF[status])
+        if due in (0, OWN_ID):  # at once
+            return cls(id, STATUS_OF[status], from_millis(at // 1000))
+        return cls(id, STATUS_OF[status], from_millis(-(-at // 1000) + due if isinstance(due, int) else int(due[1:])))
+
+    @property
+    def new(self) -> bool:
+        """Whether this call stored the message under a new id."""
+        return self.status is SendStatus.NEW
+
+
+class SentMany(Sequence[Sent]):
+    """The results of `send_many`, one for each message, in order."""
+
+    __slots__ = ("_dues", "_statuses", "_times", "ids")
+
+    def __init__(self, ids: list[str], statuses: str, dues: list[str | int], times: list[Placing]) -> None:
+        self.ids = ids
+        self._statuses = statuses
+        self._dues = dues
+        self._times = times
+        """For each message, the server's time (microseconds) from which its delay counts, or who holds its id."""
+
+    @property
+    def new(self) -> list[str]:
+        """The ids of the messages that this call stored under new ids."""
+        return [id for id, status in zip(self.ids, self._statuses, strict=True) if status == "1"]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @overload
+    def __getitem__(self, at: int) -> Sent: ...
+    @overload
+    def __getitem__(self, at: slice) -> SentMany: ...
+    def __getitem__(self, at: int | slice) -> Sent | SentMany:
+        """Return the result of one message, or of a slice."""
+        if isinstance(at, slice):
+            return SentMany(self.ids[at], self._statuses[at], self._dues[at], self._times[at])
+        return Sent.of(self.ids[at], self._statuses[at], self._dues[at], self._times[at])
+
+    def __repr__(self) -> str:
+        """Show how many were sent and how many were new."""
+        return f"<SentMany {len(self)} messages, {self._statuses.count('1')} new>"
+
+
+NOT_REPLACED = "3"
+"""The status of a message that a consumer has leased, started or not; see `replace_unstarted`."""
+EXISTS = "0"
+AFTER = "6"
+"""The status of a successor, which waits beside a leased message, started or not; see `replace_unstarted`."""
+SPENT = "4"
+"""The status of an id whose message has no retries left but is not yet in the dead letter; see `send_spent`."""
+
+
+def check_replace(replace: Any) -> Replace:
+    """Return what a send is to replace; raise `ConfigurationError` for anything else."""
+    if replace is True or replace is False or replace == "after" or isinstance(replace, Debounce):
+        return replace  # type: ignore[no-any-return]  # compared with what it may be
+    raise ConfigurationError(f"replace must be True, False or 'after', not {short_repr(replace)}")
+
+
+def send_call(
+    context: EngineContext, messages: Messages, *, replace: Replace, run: str = ""
+) -> ScriptCall[SendStatuses]:
+    """Return the call that sends messages; raise `ConfigurationError` for options that the engine lacks."""
+    options: dict[str, Any] = {}
+    if replace:
+        context.calls.capabilities.require(Feature.REPLACE if replace is True else Feature.SUCCESSORS)
+        options["replace"] = replace
+    if run:
+        context.calls.capabilities.require(Feature.RUNS)
+        options["run"] = run
+    return context.calls.send(messages, max_length=context.settings.max_length, **options)
+
+
+def replace_unstarted(
+    context: EngineContext, messages: Sequence[Any], statuses: str, times: list[Placing]
+) -> Operation[tuple[str, list[Placing]]]:
+    """Replace those `NOT_REPLACED` that have not started; returns the statuses and times of all messages.
+
+    A successor moves up, unless it has taken its place meanwhile.
+    """
+    running = {messages[index].id: index for index, status in enumerate(statuses) if status in (NOT_REPLACED, AFTER)}
+    free = yield from withdraw(context, [*running])
+    changed, times = list(statuses), list(times)
+    replace: Replace = "moved up" if AFTER in statuses else True
+    for ids in batched(free, BATCH):
+        call = send_call(context, [messages[running[id]] for id in ids], replace=replace)
+        replies, *_ = yield [call, *context.confirming]
+        for id, status, placing in zip(ids, replies, replies.placings, strict=True):
+            if replace is True or status != EXISTS:
+                changed[running[id]], times[running[id]] = status, placing
+    return "".join(changed), times
+
+
+def send_spent(
+    context: EngineContext,
+    messages: Sequence[Any],
+    statuses: str,
+    times: list[Placing],
+    *,
+    replace: Replace,
+    run: str = "",
+) -> Operation[tuple[str, list[Placing]]]:
+    """Move the messages with the status `SPENT` to the dead letter, then send the new ones.
+
+    Returns the statuses and times of all messages; a time is the server's, from which a delay counts.
+    """
+    spent = [index for index, status in enumerate(statuses) if status == SPENT]
+    changed, times = list(statuses), list(times)
+    for batch in batched(spent, BATCH):
+        indexes = batch
+        while indexes:
+            again: list[Outgoing] = [messages[index] for index in indexes]
+            collect = context.calls.collect(context.settings, ids=[message.id for message in again])
+            call = send_call(context, again, replace=replace, run=run)
+            moved, new, *_ = yield [collect, call, *context.confirming]
+            for index, status, placing in zip(indexes, new, new.placings, strict=True):
+                changed[index], times[index] = status, placing
+            indexes = [index for index in indexes if changed[index] == SPENT]
+            while indexes and moved.collected:  # one call moves a limited number of bytes
+                (moved,) = yield [collect]
+    return "".join(changed), times
+
+
+def send_debounced(context: EngineContext, message: Outgoing, how: Debounce) -> Operation[Debounced]:
+    """Send one message of a burst: in one round trip, unless what has its id is claimed and not started, or dies."""
+    calls: Any = context.calls
+    calls.capabilities.require(Feature.DEBOUNCE)
+    send = [calls.debounce(message, how, max_length=context.settings.max_length), *context.confirming]
+    sent: Debounced
+    sent, *_ = yield send
+    if sent.unstarted and (yield from withdraw(context, [message.id])):
+        sent, *_ = yield send
+    while sent.status == SPENT:
+        _, sent, *_ = yield [calls.collect(context.settings, ids=[message.id]), *send]
+    return sent
 
 
 def due_text(delay: Duration | None, at: datetime | None) -> str | int:
@@ -64,17 +247,14 @@ class Producer:
         self._context = context
         self.in_one_form = in_one_form
         """Returns the payload of a message with a name in one form for all calls of a task that are equal."""
+        self.is_limited = context.settings.max_length is not None
+        """Whether a full queue may refuse a send."""
         self._has_delays = context.calls.capabilities.has(Feature.DELAYS)
         self.encode, self.encode_many = codec.encode, encoder_of_many(codec)
         self.encode_stable, self.encode_canonical = stable_encode(codec), canonical_encode(codec)
         """As `encode`, but equal payloads become equal bytes; the latter also if their fields are in another order."""
         self._attributes = attributes_of(context, 0, NO_OPTIONS)
         """Those of a message without options of its own."""
-
-    @property
-    def is_limited(self) -> bool:
-        """Whether a full queue may refuse a send."""
-        return self._context.settings.max_length is not None
 
     def outgoing(
         self,
@@ -92,7 +272,7 @@ class Producer:
         if (unique := options.get("unique")) is not None:
             name = options.get("name")
             id = digest_id(unique, id, name, self.encode_canonical(self.in_one_form(name, payload)))
-        if check_replace(replace) and id is None:
+        if replace is not False and check_replace(replace) and id is None:
             raise missing_id(replace)
         own_id = id is not None
         id = new_id() if id is None else check_id(id)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
+from delayq.broker.calls import Calls
 from delayq.broker.context import QueueContext
-from delayq.broker.replies.replies import CountsReply
-from delayq.broker.requests import ScriptCall
+from delayq.broker.replies import CountsReply, statuses
+from delayq.broker.requests import ScriptCall, flat
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, UndecodableError
 from delayq.privacy.ciphertext import read_key_id
@@ -61,7 +62,7 @@ def rekey(context: QueueContext, codec: Any) -> Operation[Rekeyed]:
     for part in PARTS:
         cursor = "0"
         while True:
-            (page,) = yield [context.calls.rekey_page(part, cursor=cursor, limit=PAGE, head=codec.head)]
+            (page,) = yield [rekey_page_call(context.calls, part, cursor=cursor, limit=PAGE, head=codec.head)]
             counts["already"] += page.already
             rows = []
             for id, text in page.rows:
@@ -96,7 +97,7 @@ def _redriven(counted: CountsReply) -> int:
 
 
 def _call(context: QueueContext, part: str, rows: Sequence[tuple[str, bytes, bytes]], _: str) -> ScriptCall[str]:
-    return context.calls.rekey(part, rows)
+    return rekey_call(context.calls, part, rows)
 
 
 def _split(part: str, text: bytes) -> tuple[bytes, bytes]:
@@ -116,3 +117,33 @@ def seal(queue: QueueBase[Any, Any], encoded: bytes) -> bytes:
     """Return an encoded payload as the queue stores it: encrypted if its codec encrypts."""
     codec = parts_of(queue).codec
     return codec.seal(encoded) if isinstance(codec, QueueCipher) else encoded
+
+
+class RekeyPage(NamedTuple):
+    """A page of stored texts."""
+
+    cursor: str
+    """Of the next page; 0 at the end."""
+    already: int
+    """Messages of the page that need no change; they are left out."""
+    rows: list[tuple[str, bytes]]
+    """Id, entry or schedule, and text."""
+
+
+def rekey_page_call(calls: Calls, part: str, *, cursor: str, limit: int, head: bytes) -> ScriptCall[RekeyPage]:
+    """Read a page of the texts of a part, without the messages whose payload begins with `head`."""
+    return calls.script("rekey_page", [part, cursor, limit, head], _read_page)
+
+
+def rekey_call(calls: Calls, part: str, rows: Iterable[tuple[str, bytes, bytes]]) -> ScriptCall[str]:
+    """Replace texts of a part (id, before, after): the first ones, if they are large.
+
+    A status each: 1 replaced, 2 being processed, 0 changed or gone.
+    """
+    return calls.script("rekey", [calls.now, part, *flat(rows)], statuses)
+
+
+def _read_page(reply: list[bytes]) -> RekeyPage:
+    cursor, already, *cells = reply
+    ids = [id.decode("utf-8", "surrogateescape") for id in cells[::2]]
+    return RekeyPage(cursor.decode(), int(already), list(zip(ids, cells[1::2], strict=True)))

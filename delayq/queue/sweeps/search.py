@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from delayq.broker.replies.replies import MessageRow
+from delayq.broker.replies import MessageRow
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, short_repr
 from delayq.queue.inspecting.deaths import read_death

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple, Self
 
+from delayq.broker.calls import Calls
 from delayq.broker.context import QueueContext
-from delayq.broker.replies.foreign import read_number, read_numbers, record_fields, shown_id
-from delayq.broker.replies.replies import MessageRow, SnapshotReply
+from delayq.broker.foreign import read_number, read_numbers, record_fields, shown_id
+from delayq.broker.replies import MessageRow
+from delayq.broker.requests import ScriptCall
 from delayq.broker.transport.operation import Operation
 from delayq.queue.inspecting.deaths import read_death
 from delayq.queue.inspecting.inspector import MAX_READ, RECORDED_STATES, WHOLE
@@ -18,6 +20,8 @@ PAGE_BYTES = 1 << 20
 """Payload bytes that one call reads, and then the rest of one payload."""
 UNPROMOTED = {State.PENDING, State.READY}
 """What may be stored as pending: what is due is ready."""
+MAX_DUE = (1 << 53) - 1
+"""A time (ms) after every due time: the largest integer that a score holds exactly."""
 _WORDS = {word: state for word, state in RECORDED_STATES.items() if state is not State.PENDING}
 
 
@@ -89,7 +93,9 @@ def read_stored(
     part, cursor, score, rest = position
     messages = StoredTable.of([])
     if part == "pending" and not UNPROMOTED.isdisjoint(states):
-        (page,) = yield [context.calls.snapshot("", limit=MAX_READ, cursor=cursor, score=score, byte_limit=PAGE_BYTES)]
+        (page,) = yield [
+            snapshot_call(context.calls, "", limit=MAX_READ, cursor=cursor, score=score, byte_limit=PAGE_BYTES)
+        ]
         messages = _pending(page, states)
         cursor, score = page.cursor.decode("utf-8", "surrogateescape"), page.score.decode()
         if State.PENDING not in states and page.times and int(page.times[-1]) > page.now:
@@ -98,7 +104,9 @@ def read_stored(
         messages, rest = yield from _rest(context, rest)
     elif part == "promoted" and any(state in states for state in _WORDS.values()):
         words = " ".join(word for word, state in _WORDS.items() if state in states)
-        (page,) = yield [context.calls.snapshot(words, limit=MAX_READ, cursor=cursor or "0", byte_limit=PAGE_BYTES)]
+        (page,) = yield [
+            snapshot_call(context.calls, words, limit=MAX_READ, cursor=cursor or "0", byte_limit=PAGE_BYTES)
+        ]
         messages, rest = _promoted(page)
         cursor = page.cursor.decode()
     elif part == "dead" and State.DEAD in states:
@@ -198,3 +206,38 @@ def _dead(row: MessageRow) -> StoredMessage | None:
         reason=death.reason,
         died=timestamp(death.died),
     )
+
+
+class SnapshotReply(NamedTuple):
+    """A page of messages that are not dead, in columns as stored; a column is empty if no message has a value."""
+
+    now: int
+    """The server's time (ms)."""
+    cursor: bytes
+    score: bytes
+    ids: list[bytes]
+    times: list[bytes]
+    """Due times of the pending, else deadlines (ms or nothing)."""
+    sizes: list[int]
+    retries: list[bytes | None]
+    records: list[bytes | None]
+    headers: list[bytes | None]
+    attributes: list[bytes | None]
+    errors: list[bytes | None]
+    payloads: list[bytes | None]
+
+
+def snapshot_call(
+    calls: Calls,
+    states: str,
+    *,
+    limit: int,
+    cursor: str | bytes,
+    score: str | bytes = "",
+    low: int = 0,
+    high: int = MAX_DUE,
+    byte_limit: int = 0,
+) -> ScriptCall[SnapshotReply]:
+    """Read the pending (no `states`), or scan records in these states; `byte_limit` is for payloads."""
+    args = [calls.now, states, limit, cursor, score, low, high, byte_limit]
+    return calls.script("snapshot", args, SnapshotReply._make)

@@ -15,6 +15,7 @@ from delayq.broker.scripts import MAX_IDS
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, NoCallbackError, short_repr
 from delayq.options import Settings
+from delayq.queue.control.limit_calls import declare_call
 from delayq.queue.sending.message_options import NewMessage
 from delayq.values.checks import check_int
 from delayq.values.codec import Codec, recode, stable_encode
@@ -177,7 +178,8 @@ class HandlerRegistry:
         """Store declared limits and schedules; returns what became of the schedules. First, log schedules left over."""
         if self._limits:
             yield [
-                context.calls.declare(name, pace=pace, places=places) for name, (pace, places) in self._limits.items()
+                declare_call(context.calls, name, pace=pace, places=places)
+                for name, (pace, places) in self._limits.items()
             ]
             self.stored = True
         if not self.declared:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack
 from delayq.broker.message.attributes import check_message_name, check_timeout
 from delayq.errors import ConfigurationError, short_repr
 from delayq.queue.sending.message_options import NewMessage
-from delayq.queue.sending.sent import Sent
+from delayq.queue.sending.producer import Sent
 from delayq.queue.tasks.task_arguments import MisfitError, TaskArguments
 from delayq.queue.tasks.task_options import TaskOptions, TaskSendOptions, send_options
 from delayq.values.backoff import FailurePolicy

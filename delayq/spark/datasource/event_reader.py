@@ -15,8 +15,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from delayq.broker.replies.log_entries import MIN_TIME_OFFSET, EventEntry, offset_of
-from delayq.broker.replies.replies import pairs
+from delayq.broker.event_log import MIN_TIME_OFFSET, EventEntry, offset_of, read_events
+from delayq.broker.replies import pairs
 from delayq.broker.requests import RedisCommand
 from delayq.bulk.connection import TargetQueue, calls_of, check_queue, connect
 from delayq.errors import ConfigurationError, EventsLostError, ServerError
@@ -136,7 +136,7 @@ class _EventRangeReader:
     def _pages(self, low: int, high: int) -> Iterator[list[EventEntry]]:
         executor, calls = connect(self._options.target), calls_of(self._options.target)
         while low <= high:
-            entries = executor.call(calls.events(low, high, limit=PAGE))
+            entries = executor.call(read_events(calls, low, high, limit=PAGE))
             if not entries:
                 return
             yield entries

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import functions as F
 
-from delayq.broker.replies.log_entries import MIN_TIME_OFFSET
+from delayq.broker.event_log import MIN_TIME_OFFSET
 from delayq.values.text import pluralize
 
 if TYPE_CHECKING:

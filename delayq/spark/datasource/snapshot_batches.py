@@ -6,10 +6,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from delayq.broker.replies.foreign import record_fields
-from delayq.broker.replies.replies import MessageRow, SnapshotReply
+from delayq.broker.foreign import record_fields
+from delayq.broker.replies import MessageRow
 from delayq.queue.inspecting.deaths import Death
 from delayq.queue.inspecting.inspector import RECORDED_STATES
+from delayq.queue.sweeps.stored_messages import SnapshotReply
 from delayq.spark.datasource.schemas import BATCH_ROWS, SNAPSHOT, arrow_schema, record_batch
 from delayq.values.codec import decode_headers
 from delayq.values.states import State, state_at

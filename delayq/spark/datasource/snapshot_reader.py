@@ -19,17 +19,15 @@ import pyarrow as pa
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from delayq.broker.calls import MAX_DUE
+from delayq.broker.foreign import record_fields
 from delayq.broker.keys import Keys
-from delayq.broker.replies.foreign import record_fields
-from delayq.broker.replies.replies import SnapshotReply
 from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.transport.operation import together
 from delayq.bulk.connection import calls_of, check_queue, connect
 from delayq.errors import ConfigurationError
 from delayq.queue.inspecting.deaths import read_death
 from delayq.queue.inspecting.inspector import RECORDED_STATES
-from delayq.queue.sweeps.stored_messages import UNPROMOTED
+from delayq.queue.sweeps.stored_messages import MAX_DUE, UNPROMOTED, SnapshotReply, snapshot_call
 from delayq.spark.datasource.snapshot_batches import SnapshotRows
 from delayq.spark.datasource.source_options import SnapshotOptions
 from delayq.values.states import State
@@ -170,7 +168,7 @@ class SnapshotReader(DataSourceReader):
         after = partition.after
         while True:
             page = self._call(
-                calls.snapshot("", limit=PAGE, cursor=after[1], score=str(after[0]), byte_limit=byte_limit)
+                snapshot_call(calls, "", limit=PAGE, cursor=after[1], score=str(after[0]), byte_limit=byte_limit)
             )
             yield page, after
             ends = State.PENDING not in self._options.states and int(page.score or 0) > page.now
@@ -187,7 +185,7 @@ class SnapshotReader(DataSourceReader):
         low, high, cursor = partition.after[0], partition.until[0], b"0"
         while cursor:
             page = self._call(
-                calls.snapshot(words, limit=limit, cursor=cursor, low=low, high=high, byte_limit=byte_limit)
+                snapshot_call(calls, words, limit=limit, cursor=cursor, low=low, high=high, byte_limit=byte_limit)
             )
             yield page
             cursor = page.cursor

@@ -8,7 +8,7 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from delayq.broker.replies.log_entries import MIN_TIME_OFFSET
+from delayq.broker.event_log import MIN_TIME_OFFSET
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 from pyspark.sql import functions as f
 
-from delayq.broker.replies.log_entries import MIN_TIME_OFFSET
+from delayq.broker.event_log import MIN_TIME_OFFSET
 from delayq.errors import ConfigurationError
 from delayq.queue.inspecting.event_log import EventKind
 from delayq.spark.datasource.log_gaps import BUCKET, gaps_of

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from delayq.broker.calls import Calls
+from delayq.broker.foreign import record_fields
 from delayq.broker.keys import META_SETTINGS, Keys
-from delayq.broker.replies.foreign import record_fields
-from delayq.broker.replies.replies import pairs
+from delayq.broker.replies import pairs
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.executor import Executor
 from delayq.broker.transport.operation import together

@@ -31,7 +31,7 @@ from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.queue.delay_queue import DelayQueue
 from delayq.queue.inspecting.counts import Counts
 from delayq.queue.sending.message_options import NewMessage
-from delayq.queue.sending.sent import STATUS_OF
+from delayq.queue.sending.producer import STATUS_OF
 from delayq.testing.torture.history import EndRecord, Recorder, StartRecord, ToldRecord, now
 from delayq.testing.torture.process_task import (
     EXIT_SIGNAL,

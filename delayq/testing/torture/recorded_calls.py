@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from delayq.broker.calls import Calls
+from delayq.broker.calls import Calls, SendStatuses
 from delayq.broker.keys import Keys
 from delayq.broker.message.attributes import Attributes
-from delayq.broker.replies.replies import ClaimReply
-from delayq.broker.replies.results import Completed
-from delayq.broker.replies.send_replies import SendStatuses
+from delayq.broker.replies import ClaimReply
 from delayq.broker.requests import Failure, Messages, OutgoingTable, Receipt, Rejection, Release, Replace, ScriptCall
+from delayq.broker.results import Completed
 from delayq.errors import OutcomeUnknown
 from delayq.testing.torture.history import CallRecord, Outcome, Recorder, ReplyRecord, digest, now
 

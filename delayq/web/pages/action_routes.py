@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from delayq.broker.event_log import log_action_call
 from delayq.broker.transport.operation import single
 from delayq.errors import ConfigurationError, DelayqError, UnknownScheduleError
 from delayq.safe_log import SafeLog
@@ -232,7 +233,7 @@ def _record(queue: DelayQueue[Any], viewer: Viewer, action: str, fields: Fields,
     what = _as_text({name: value for name, value in _told(fields).items() if name not in ("queue", done.about)})
     text = clean(f"{action} {what}".strip() + f": {done.note}")
     id = fields[done.about] if done.about else done.entry.rpartition(":")[0]
-    call = queue._context.calls.log_action(viewer.name, text, id)  # noqa: SLF001
+    call = log_action_call(queue._context.calls, viewer.name, text, id)  # noqa: SLF001
     try:
         queue._perform(single(call))  # noqa: SLF001 - as above
     except DelayqError as error:

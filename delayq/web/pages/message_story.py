@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from delayq.broker.calls import Calls
-from delayq.broker.replies.log_entries import MIN_TIME_OFFSET, EventEntry
+from delayq.broker.event_log import MIN_TIME_OFFSET, EventEntry, read_events, read_events_back, read_last_event
 from delayq.broker.transport.operation import Operation
 from delayq.queue.inspecting.event_log import BEGINNINGS, MessageEvent, expand
 from delayq.queue.inspecting.inspector import sent_by
@@ -63,7 +63,7 @@ def read_story(
 
 
 def _read(calls: Calls, id: str, times: Iterable[int], after: int | None) -> Operation[Story]:
-    first, last = yield [calls.events(1, limit=1), calls.last_event()]
+    first, last = yield [read_events(calls, 1, limit=1), read_last_event(calls)]
     if not first or not last:
         return Story([], is_whole=True, is_empty=True)
     start, end = first[0].offset, last[0].offset
@@ -89,7 +89,7 @@ def _offset_at(calls: Calls, at: int, low: int, high: int) -> Operation[int]:
     """Return the offset of the first entry that is as old as `at` (ms)."""
     while low < high:
         middle = (low + high) // 2
-        (entries,) = yield [calls.events(middle, limit=1)]
+        (entries,) = yield [read_events(calls, middle, limit=1)]
         if entries and entries[0].at < at:
             low = max(middle, entries[0].offset) + 1
         else:
@@ -117,7 +117,7 @@ class _StoryReader:
         """Read some entries from an offset on; returns the offset of the last one."""
         size = 0
         while number > 0 and size < max_bytes:
-            (entries,) = yield [self._calls.events(begin, limit=min(PAGE, number))]
+            (entries,) = yield [read_events(self._calls, begin, limit=min(PAGE, number))]
             if not entries:
                 break
             size += self._take(entries)
@@ -129,7 +129,7 @@ class _StoryReader:
         """Read some entries from the end of the log."""
         size, last = 0, None
         while number > 0 and size < MAX_BYTES:
-            (entries,) = yield [self._calls.events_back(last, limit=min(PAGE, number))]
+            (entries,) = yield [read_events_back(self._calls, last, limit=min(PAGE, number))]
             if not entries:
                 break
             size += self._take(entries)

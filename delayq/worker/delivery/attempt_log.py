@@ -10,14 +10,13 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from delayq.broker.replies.replies import ExpiredLease
+from delayq.broker.replies import ExpiredLease
 from delayq.safe_log import SafeLog
 from delayq.values.backoff import MIN_DELAY, FailurePolicy
 from delayq.values.outcomes import Outcome
 from delayq.values.text import format_duration
 from delayq.worker.delivery.disposition import CANCELLED, Completion, Disposition, is_snoozed_out
-from delayq.worker.delivery.error_texts import SNOOZED_OUT, truncate
-from delayq.worker.delivery.in_flight_delivery import InFlightDelivery, label_of, log_label
+from delayq.worker.delivery.in_flight_delivery import SNOOZED_OUT, InFlightDelivery, label_of, log_label, truncate
 
 log = SafeLog("delayq.consumer")
 

@@ -15,8 +15,7 @@ from delayq.values.backoff import FailurePolicy
 from delayq.values.outcomes import Discard, Outcome, RateLimited, Reject, Retry, Snooze, StopWorker
 from delayq.values.text import format_duration
 from delayq.values.times import to_millis
-from delayq.worker.delivery.error_texts import SNOOZED_OUT
-from delayq.worker.delivery.in_flight_delivery import InFlightDelivery, log_label
+from delayq.worker.delivery.in_flight_delivery import SNOOZED_OUT, InFlightDelivery, log_label
 
 log = SafeLog("delayq.consumer")
 

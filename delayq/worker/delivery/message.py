@@ -10,16 +10,15 @@ from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
 from delayq.broker.message.attributes import snoozed
 from delayq.broker.message.ids import time_of
-from delayq.broker.replies.results import completed
 from delayq.broker.requests import Failure, Rejection, Release, ScriptCall
+from delayq.broker.results import completed
 from delayq.broker.transport.operation import Operation
 from delayq.errors import UndecodableError, short_repr
 from delayq.values.codec import decode_headers
 from delayq.values.times import Duration, from_millis, monotonic, to_millis
 from delayq.worker.delivery.attempt_log import log_by_hand
 from delayq.worker.delivery.disposition import Disposition
-from delayq.worker.delivery.error_texts import SNOOZED_OUT, WITHHELD, truncate
-from delayq.worker.delivery.in_flight_delivery import InFlightDelivery
+from delayq.worker.delivery.in_flight_delivery import SNOOZED_OUT, WITHHELD, InFlightDelivery, truncate
 
 if TYPE_CHECKING:
     from delayq.broker.transport.executor import AsyncExecutor, Executor

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from delayq.broker.context import EngineContext
-from delayq.broker.replies.results import Ending
+from delayq.broker.results import Ending
 from delayq.safe_log import SafeLog
 from delayq.worker.delivery.in_flight_delivery import InFlightDelivery, log_label
 

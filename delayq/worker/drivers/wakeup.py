@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from delayq.broker.engine import EngineCalls
+from delayq.broker.context import EngineCalls
 from delayq.broker.requests import RedisCommand
 from delayq.errors import ConfigurationError, DelayqError
 from delayq.values.times import monotonic

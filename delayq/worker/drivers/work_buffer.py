@@ -31,8 +31,7 @@ from delayq.worker.delivery.disposition import (
 )
 from delayq.worker.delivery.in_flight_delivery import Batch, InFlightDelivery
 from delayq.worker.delivery.results import keep_result
-from delayq.worker.parts.breakers import Breakers
-from delayq.worker.parts.closed_scopes import ClosedScopes, scope_closed
+from delayq.worker.parts.breakers import Breakers, ClosedScopes, scope_closed
 from delayq.worker.parts.part import LoopPart
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from delayq.broker.context import EngineContext
-from delayq.broker.replies.replies import ClaimReply, CollectReply, ExpiredLease, ExpireReply, PromoteReply
+from delayq.broker.replies import ClaimReply, CollectReply, ExpiredLease, ExpireReply, PromoteReply
 from delayq.errors import DelayqError, UnavailableError
 from delayq.safe_log import SafeLog
 from delayq.values.breaker import Breaker
@@ -24,11 +24,10 @@ from delayq.worker.delivery.in_flight_delivery import Batch, InFlightDelivery
 from delayq.worker.loop.loop_parts import Parts, PlannedCall, calls_of, make_parts, next_of
 from delayq.worker.loop.loop_steps import Cancel, RoundTrip, Run, Sleep, Step, StepResult, Withdraw
 from delayq.worker.loop.outlook import Outlook
-from delayq.worker.loop.settlements import PendingSettlements
+from delayq.worker.loop.settlements import PendingSettlements, Refusals
 from delayq.worker.parts.in_flight import InFlight
 from delayq.worker.parts.part import LoopPart
 from delayq.worker.parts.presence import Presence
-from delayq.worker.parts.refusals import Refusals
 
 log = SafeLog("delayq.consumer")
 

@@ -10,17 +10,14 @@ from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
 from delayq.values.breaker import Breaker
 from delayq.worker.loop.settlements import PendingSettlements
-from delayq.worker.parts.breakers import Breakers
-from delayq.worker.parts.closed_scopes import ClosedScopes
-from delayq.worker.parts.heartbeat import Heartbeat
+from delayq.worker.parts.breakers import Breakers, ClosedScopes
+from delayq.worker.parts.heartbeat import Heartbeat, StopRequests
 from delayq.worker.parts.in_flight import InFlight
 from delayq.worker.parts.meter import new_meter
 from delayq.worker.parts.part import LoopPart, Stage, Turns
-from delayq.worker.parts.presence import Presence
+from delayq.worker.parts.presence import Presence, Tally
 from delayq.worker.parts.schedule_firing import ScheduleFirer
 from delayq.worker.parts.start_reports import StartReports
-from delayq.worker.parts.stop_requests import StopRequests
-from delayq.worker.parts.tally import Tally
 
 P = TypeVar("P", bound=LoopPart)
 
@@ -67,8 +64,9 @@ class Parts:
     def __init__(self, parts: list[LoopPart], turns: Turns) -> None:
         """Connect them to their loop."""
         self._all = parts
+        acting = [one for one in parts if self._has(one, "plan") or self._has(one, "next_at")]
         self.settle, self.renew, self.feed, self.beside = (
-            [part for part in parts if part.stage is stage]
+            [part for part in acting if part.stage is stage]
             for stage in (Stage.SETTLE, Stage.RENEW, Stage.FEED, Stage.BESIDE)
         )
         self.look, self.release, self.leave = self._that("look"), self._that("release"), self._that("leave")
@@ -82,8 +80,11 @@ class Parts:
                 part.on_settled_by = self._that("on_settled")
 
     def _that(self, method: str) -> list[Any]:
-        default = getattr(LoopPart, method)
-        return [getattr(one, method) for one in self._all if getattr(type(one), method) is not default]
+        return [getattr(one, method) for one in self._all if self._has(one, method)]
+
+    @staticmethod
+    def _has(part: LoopPart, method: str) -> bool:
+        return getattr(type(part), method) is not getattr(LoopPart, method)
 
     def find(self, kind: type[P]) -> P | None:
         """Return the part of a kind; None if there is none."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from delayq.broker.replies.replies import ClaimReply, CollectReply, PromoteReply
+from delayq.broker.replies import ClaimReply, CollectReply, PromoteReply
 
 DRIFT = 1e-4
 """Seconds per second by which two clocks may drift apart."""

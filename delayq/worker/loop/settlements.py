@@ -6,19 +6,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, cast
 
-from delayq.broker.engine import EngineCalls, Feature
+from delayq.broker.context import EngineCalls
+from delayq.broker.engine import Feature
 from delayq.broker.message.attributes import left_unhandled, snoozed
-from delayq.broker.replies.results import Completed, Ending, completed
 from delayq.broker.requests import Failure, Rejection, Release
+from delayq.broker.results import Completed, Ending, completed
 from delayq.broker.scripts import MAX_MOVED, MAX_SETTLED
+from delayq.errors import DelayqError
 from delayq.options import Settings
 from delayq.safe_log import SafeLog
 from delayq.values.text import pluralize
 from delayq.worker.delivery.disposition import DONE, Completion, Disposition
-from delayq.worker.delivery.error_texts import truncate
-from delayq.worker.delivery.in_flight_delivery import InFlightDelivery
-from delayq.worker.parts.closed_scopes import ClosedScopes, scope_closed
-from delayq.worker.parts.part import Call, LoopPart, Stage
+from delayq.worker.delivery.in_flight_delivery import InFlightDelivery, truncate
+from delayq.worker.parts.breakers import ClosedScopes, scope_closed
+from delayq.worker.parts.part import ERROR_WAIT, Call, LoopPart, Stage
 
 log = SafeLog("delayq.consumer")
 
@@ -199,3 +200,35 @@ def _min_per_call(disposition: Disposition) -> int:
 
 def _max_per_call(disposition: Disposition) -> int:
     return MAX_MOVED if disposition is Disposition.REJECT or disposition in _RELEASES else MAX_SETTLED
+
+
+class Refusals:
+    """The calls that Redis has refused of late. Times are local and monotonic, in seconds."""
+
+    def __init__(self) -> None:
+        self.error: DelayqError | None = None
+        """What Redis refused in the last turn; None if nothing."""
+        self.wait_until = 0.0
+        """When to try again."""
+        self.of_settlements = False
+        """Whether settlements are refused: what starts meanwhile could not be settled either."""
+
+    def read_settlements(self, replies: Sequence[Any]) -> None:
+        """Note the replies to the settlements of a turn."""
+        refused = any(isinstance(reply, DelayqError) for reply in replies)
+        if replies and refused != self.of_settlements:
+            self.of_settlements = refused
+            if not refused:
+                log.info("Redis accepts settlements again")
+
+    def read_turn(self, error: DelayqError | None, now: float, *, stopping: bool) -> None:
+        """Note the first error of a turn, None for none."""
+        if error:
+            self.wait_until = now + ERROR_WAIT
+            if not stopping and str(error) != str(self.error):
+                meanwhile = ", claiming nothing meanwhile" if self.of_settlements else ""
+                log.error("Redis refused a call, retrying every %g s%s: %s", ERROR_WAIT, meanwhile, error)
+        if now >= self.wait_until or error:  # a turn during the pause may have asked nothing that fails
+            if self.error and not error:
+                log.warning("Redis refuses no call any more")
+            self.error = error

@@ -1,4 +1,8 @@
-"""The heartbeat of a consumer: every third of a lease, it renews the leases of what it has in flight."""
+"""The heartbeat of a consumer: every third of a lease, it renews the leases of what it has in flight.
+
+Somebody may cancel a message while it runs. Redis counts the calls that ask for this. Each promotion returns the count,
+and a consumer promotes once per tick. If the count has changed, it looks which of its messages are meant.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,73 @@ from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
 from delayq.broker.batches import batched
-from delayq.broker.engine import EngineCalls
-from delayq.broker.replies.replies import ClaimReply
+from delayq.broker.context import EngineCalls
+from delayq.broker.replies import ClaimReply, PromoteReply
 from delayq.broker.scripts import MAX_IDS
 from delayq.options import Settings
 from delayq.safe_log import SafeLog
-from delayq.worker.delivery.in_flight_delivery import InFlightDelivery
+from delayq.worker.delivery.in_flight_delivery import Batch, InFlightDelivery
 from delayq.worker.parts.part import Call, LoopPart, Stage, Turns
+
+
+class StopRequests(LoopPart):
+    """What one consumer knows of the requests to stop."""
+
+    stage = Stage.RENEW
+    _turns: Turns
+
+    def __init__(self, calls: EngineCalls) -> None:
+        """Start with none."""
+        self._calls = calls
+        self._asked = False
+        """Whether to look which messages are asked to stop."""
+        self._count = 0
+        """The count of calls that the last look has found or that preceded it."""
+        self._told: set[InFlightDelivery] = set()
+        """The deliveries in flight whose callbacks know of it."""
+
+    def connect(self, turns: Turns) -> None:
+        """Learn to what loop it belongs."""
+        self._turns = turns
+
+    def ask(self) -> None:
+        """Look in the next turn: the message of a lease that was renewed is asked to stop."""
+        self._asked = True
+
+    def on_promoted(self, promoted: PromoteReply) -> None:
+        """Note the count of calls; 0 if it is not known."""
+        if promoted.stopping and promoted.stopping != self._count:
+            self._count, self._asked = promoted.stopping, True
+
+    def next_at(self, _: float) -> float:
+        """Return when to look: at once, or never."""
+        return -math.inf if self._asked else math.inf
+
+    def plan(self, _: float) -> Iterator[Call]:
+        """Yield the calls that look."""
+        if not self._asked:
+            return
+        self._asked = False
+        deliveries = list(self._turns.deliveries)
+        self._told.intersection_update(deliveries)
+        for part in batched([one for one in deliveries if not one.settled], MAX_IDS):
+            call = self._calls.is_stopping([delivery.claimed.id for delivery in part])
+            yield call, partial(self._on_reply, part)
+
+    def _on_reply(self, deliveries: list[InFlightDelivery], tokens: list[int]) -> None:
+        asked = [one for one, token in zip(deliveries, tokens, strict=True) if token == one.claimed.token]
+        new = [one for one in asked if one not in self._told]
+        self._told.update(new)
+        for delivery in new:
+            delivery.cancel_requested = True
+            if delivery.batch is None:
+                self._turns.recall()  # which returns it
+        batches = dict.fromkeys(one.batch for one in new if one.batch is not None and one.batch.running)
+        self._turns.interrupt([batch for batch in batches if self._is_asked_as_a_whole(batch)])
+
+    def _is_asked_as_a_whole(self, batch: Batch) -> bool:
+        return all(one.cancel_requested for one in self._turns.deliveries if one.batch is batch)
+
 
 log = SafeLog("delayq.consumer")
 

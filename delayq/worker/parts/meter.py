@@ -5,11 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from delayq.broker.replies.replies import ClaimReply
+from delayq.broker.replies import ClaimReply
 from delayq.worker.delivery.disposition import Completion
 from delayq.worker.delivery.in_flight_delivery import InFlightDelivery
 from delayq.worker.parts.part import LoopPart, Stage
-from delayq.worker.parts.tally import BY_HAND, COUNTED_AS
+from delayq.worker.parts.presence import BY_HAND, COUNTED_AS
 
 DURATION_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 """The upper ends (s) of the buckets in which the durations of callbacks are counted; the last bucket has none."""

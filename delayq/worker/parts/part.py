@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
 from typing import Any, ClassVar, Protocol
 
-from delayq.broker.replies.replies import ClaimReply, ExpiredLease, PromoteReply
+from delayq.broker.replies import ClaimReply, ExpiredLease, PromoteReply
 from delayq.worker.delivery.disposition import Completion, Disposition
 from delayq.worker.delivery.in_flight_delivery import Batch, InFlightDelivery
 
+ERROR_WAIT = 1.0
+"""Seconds until the next try after Redis refused a call."""
 Call = tuple[Any, Callable[[Any], None]]
 """A call of a turn, with the function that reads its reply."""
 

@@ -9,16 +9,14 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from delayq.broker.replies.foreign import shown_id
-from delayq.broker.replies.replies import ClaimReply, PromoteReply
-from delayq.broker.replies.schedule_replies import DueSchedules
-from delayq.broker.requests import ScheduleFire
+from delayq.broker.foreign import shown_id
+from delayq.broker.replies import ClaimReply, PromoteReply
 from delayq.broker.scripts import MAX_IDS
 from delayq.errors import DelayqError
 from delayq.options import Settings
 from delayq.safe_log import SafeLog
-from delayq.worker.parts.part import Call, LoopPart, Stage, Turns
-from delayq.worker.parts.refusals import ERROR_WAIT
+from delayq.schedules.calls import DueSchedules, ScheduleFire, fire_call, schedules_due_call
+from delayq.worker.parts.part import ERROR_WAIT, Call, LoopPart, Stage, Turns
 
 if TYPE_CHECKING:
     from delayq.schedules.recurring.timetable import DueOccurrences
@@ -100,10 +98,10 @@ class ScheduleFirer(LoopPart):
         if at is None or at > now:
             return
         if self._to_fire:
-            yield self._calls.fire([row for row, _ in self._to_fire]), self.on_fired
+            yield fire_call(self._calls, [row for row, _ in self._to_fire]), self.on_fired
         if not self._to_fire or not self._complete:
             options = {"ahead": FIRE_AHEAD, "offset": self._skipped, "limit": MAX_SCHEDULES, "byte_limit": MAX_BYTES}
-            yield self._calls.schedules_due(**options), self.on_due
+            yield schedules_due_call(self._calls, **options), self.on_due
 
     def on_fired(self, reply: str | DelayqError) -> None:
         """Handle the reply to `fire`: which schedules this consumer has fired, and which others have."""

@@ -9,10 +9,9 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from delayq.broker.replies.schedule_replies import SchedulePage
-from delayq.broker.requests import SchedulePut
 from delayq.errors import DelayqError
 from delayq.safe_log import SafeLog
+from delayq.schedules.calls import SchedulePage, SchedulePut, note_schedules, schedule_put_call, schedules_page_call
 from delayq.schedules.definition import CLOCK_STEP
 from delayq.schedules.recurring.zone_data import zone_release
 from delayq.schedules.store import BATCH, moves, older_zones
@@ -55,13 +54,13 @@ class ScheduleReplanner:
         """Yield the calls of a turn; after an error the next look tries again."""
         self._now = now
         if self._rows:
-            yield self._calls.schedule_put(self._rows), self.on_put
+            yield schedule_put_call(self._calls, self._rows), self.on_put
         elif self._cursor is not None:
-            yield self._calls.schedules_page(cursor=self._cursor, limit=BATCH), self.on_page
+            yield schedules_page_call(self._calls, cursor=self._cursor, limit=BATCH), self.on_page
         elif self._seen_at is not None:
-            yield self._calls.note_schedules(self._seen_at, zones=self._zones), self.on_noted
+            yield note_schedules(self._calls, self._seen_at, zones=self._zones), self.on_noted
         elif now >= self._check_at:
-            yield self._calls.schedules_page(limit=1), self.on_checked
+            yield schedules_page_call(self._calls, limit=1), self.on_checked
 
     def on_checked(self, reply: SchedulePage | DelayqError) -> None:
         """Begin if schedules were written at a time that has not come yet, or planned with older time zone data."""

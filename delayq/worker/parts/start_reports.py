@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from delayq.broker.batches import batched
-from delayq.broker.engine import EngineCalls
-from delayq.broker.replies.replies import ClaimReply
+from delayq.broker.context import EngineCalls
+from delayq.broker.replies import ClaimReply
 from delayq.broker.requests import UNSTARTED
 from delayq.broker.scripts import MAX_IDS
 from delayq.worker.delivery.disposition import Completion

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from delayq.broker.context import EngineContext
-from delayq.broker.replies.replies import ClaimReply
+from delayq.broker.replies import ClaimReply
 from delayq.safe_log import SafeLog
 from delayq.worker.delivery.attempt_log import log_completions
 from delayq.worker.delivery.disposition import Completion, timed_out

@@ -17,9 +17,9 @@ from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
+from delayq.broker.beats import MAX_QUEUES
 from delayq.broker.context import EngineContext
-from delayq.broker.replies.replies import ClaimReply
-from delayq.broker.replies.worker_entries import MAX_QUEUES
+from delayq.broker.replies import ClaimReply
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.operation import Operation
 from delayq.values.times import monotonic
@@ -28,8 +28,7 @@ from delayq.worker.drivers.served import ServedQueue
 from delayq.worker.drivers.work_buffer import Callback
 from delayq.worker.loop.consumer_loop import ConsumerLoop
 from delayq.worker.loop.outlook import COLLECT_EVERY
-from delayq.worker.parts.in_flight import InFlight
-from delayq.worker.parts.prefetch import MAX_CLAIMED, MAX_TIMES, MAX_UNSTARTED
+from delayq.worker.parts.in_flight import MAX_CLAIMED, MAX_TIMES, MAX_UNSTARTED, InFlight
 from delayq.worker.parts.presence import BEAT_EVERY
 from delayq.worker.pool.fair_order import StrictOrder, WeightedOrder
 

@@ -11,7 +11,7 @@ from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
 from delayq.broker.batches import batched
-from delayq.broker.capabilities.shared_calls import any_exists, any_missing, merged
+from delayq.broker.shared_calls import any_exists, any_missing, merged
 from delayq.broker.transport.operation import Operation, Wait
 from delayq.errors import DelayqError
 from delayq.worker.pool.pool import Identity, PoolQueue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from delayq.queue.results.ends import await_ends_call
 from tests.lua.cases.states import CROWD
 from tests.support.scripts import ANYWHERE, Case, World, calls
 
@@ -9,14 +10,14 @@ CASES = [
     Case(
         "new ids",
         CROWD,
-        calls.await_ends(["a", "b"], duration=900),
+        await_ends_call(calls, ["a", "b"], duration=900),
         ANYWHERE,
         CROWD + World(waited={"a": 900, "b": 900}),
     ),
     Case(
         "again, and of others",
         World(waited={"a": 500, "b": 1000, "c": 1}),
-        calls.await_ends(["a", "b"], duration=900),
+        await_ends_call(calls, ["a", "b"], duration=900),
         ANYWHERE,
         World(waited={"a": 900, "b": 1000, "c": 1}),
     ),

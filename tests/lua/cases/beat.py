@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from delayq.broker.capabilities.worker_calls import SILENT_KEPT
-from delayq.broker.replies.history_records import HOUR, KEPT_HOURS, HourCounts, write_counts
-from delayq.broker.replies.worker_entries import WorkerEntry, write_entry
+from delayq.broker.beats import (
+    HOUR,
+    KEPT_HOURS,
+    SILENT_KEPT,
+    HourCounts,
+    WorkerEntry,
+    beat_call,
+    write_counts,
+    write_entry,
+)
 from delayq.broker.requests import ScriptCall
 from tests.lua.cases.states import CROWD
 from tests.support.scripts import NOW, Case, World, calls
@@ -17,11 +24,11 @@ LASTS, LONG_AGO = 30_000, -SILENT_KEPT
 
 
 def beat(consumer: str = "w") -> ScriptCall[int]:
-    return calls.beat(consumer, ENTRY)
+    return beat_call(calls, consumer, ENTRY)
 
 
 def stop(consumer: str = "w") -> ScriptCall[int]:
-    return calls.beat(consumer, None)
+    return beat_call(calls, consumer, None)
 
 
 def told(ends: Mapping[str, int], text: str = "{}") -> World:
@@ -37,7 +44,7 @@ COUNTS = HourCounts(3, 2, 0, 1, busy=5_000_000_000_000_000)
 COUNTED = write_counts(COUNTS)
 HOUR_NOW = NOW // HOUR
 OLDEST = HOUR_NOW - KEPT_HOURS
-_TALLIED = calls.beat("w", ENTRY, COUNTS)
+_TALLIED = beat_call(calls, "w", ENTRY, COUNTS)
 _TWICE = write_counts(HourCounts(6, 4, 0, 2, busy=10_000_000_000_000_000))
 _ONE_MORE = write_counts(COUNTS._replace(delivered=4))
 
@@ -93,14 +100,14 @@ CASES = [
     Case(
         "counts beside those of a later version",
         hours(HOUR_NOW, {HOUR_NOW: f"{COUNTED} 17"}, f"{COUNTED} 18"),
-        calls.beat("w", ENTRY, HourCounts(1)),
+        beat_call(calls, "w", ENTRY, HourCounts(1)),
         0,
         _W + hours(HOUR_NOW, {HOUR_NOW: f"{_ONE_MORE} 17"}, f"{_ONE_MORE} 18"),
     ),
     Case(
         "counts at a stop",
         _W,
-        calls.beat("w", None, COUNTS),
+        beat_call(calls, "w", None, COUNTS),
         1,
         hours(HOUR_NOW, {HOUR_NOW: COUNTED}, COUNTED),
     ),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from delayq.broker.replies.run_records import RunRecord
 from delayq.broker.requests import ScriptCall
+from delayq.queue.sweeps.bulk_runs import RunRecord, begin_run_call
 from tests.lua.cases.states import CROWD, logged
 from tests.support.scripts import NOW, Case, World, calls
 
@@ -12,7 +12,7 @@ _COUNTS = (5, 4, 3, 2, 1, 6)
 
 
 def begin(start: int | None = None, until: int | None = None, source: str = "files") -> ScriptCall[RunRecord]:
-    return calls.begin_run("r", start=start, until=until, source=source)
+    return begin_run_call(calls, "r", start=start, until=until, source=source)
 
 
 def _left(record: str) -> World:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from delayq.broker.replies.replies import CollectReply
+from delayq.broker.replies import CollectReply
 from delayq.broker.requests import ScriptCall
 from tests.lua.cases.states import (
     AFTER,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from delayq.broker.replies.results import Completed
+from delayq.broker.results import Completed
 from tests.lua.cases.states import (
     AFTER,
     CROWD,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from delayq.broker.requests import ImportedDeath, ScriptCall
+from delayq.broker.requests import ScriptCall
+from delayq.bulk.import_messages import ImportedDeath, dead_import_call
 from tests.lua.cases.states import CROWD, DEAD, LEASED, LEFTOVERS, STATES, holding, logged, remembering, with_meta
 from tests.support.scripts import NOW, Case, Dead, Kept, World, calls
 
@@ -21,7 +22,7 @@ def line(id: str = "a", died: int | None = -100, due: int | None = -500, **chang
 
 
 def put(*messages: ImportedDeath, run: str = "") -> ScriptCall[str]:
-    return calls.dead_import(messages, run=run)
+    return dead_import_call(calls, messages, run=run)
 
 
 def there(*deaths: tuple[str, int], number: int = 0, **changes: Any) -> World:

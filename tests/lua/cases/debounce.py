@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from delayq.broker.calls import Debounced
 from delayq.broker.message.same_id import Debounce
-from delayq.broker.replies.send_replies import Debounced
 from delayq.broker.requests import Outgoing, ScriptCall
 from delayq.errors import QueueFullError
 from tests.lua.cases.states import (

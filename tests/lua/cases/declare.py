@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from delayq.queue.control.limit_calls import declare_call
 from delayq.values.rates import Pace
 from tests.lua.cases.states import CROWD, LEASED, THROTTLED, with_meta
 from tests.support.scripts import NOW, Case, World, calls
@@ -21,58 +22,58 @@ CASES = [
     Case(
         "a rate, for the first time",
         CROWD,
-        calls.declare("a", pace=_RATE, places=None),
+        declare_call(calls, "a", pace=_RATE, places=None),
         True,
         _stored("1 1000 3 0 0 - 0 0 0", "1000.000 3 0") + CROWD,
     ),
     Case(
         "places of the queue",
         CROWD,
-        calls.declare(None, pace=None, places=7),
+        declare_call(calls, None, pace=None, places=7),
         True,
         _stored("0 0 1 7 0 - 0 0 0", "0.000 1 7", "queue", meta=_RUNNING) + CROWD,
     ),
     Case(
         "places of a name: who runs has one",
         LEASED + CROWD,
-        calls.declare("a", pace=None, places=7),
+        declare_call(calls, "a", pace=None, places=7),
         True,
         with_meta(LEASED, CROWD, _stored("1 0 1 7 0 - 0 0 0", "0.000 1 7", running={"a": 1}, meta=_RUNNING)),
     ),
-    Case("as before", _SAID, calls.declare("a", **_BOTH), False, _SAID),
-    Case("as before, and changed since then", _CHANGED, calls.declare("a", **_BOTH), False, _CHANGED),
+    Case("as before", _SAID, declare_call(calls, "a", **_BOTH), False, _SAID),
+    Case("as before, and changed since then", _CHANGED, declare_call(calls, "a", **_BOTH), False, _CHANGED),
     Case(
         "as before, and removed since then",
         _SAID.but(limits={}, meta={"schema": 2}),
-        calls.declare("a", **_BOTH),
+        declare_call(calls, "a", **_BOTH),
         False,
         _SAID.but(limits={}, meta={"schema": 2}),
     ),
     Case(
         "another rate: changed places stay",
         _CHANGED,
-        calls.declare("a", pace=Pace(250, 3), places=2),
+        declare_call(calls, "a", pace=Pace(250, 3), places=2),
         True,
         _CHANGED.but(limits={"name:a": "1 250 3 1 0 - 0 0 0"}, declared={"name:a": "250.000 3 2"}, wake=1),
     ),
     Case(
         "another burst",
         _CHANGED,
-        calls.declare("a", pace=Pace(1000, 4), places=2),
+        declare_call(calls, "a", pace=Pace(1000, 4), places=2),
         True,
         _CHANGED.but(limits={"name:a": "1 1000 4 1 0 - 0 0 0"}, declared={"name:a": "1000.000 4 2"}, wake=1),
     ),
     Case(
         "other places: a changed rate stays",
         _CHANGED,
-        calls.declare("a", pace=_RATE, places=5),
+        declare_call(calls, "a", pace=_RATE, places=5),
         True,
         _CHANGED.but(limits={"name:a": "1 500 9 5 0 - 0 0 0"}, declared={"name:a": "1000.000 3 5"}, wake=1),
     ),
     Case(
         "no places any more",
         _SAID.but(running={"x": 1, "y": 2}),
-        calls.declare("a", pace=_RATE, places=None),
+        declare_call(calls, "a", pace=_RATE, places=None),
         True,
         _SAID.but(
             running={"y": 2},
@@ -85,14 +86,14 @@ CASES = [
     Case(
         "no rate any more",
         _SAID,
-        calls.declare("a", pace=None, places=2),
+        declare_call(calls, "a", pace=None, places=2),
         True,
         _SAID.but(limits={"name:a": "1 0 1 2 0 - 0 0 0"}, declared={"name:a": "0.000 1 2"}, wake=1),
     ),
     Case(
         "beside another rate, which nobody declared: it stays",
         THROTTLED,
-        calls.declare("a", pace=None, places=2),
+        declare_call(calls, "a", pace=None, places=2),
         True,
         THROTTLED.but(
             limits={"name:a": "1 1000 1 2 0 - +1000 0 0"},
@@ -109,7 +110,7 @@ CASES += [
     Case(
         "another one of a name, while as many have one as may",
         _KNOWN,
-        calls.declare("a", pace=None, places=3),
+        declare_call(calls, "a", pace=None, places=3),
         True,
         _KNOWN.but(
             limits={"name:a": "1 0 1 3 0 - 0 0 0"},
@@ -121,7 +122,7 @@ CASES += [
     Case(
         "of one of as many names as may have a limit",
         _FULL,
-        calls.declare("n5", pace=None, places=1),
+        declare_call(calls, "n5", pace=None, places=1),
         True,
         _FULL.but(
             limits=_FULL.limits | {"name:n5": "5 1000 1 1 0 - 0 0 0"},

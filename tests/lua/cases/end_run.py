@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from delayq.broker.calls import MAX_RUNS
-from delayq.broker.replies.run_records import RunRecord
 from delayq.broker.requests import ScriptCall
+from delayq.queue.sweeps.bulk_runs import MAX_RUNS, RunRecord, end_run_call
 from tests.lua.cases.states import CROWD, logged
 from tests.support.scripts import NOW, Case, World, calls
 
@@ -12,7 +11,7 @@ from tests.support.scripts import NOW, Case, World, calls
 def end(
     run: str = "r", *, state: str = "committed", epoch: int = -1, refused: int = 0, texts: str = ""
 ) -> ScriptCall[RunRecord]:
-    return calls.end_run(run, state=state, epoch=epoch, refused=refused, refusals=texts.encode())
+    return end_run_call(calls, run, state=state, epoch=epoch, refused=refused, refusals=texts.encode())
 
 
 def ended(state: str, *numbers: int, started: int = 0, epoch: int = -1) -> RunRecord:

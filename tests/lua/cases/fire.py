@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from delayq.broker.requests import ScheduleFire, ScriptCall
+from delayq.broker.requests import ScriptCall
+from delayq.schedules.calls import ScheduleFire, fire_call
 from tests.lua.cases.states import STATES, logged, with_meta
 from tests.support.scripts import NOW, Case, T, World, calls
 
@@ -11,7 +12,7 @@ ROW = ScheduleFire("s", str(T - 9), NOW + 60_000, NOW - 50, 3, b"new", b"", f"s@
 
 
 def fire(*firings: ScheduleFire) -> ScriptCall[str]:
-    return calls.fire(firings)
+    return fire_call(calls, firings)
 
 
 def moved(at: int | None, fired: int = 4, last: int = -50, revision: str = "T+0") -> World:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from delayq.broker.requests import ScriptCall
+from delayq.reminders.plan_store import keep_plan_call
 from tests.lua.cases.states import CROWD
 from tests.support.scripts import Case, World, calls
 
 
 def keep(plan: str, revision: int = 0) -> ScriptCall[bool]:
-    return calls.keep_plan("team", revision, plan.encode("latin-1"))
+    return keep_plan_call(calls, "team", revision, plan.encode("latin-1"))
 
 
 _HELD = World(plans={"team": "7 old", "other": "3 other"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from delayq.broker.replies.replies import ClaimedMessage, ClaimReply
+from delayq.broker.replies import ClaimedMessage, ClaimReply
 from delayq.broker.requests import UNSTARTED, ScriptCall
 from tests.support.scripts import NOW, Case, T, World, calls
 

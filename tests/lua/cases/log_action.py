@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from delayq.broker.event_log import log_action_call
 from tests.lua.cases.states import CROWD, logged
 from tests.support.scripts import Case, World, calls
 
 CASES = [
-    Case("to an empty queue", World(), calls.log_action("ada", "pause: Paused orders."), True, World()),
-    Case("to a full one", CROWD, calls.log_action("bob", "limit: Limited a."), True, CROWD),
-    Case("about a message", CROWD, calls.log_action("bob", "kill: a: killed.", "a"), True, CROWD),
+    Case("to an empty queue", World(), log_action_call(calls, "ada", "pause: Paused orders."), True, World()),
+    Case("to a full one", CROWD, log_action_call(calls, "bob", "limit: Limited a."), True, CROWD),
+    Case("about a message", CROWD, log_action_call(calls, "bob", "kill: a: killed.", "a"), True, CROWD),
 ]
 CASES += logged(
     CASES,

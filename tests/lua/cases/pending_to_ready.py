@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from delayq.broker.replies.replies import PromoteReply
+from delayq.broker.replies import PromoteReply
 from tests.lua.cases.states import CROWD, logged
 from tests.support.scripts import NOW, Case, World, calls
 

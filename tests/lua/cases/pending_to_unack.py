@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from delayq.broker.replies.replies import ClaimedMessage, ClaimReply
+from delayq.broker.replies import ClaimedMessage, ClaimReply
 from delayq.broker.requests import ScriptCall
 from tests.lua.cases import limited_claims
 from tests.lua.cases.ready_to_unack import LEASE, given, ranked, waiting

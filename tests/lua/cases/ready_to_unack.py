@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from delayq.broker.replies.replies import ClaimedMessage, ClaimReply
+from delayq.broker.replies import ClaimedMessage, ClaimReply
 from delayq.broker.requests import ScriptCall
 from tests.lua.cases import limited_claims
 from tests.lua.cases.states import logged

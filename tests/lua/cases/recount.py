@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from delayq.queue.repairing.repair import recount_call
 from tests.lua.cases.states import BACKOFF, CROWD, GARBAGE, LEASED, READY, RETRY, STATES, THROTTLED
 from tests.support.scripts import LOG, NOW, Case, World, calls
 
@@ -11,7 +12,7 @@ def _counts(world: World, **right: int) -> World:
 
 
 def _mended(name: str, before: World, reply: tuple[int, ...], after: World, limit: int = 5) -> Case:
-    return Case(name, before, calls.recount(fix=True, limit=limit), reply, after)
+    return Case(name, before, recount_call(calls, fix=True, limit=limit), reply, after)
 
 
 _STALE = World(
@@ -33,10 +34,10 @@ _UNCOUNTED = _STALE.but(meta={})
 
 CASES = [
     *(
-        Case(f"right: {name}", world + CROWD, calls.recount(fix=True), (0, 0, 0, 0, 0), world + CROWD)
+        Case(f"right: {name}", world + CROWD, recount_call(calls, fix=True), (0, 0, 0, 0, 0), world + CROWD)
         for name, world in STATES.items()
     ),
-    Case("right with stale entries", _STALE, calls.recount(fix=True), (0, 0, 0, 0, 0), _STALE),
+    Case("right with stale entries", _STALE, recount_call(calls, fix=True), (0, 0, 0, 0, 0), _STALE),
     _mended("too high and too low", _WRONG, (4, -3, 2, 0, 0), _STALE),
     _mended("none where some should be", _UNCOUNTED, (-3, -2, -1, 0, 0), _STALE),
     _mended(
@@ -63,7 +64,7 @@ CASES = [
     _mended("a backoff that is not counted", BACKOFF.but(meta={}), (0, 0, -1, 0, 0), BACKOFF.but(meta={"backoffs": 1})),
     _mended("a lease that is counted", _counts(LEASED, backoffs=1), (0, 0, 1, 0, 0), LEASED),
     _mended("a stale entry that lives", _counts(RETRY, stale_retry=1), (0, 1, 0, 0, 0), RETRY),
-    Case("garbage is no matter", GARBAGE, calls.recount(fix=True), (0, 0, 0, 0, 0), GARBAGE),
+    Case("garbage is no matter", GARBAGE, recount_call(calls, fix=True), (0, 0, 0, 0, 0), GARBAGE),
     _mended("a line without a gate", THROTTLED.but(gates={}), (0, 0, 0, 0, 1), THROTTLED.but(gates={1: -NOW})),
     _mended(
         "lines without gates, and one with",

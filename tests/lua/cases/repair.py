@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from delayq.broker.requests import ScriptCall
+from delayq.queue.repairing.repair import repair_call
 from tests.lua.cases.states import (
     AFTER,
     BACKOFF,
@@ -31,7 +32,7 @@ _CROWD = [b"p", b"q", b"r", b"s", b"t"]
 
 
 def _repair(ids: Iterable[bytes] = (b"a",), *, look: bool = False) -> ScriptCall[str]:
-    return calls.repair(ids, fix=True, search=look, retries=4)
+    return repair_call(calls, ids, fix=True, search=look, retries=4)
 
 
 def _counted(world: World, **meta: int) -> World:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from delayq.broker.requests import ScriptCall
+from delayq.queue.repairing.repair import repair_dead_call
 from tests.lua.cases.states import CROWD, DEAD, LEASED
 from tests.support.scripts import Case, T, World, calls
 
 
 def _repair(entries: Iterable[bytes] = (b"a:%d" % (T - 7),)) -> ScriptCall[str]:
-    return calls.repair_dead(entries, fix=True)
+    return repair_dead_call(calls, entries, fix=True)
 
 
 def _counted(world: World, number: int = 1) -> World:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from delayq.broker.requests import SchedulePut, ScriptCall
+from delayq.broker.requests import ScriptCall
+from delayq.schedules.calls import SchedulePut, schedule_put_call
 from tests.support.scripts import NOW, Case, T, World, calls
 
 HOURLY = World(schedules={"s": 60_000}, schedule_specs={"s": "{}\nold"}, schedule_states={"s": "T-9 3 -60000 0"})
 
 
 def put(*placings: SchedulePut) -> ScriptCall[str]:
-    return calls.schedule_put(placings)
+    return schedule_put_call(calls, placings)
 
 
 def one(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from delayq.broker.replies.replies import ExpireReply
+from delayq.broker.replies import ExpireReply
 from tests.lua.cases.states import (
     BACKOFF,
     CROWD,

@@ -3,8 +3,8 @@
 -- what crashed consumers leave does not pile up, and some of the hours that are too old.
 -- KEYS: workers hash, beats zset, history hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), consumer, lasts (ms for which it counts; 0 to remove it), kept (ms for which an
---   entry is kept after its end), entry (what it tells; see `broker.worker_entries`), hours
---   (for which records are kept), counts (numbers to add, separated by spaces; '' for none; see `broker.history_records`)
+--   entry is kept after its end), entry (what it tells; see `broker.beats`), hours
+--   (for which records are kept), counts (numbers to add, separated by spaces; '' for none; see `broker.beats`)
 -- Returns: "removed": entries, its own among them
 -- Re-run: returns the same reply.
 -- Uses: clock, numbers, once

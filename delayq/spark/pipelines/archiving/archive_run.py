@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
+from delayq.broker.event_log import MIN_TIME_OFFSET, trim_events
 from delayq.broker.keys import Keys
-from delayq.broker.replies.log_entries import MIN_TIME_OFFSET
-from delayq.broker.replies.replies import pairs
+from delayq.broker.replies import pairs
 from delayq.broker.requests import RedisCommand
 from delayq.bulk.connection import TargetQueue, calls_of, connect
 from delayq.safe_log import SafeLog
@@ -200,4 +200,4 @@ def _trim(target: TargetQueue, last: int) -> int:
     if first > last:
         return 0
     ends = [*range(first + SLICE, last + 1, SLICE), last + 1] if last < MIN_TIME_OFFSET else [last + 1]
-    return sum(connect(target).call(calls_of(target).trim_events(end)) for end in ends)
+    return sum(connect(target).call(trim_events(calls_of(target), end)) for end in ends)

@@ -12,6 +12,8 @@ from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.executor import Executor
+from delayq.queue.control.limit_calls import limit_call
+from delayq.queue.control.pausing import pause_call, resume_call
 from delayq.testing.torture.disturbing.environment import Environment
 from delayq.testing.torture.disturbing.processes import STOP_TIMEOUT, ManagedProcess, Processes
 from delayq.testing.torture.history import FaultRecord, Recorder, now
@@ -228,9 +230,9 @@ def _set_pause(context: FaultContext, seconds: float, name: str) -> None:
     """Pause the queue, or a name if there is one, for so many seconds at most; resume it if there are none."""
     calls, until = Calls(context.keys), f"+{seconds * 1000:.0f}"
     if name:
-        context.direct.run([calls.limit(name, paused=until if seconds else "-", reason="torture")])
+        context.direct.run([limit_call(calls, name, paused=until if seconds else "-", reason="torture")])
     else:
-        context.direct.run([calls.pause(until, "torture") if seconds else calls.resume()])
+        context.direct.run([pause_call(calls, until, "torture") if seconds else resume_call(calls)])
 
 
 def _pause_name(context: FaultContext, planned: PlannedFault) -> FaultSteps:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from delayq.broker.replies.foreign import number_text, read_number, read_numbers, record_fields, shown_id, time_text
+from delayq.broker.foreign import number_text, read_number, read_numbers, record_fields, shown_id, time_text
 from delayq.errors import NotReplicatedError
 
 
@@ -124,15 +124,6 @@ class CollectReply(NamedTuple):
     left: int
 
 
-class RemoveReply(NamedTuple):
-    """What keeps a queue from being removed."""
-
-    messages: int
-    dead: int
-    schedules: int
-    consumers: int
-
-
 class MessageRow(NamedTuple):
     """One message of a listing, as stored."""
 
@@ -155,25 +146,6 @@ class PageReply(NamedTuple):
     rows: list[MessageRow]
     inspected: int
     """Entries that it has inspected: fewer than asked for if the payloads are large."""
-
-
-class SnapshotReply(NamedTuple):
-    """A page of messages that are not dead, in columns as stored; a column is empty if no message has a value."""
-
-    now: int
-    """The server's time (ms)."""
-    cursor: bytes
-    score: bytes
-    ids: list[bytes]
-    times: list[bytes]
-    """Due times of the pending, else deadlines (ms or nothing)."""
-    sizes: list[int]
-    retries: list[bytes | None]
-    records: list[bytes | None]
-    headers: list[bytes | None]
-    attributes: list[bytes | None]
-    errors: list[bytes | None]
-    payloads: list[bytes | None]
 
 
 class CountsReply(NamedTuple):

@@ -8,7 +8,7 @@ from functools import partial
 from secrets import token_hex
 from typing import Any, TypeVar
 
-from delayq.broker.replies import replies
+from delayq.broker import replies
 from delayq.broker.requests import RedisCommand
 from delayq.broker.scripts import names, script
 

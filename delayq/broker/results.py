@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from delayq.broker.message.attributes import Attributes
-from delayq.broker.replies.replies import ClaimedMessage
+from delayq.broker.replies import ClaimedMessage
 from delayq.errors import PayloadError, PayloadTooLargeError
 from delayq.values.codec import Codec
 from delayq.values.plain import AnnotatedType
@@ -81,27 +81,6 @@ class KeptRecord(NamedTuple):
         at = attributes + note
         text = body[attributes:at].decode("utf-8", "replace")
         return cls(ending, attempts, due, completed, token, body[:attributes], text, body[at:])
-
-
-class EndReply(NamedTuple):
-    """How a message has ended, as stored."""
-
-    alive: str
-    """`kept` if it lives, and it or what waits to follow it has retention; `alive` without; '' if it has ended."""
-    record: bytes
-    """The record of the last one that was completed, '' for none; its first line if `alive` is `kept`."""
-    death: bytes
-    """The last one that died, without its payload; '' for none."""
-
-    def since(self, before: EndReply) -> EndReply:
-        """Return this reply without the record and the death that an earlier reply, of a message alive, has."""
-        is_old = self.record.partition(b"\n")[0] == before.record
-        return EndReply(self.alive, b"" if is_old else self.record, b"" if self.death == before.death else self.death)
-
-
-def read_ends(reply: list[bytes]) -> list[EndReply]:
-    """Parse the reply of `outcomes`."""
-    return [EndReply(alive.decode(), *rest) for alive, *rest in zip(*(reply[at::3] for at in range(3)), strict=True)]
 
 
 def check_retention(retention: Duration | None, default: int) -> int:

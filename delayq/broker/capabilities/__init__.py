@@ -1,1 +1,0 @@
-"""The calls of each capability of the delay queue's engine."""

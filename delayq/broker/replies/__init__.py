@@ -1,1 +1,0 @@
-"""What scripts reply, and what is stored, as values."""

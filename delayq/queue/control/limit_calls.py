@@ -1,0 +1,96 @@
+"""The calls of limits, and how their replies are read."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from delayq.broker.calls import Calls, scope_of
+from delayq.broker.replies import integers
+from delayq.broker.requests import ScriptCall
+from delayq.errors import ConfigurationError
+from delayq.values.rates import Pace
+
+MAX_LIMITS = 8000
+"""Names of a queue that may have a limit."""
+
+
+class LimitChange(NamedTuple):
+    """What became of a change: whether there was such a limit or pause, and when the pause in force ends (ms or -1)."""
+
+    changed: int
+    paused: int
+
+
+class StoredLimit(NamedTuple):
+    """A limit and what is declared for its scope, as stored ('' for none), what it holds back, and how many run."""
+
+    scope: str
+    text: str
+    declared: str
+    throttled: int
+    running: int
+
+
+class LimitsPage(NamedTuple):
+    """A page of limits, the server's time (ms), and the cursor of the next page ('0' at the end)."""
+
+    now: int
+    cursor: str
+    limits: list[StoredLimit]
+
+
+def limit_call(
+    calls: Calls,
+    name: str | None,
+    *,
+    pace: Pace | None = None,
+    places: int | None = None,
+    paused: str = "",
+    reason: str = "",
+    spread: int | None = None,
+    waiting: int | None = None,
+) -> ScriptCall[LimitChange]:
+    """Change the limit of a name or of the queue; what is None or '' stays.
+
+    `paused` is as in `pause`, and `-` ends a pause and a spread. `spread` lets go what waits over so many
+    milliseconds; of the queue that is `waiting` messages.
+    """
+    rate = ("", "") if pace is None else (f"{pace.interval:.3f}", pace.burst)
+    others = ("" if value is None else value for value in (spread, waiting))
+    args = [calls.now, scope_of(name), *rate, "" if places is None else places, paused, reason, *others]
+    return calls.script("limit", args, _read_change)
+
+
+def declare_call(calls: Calls, name: str | None, *, pace: Pace | None, places: int | None) -> ScriptCall[bool]:
+    """Store the limit that a program declares; returns whether it differs from the last that was declared."""
+    rate, at_once = pace or Pace()
+    return calls.script("declare", [calls.now, scope_of(name), f"{rate:.3f}", at_once, places or 0], _read_declared)
+
+
+def limits_page_call(calls: Calls, cursor: str, *, limit: int) -> ScriptCall[LimitsPage]:
+    """Read a page of the limits."""
+    return calls.script("limits_page", [calls.now, cursor, limit], _read_page)
+
+
+def _read_change(reply: bytes) -> LimitChange:
+    change = LimitChange(*integers(reply))
+    _check_room(change.changed)
+    return change
+
+
+def _read_declared(reply: bytes) -> bool:
+    (declared,) = integers(reply)
+    _check_room(declared)
+    return declared == 1
+
+
+def _check_room(changed: int) -> None:
+    if changed < -1:
+        raise ConfigurationError(f"a queue has limits for at most {MAX_LIMITS} names: remove some")
+
+
+def _read_page(reply: list[Any]) -> LimitsPage:
+    now, cursor, *cells = reply
+    rows = zip(*(cells[at::5] for at in range(5)), strict=True)
+    stored = [StoredLimit(*(text.decode() for text in row[:3]), *row[3:]) for row in rows]
+    return LimitsPage(now, cursor.decode(), stored)
