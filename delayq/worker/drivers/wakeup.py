@@ -105,7 +105,8 @@ class SharedWaits:
         now = monotonic()
         keys = [key for key in served if self._left_out.get(key, 0.0) <= now] if self._left_out else [*served]
         words = ("BLPOP", *(keys or [*served][:1]), f"{timeout:.3f}")
-        return RedisCommand(words, partial(self._read, served), expects=WRONG_TYPE)
+        # Without any other key the error is one: it is followed by a pause.
+        return RedisCommand(words, partial(self._read, served), expects=WRONG_TYPE if keys else ())
 
     def _read(self, served: dict[Any, Any], reply: Any) -> bool:
         if isinstance(reply, Exception):
