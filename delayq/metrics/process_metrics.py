@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from delayq.metrics.families import REGISTRY, Collector, Families, Metric, read_families
-from delayq.queue.consuming.consumer import QueueMeter, meters_of
-from delayq.queue.consuming.probes import AnyConsuming, dead_loop, why_unready
+from delayq.queue.consuming.consumer import AnyConsuming, QueueMeter, dead_loop, meters_of, why_unready
 from delayq.worker.drivers.own_threads import OwnThreads
 from delayq.worker.parts.meter import DURATION_BOUNDS, start_counting
 

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from delayq._parity import mirrors
 from delayq.broker.shared_calls import preload
 from delayq.broker.transport.operation import together
 from delayq.options import QueueOptions
 from delayq.queue.base import QueueBase, SyncBase, T
-from delayq.queue.consuming.consumer import (
-    AsyncConsuming,
-    ConsumeOptions,
-    check_burst,
-    check_grace,
-    context_of_run,
-    driver_options,
-    run_to_end_async,
-)
 from delayq.queue.consuming.lease import AsyncLease
+from delayq.queue.consuming.starting import AsyncStarts
 from delayq.values.times import Duration, to_millis
 from delayq.worker.delivery.message import AsyncMessage
-from delayq.worker.drivers.async_driver import AsyncDriver
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
@@ -29,7 +20,7 @@ if TYPE_CHECKING:
     from delayq.broker.transport.executor import AsyncExecutor
 
 
-class AsyncBase(QueueBase[T, AsyncMessage[T]]):
+class AsyncBase(QueueBase[T, AsyncMessage[T]], AsyncStarts):
     """Base of queues whose methods are awaited."""
 
     _executor: AsyncExecutor
@@ -42,7 +33,6 @@ class AsyncBase(QueueBase[T, AsyncMessage[T]]):
         self._executor = open_async_executor(options, self.settings)
         self._executor.opening, self._executor.checking = self.open, self._reopen_if_lost
         self._perform = self._executor.perform
-        self._consuming: AsyncConsuming | None = None
 
     @mirrors(SyncBase.open)
     async def open(self, *, connect_timeout: Duration | None = None) -> None:
@@ -50,35 +40,13 @@ class AsyncBase(QueueBase[T, AsyncMessage[T]]):
         if self._executor.opening:
             self._check(await self._executor.run(self._opening(), deadline=deadline))
 
-    @mirrors(SyncBase.start_consume)
-    async def start_consume(self, **options: Unpack[ConsumeOptions]) -> AsyncConsuming:
-        self._executor.check_loop()  # before a task of this loop begins
-        callback, context = self._handlers.find(), context_of_run(self._context, options)
-        await self.open(connect_timeout=options.get("connect_timeout"))
+    def _check_loop(self) -> None:
+        self._executor.check_loop()
+
+    async def _open_to_consume(self, connect_timeout: Duration | None) -> None:
+        await self.open(connect_timeout=connect_timeout)
         if self._handlers.declares:
             await self._perform(self._put_declared(), writes=True)
-        running = self._consuming is not None and self._consuming.running
-        check_burst(options, running=running)
-        if self._consuming is None or not running:
-            name = f"delayq-{self.name}"
-            self._consuming = AsyncConsuming(
-                AsyncDriver(self._executor, context, callback, name, **driver_options(options))
-            )
-        return self._consuming
-
-    @mirrors(SyncBase.stop_consume)
-    async def stop_consume(self, grace: Duration | None = None) -> bool:
-        check_grace(grace)
-        consuming = self._consuming
-        if consuming is None or not consuming.running:
-            return True
-        self._executor.check_loop()  # before a task of this loop begins
-        consuming.stop(grace)
-        return await consuming.wait()
-
-    @mirrors(SyncBase.run)
-    async def run(self, **options: Unpack[ConsumeOptions]) -> None:
-        await run_to_end_async(await self.start_consume(**options))
 
     @mirrors(SyncBase.close)
     async def close(self) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from copy import copy
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar, Unpack, overload
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar, overload
 
 from delayq.broker.context import EngineContext
 from delayq.broker.shared_calls import preload
@@ -13,16 +13,9 @@ from delayq.broker.transport.operation import Operation, together
 from delayq.broker.transport.server_url import find_url
 from delayq.errors import CannotConnectError, DelayqError, UnavailableError
 from delayq.options import QueueOptions, read_settings
-from delayq.queue.consuming.consumer import (
-    ConsumeOptions,
-    Consuming,
-    check_burst,
-    check_grace,
-    context_of_run,
-    driver_options,
-    run_to_end,
-)
+from delayq.queue.consuming.consumer import ConsumeOptions, check_consume_options
 from delayq.queue.consuming.lease import Lease
+from delayq.queue.consuming.starting import D, Starts
 from delayq.queue.sending.producer import Producer
 from delayq.queue.server_check import CHECK_EVERY, Opening, check
 from delayq.queue.tasks.handlers import MISSING, HandlerRegistry
@@ -30,7 +23,7 @@ from delayq.safe_log import SafeLog
 from delayq.values.codec import Codec, codec_of_queue, find_codec, stable_encode
 from delayq.values.times import Duration, monotonic, to_millis
 from delayq.worker.delivery.message import Message
-from delayq.worker.drivers.drivers import ThreadDriver
+from delayq.worker.drivers.served import OneQueue, ServerLoop
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm  # in `typing` from Python 3.15 on
@@ -144,6 +137,40 @@ class QueueBase(Generic[T, M]):
         """
         return self._handlers.batch_callback(function, most)
 
+    def _check_consuming(self, options: ConsumeOptions) -> None:
+        self._handlers.find()
+        check_consume_options(options)
+
+    def _make_driver(self, kind: type[D], options: ConsumeOptions) -> D:
+        context, executor, grace = self._context, self._executor, options.get("grace")
+        if (concurrency := options.get("concurrency")) is not None:
+            context = context.with_settings(replace(context.settings, concurrency=concurrency))
+        burst, hook = options.get("burst", False), options.get("on_health_change")
+        queue = OneQueue(context, self._handlers.find(), executor, kind.message_class, burst=burst)
+        millis = context.settings.grace if grace is None else to_millis(grace, "grace")
+        servers, name = [ServerLoop(executor, queue)], f"delayq-{self.name}"
+        return kind(queue, servers, name, grace=millis / 1000, on_health_change=hook)
+
+    @property
+    def _parts(self) -> QueueParts:
+        client = self._options.get("redis")
+        server = find_url(self._options) if client is None else id(client)
+        return QueueParts(
+            self._context,
+            self._executor,
+            self._producer,
+            self._handlers,
+            self._codec,
+            source=(self._scripts, self.prefix, self.name, getattr(self, "group", ""), server),
+            embedded=self._is_embedded,
+            opening=self._opening,
+            check=self._check,
+            put_declared=self._put_declared,
+            reopen_if_lost=self._reopen_if_lost,
+            is_known=lambda identity: identity == self._identity,
+            named=self._named,
+        )
+
     @property
     def _is_embedded(self) -> bool:
         return "redis" not in self._options and find_url(self._options).startswith("memory://")
@@ -179,38 +206,35 @@ class QueueBase(Generic[T, M]):
             self._identity = found
 
 
-def check_callback(queue: QueueBase[Any]) -> None:
-    """Raise `NoCallbackError` or `ConfigurationError` if the queue cannot be consumed; asks no server."""
-    queue._handlers.find()  # noqa: SLF001
-
-
-def source_of(queue: QueueBase[Any]) -> tuple[object, ...]:
-    """Return where the consumers of a queue object get their messages: equal for two objects of the same queue."""
-    return queue._scripts, queue.prefix, queue.name, getattr(queue, "group", ""), server_of(queue)  # noqa: SLF001
-
-
-def server_of(queue: QueueBase[Any]) -> str | int:
-    """Return the URL of a queue's server, or the `id` of the client that the program gave it."""
-    options = queue._options  # noqa: SLF001
-    client = options.get("redis")
-    return find_url(options) if client is None else id(client)
-
-
 class QueueParts(NamedTuple):
-    """What other rooms need of a queue beyond its public methods."""
+    """What other parts of delayq use of a queue object, above all workers of many queues."""
 
     context: Any
+    """Its `EngineContext`, with the calls of its engine."""
     executor: Any
     producer: Producer
+    handlers: HandlerRegistry
     codec: Codec
+    source: tuple[object, ...]
+    """Where its consumers get their messages: equal for two objects of the same queue. The last of it is the server."""
+    embedded: bool
+    opening: Callable[[], list[Any]]
+    """Returns the requests that open it."""
+    check: Callable[[list[Any]], None]
+    """Reads their replies; raises why it cannot be opened."""
+    put_declared: Callable[[], Operation[Any]]
+    reopen_if_lost: Callable[[], Operation[None]]
+    is_known: Callable[[Any], bool]
+    """Returns whether Redis has the queue that this process has opened, by the identity that it has given."""
+    named: Callable[[str], Any]
 
 
 def parts_of(queue: QueueBase[Any]) -> QueueParts:
-    """Return the parts of a queue, for operations on it that are not its own."""
-    return QueueParts(queue._context, queue._executor, queue._producer, queue._codec)  # noqa: SLF001
+    """Return what other parts of delayq use of a queue object."""
+    return queue._parts  # noqa: SLF001 - no name that a program sees
 
 
-class SyncBase(QueueBase[T, Message[T]]):
+class SyncBase(QueueBase[T, Message[T]], Starts):
     """Base of queues whose methods block."""
 
     _executor: Executor
@@ -223,8 +247,6 @@ class SyncBase(QueueBase[T, Message[T]]):
         self._executor = open_executor(options, self.settings)
         self._executor.opening, self._executor.checking = self.open, self._reopen_if_lost
         self._perform = self._executor.perform
-        self._preparing = threading.Lock()
-        self._consuming: Consuming | None = None
 
     def open(self, *, connect_timeout: Duration | None = None) -> None:
         """Connect, check the server, register the queue, and apply the options that count for all processes.
@@ -236,56 +258,10 @@ class SyncBase(QueueBase[T, Message[T]]):
         if self._executor.opening:
             self._check(self._executor.run(self._opening(), deadline=deadline))
 
-    def start_consume(self, **options: Unpack[ConsumeOptions]) -> Consuming:
-        """Start to consume in the background; returns the running consumer if there is one already.
-
-        The options apply to this run only and override those of the queue: `burst`, `concurrency`, `grace` and
-        `connect_timeout`; see `ConsumeOptions`. A burst beside a running consumer is refused. If Redis cannot be
-        reached within `connect_timeout`, this raises `UnavailableError`.
-        """
-        consuming = self._prepare_consuming(options)
-        consuming._start()  # noqa: SLF001
-        return consuming
-
-    def _prepare_consuming(self, options: ConsumeOptions) -> Consuming:
-        """Return the running consumer or a new one, which `stop_consume` finds before it starts."""
-        callback, context = self._handlers.find(), context_of_run(self._context, options)
-        self.open(connect_timeout=options.get("connect_timeout"))
+    def _open_to_consume(self, connect_timeout: Duration | None) -> None:
+        self.open(connect_timeout=connect_timeout)
         if self._handlers.declares:
             self._perform(self._put_declared(), writes=True)
-        with self._preparing:
-            running = self._consuming is not None and self._consuming.running
-            check_burst(options, running=running)
-            if self._consuming is None or not running:
-                name = f"delayq-{self.name}"
-                self._consuming = Consuming(
-                    ThreadDriver(self._executor, context, callback, name, **driver_options(options))
-                )
-            return self._consuming
-
-    def stop_consume(self, grace: Duration | None = None) -> bool:
-        """Stop the consumer and wait for it; returns whether it has ended.
-
-        The consumer claims no more messages and releases those whose callbacks have not started. It waits up to `grace`
-        (by default the queue's) for running callbacks; then it cuts them off and nacks their messages. Does nothing if
-        no consumer is running. Inside a callback it does not wait.
-        """
-        check_grace(grace)
-        consuming = self._consuming
-        if consuming is None or not consuming.running:
-            return True
-        consuming.stop(grace)
-        return consuming.wait()
-
-    def run(self, **options: Unpack[ConsumeOptions]) -> None:
-        """Consume until stopped; with `burst=True`, until nothing is due any more.
-
-        A burst waits for messages that come back within a tick, such as nacked ones, and leaves later ones. In the main
-        thread, SIGTERM or SIGINT (Ctrl-C) stops like `stop_consume`, and a second one cuts running callbacks off and
-        raises `SystemExit` or `KeyboardInterrupt`. A handler that the program has set for a signal stays. Takes the
-        same options as `start_consume`.
-        """
-        run_to_end(self._prepare_consuming(options))
 
     def close(self) -> None:
         """Stop consuming and close the connections that this queue made."""

@@ -154,7 +154,7 @@ class DelayBase(QueueBase[T, M]):
         except PayloadError as error:
             text = "tasks need a queue with the json codec and without a payload_type, or a codec of your own"
             raise ConfigurationError(text) from error
-        task = kind(function, self, options)
+        task = kind(function, self, options, self._codec)
         self._handlers.task(task)
         return task
 

@@ -104,7 +104,9 @@ class CalendarOperations(Generic[Q]):
         self._retries = None if retries is None else check_retries(retries)
         self._seen: tuple[bytes | None, StoredPlan] = None, StoredPlan()
         inner: Any = queue
-        self._context, self._executor, self._producer, self._codec = parts_of(inner)
+        parts = parts_of(inner)
+        self._context, self._executor = parts.context, parts.executor
+        self._producer, self._codec = parts.producer, parts.codec
 
     def _read(self) -> Operation[tuple[StoredPlan, int]]:
         calls = self._context.calls

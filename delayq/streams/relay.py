@@ -13,7 +13,7 @@ from delayq.broker.transport.operation import Operation, Wait
 from delayq.broker.transport.protocol import ShouldRetry
 from delayq.errors import ConfigurationError, DelayqError
 from delayq.queue.async_delay_queue import AsyncDelayQueue
-from delayq.queue.base import parts_of, server_of
+from delayq.queue.base import parts_of
 from delayq.queue.consuming.lease import CLOSE
 from delayq.queue.consuming.loaded import load_all
 from delayq.queue.delay_queue import DelayQueue
@@ -53,7 +53,7 @@ class _Relay(Generic[Q, S]):
         self.stopped = False
         """Whether `stop` was called."""
         if isinstance(stream, StreamBase):
-            ours, theirs = server_of(inner), server_of(stream)
+            ours, theirs = parts_of(inner).source[-1], parts_of(stream).source[-1]
             if isinstance(ours, str) and isinstance(theirs, str) and ours != theirs:
                 raise ConfigurationError(
                     "queue and stream must be on one Redis, but their urls differ: give both the same url"

@@ -20,7 +20,7 @@ from opentelemetry.trace import Link, Span, SpanContext, SpanKind, TraceFlags
 from delayq.telemetry.creation_context import context_of
 from delayq.telemetry.recorder import MAX_LINKS, Attributes, QueueRecorder
 from delayq.values.outcomes import Discard, Outcome, Reject, Retry, Snooze, StopWorker
-from delayq.worker.drivers.callback_threads import is_blocking
+from delayq.worker.drivers.callbacks import is_blocking
 from delayq.worker.drivers.work_buffer import Callback
 from delayq.worker.parts.meter import LATE
 from delayq.worker.parts.presence import BY_HAND

@@ -24,8 +24,7 @@ from delayq.values.times import monotonic
 from delayq.worker.delivery.disposition import Completion
 from delayq.worker.delivery.in_flight_delivery import InFlightDelivery
 from delayq.worker.delivery.message import AsyncMessage, Message
-from delayq.worker.drivers.callback_context import StartContext
-from delayq.worker.drivers.callback_threads import CallbackThreads, Ending
+from delayq.worker.drivers.callbacks import CallbackThreads, Ending, StartContext
 from delayq.worker.drivers.own_threads import OwnThreads
 from delayq.worker.drivers.work_buffer import WorkBuffer
 from delayq.worker.loop.consumer_loop import ConsumerLoop

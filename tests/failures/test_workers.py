@@ -132,13 +132,15 @@ queue = DelayQueue("reminders", url=sys.argv[1], callback=lambda message: None)
 queue.open()
 signal.signal(signal.SIGUSR1, lambda *_: queue.stop_consume())
 
+FILES = ("consuming/consumer.py", "consuming/starting.py", "drivers/drivers.py", "threading.py")
+
 def interrupt_at(line):
     # Line by line of what waits, locks and starts threads, from the moment on when there is a consumer to stop.
     before = queue._consuming
 
     def trace(frame, event, _):
         nonlocal line
-        if not frame.f_code.co_filename.endswith(("consuming/consumer.py", "drivers/drivers.py", "threading.py")):
+        if not frame.f_code.co_filename.endswith(FILES):
             return None
         if event == "line" and queue._consuming is not before:
             line -= 1

@@ -145,7 +145,7 @@ def test_streams_are_counted_as_well(monitor, redis_url):
 def test_nothing_is_counted_unless_asked(monkeypatch, open_queue):
     monkeypatch.setattr(meter, "_counting", False)
     consuming = open_queue(callback=work).start_consume()
-    assert [loop.parts.find(Meter) for loop in consuming._driver._loops()] == [None]
+    assert [loop.parts.find(Meter) for loop in consuming._run.driver.loops] == [None]
 
 
 def test_names_are_bounded():

@@ -81,6 +81,7 @@ def arguments(function):
     text = "; ".join(
         f"{one.kind.name} {one.name}: {one.annotation} = {one.default!r}"
         for one in inspect.signature(function).parameters.values()
+        if one.name != "on_cancel"  # threads cannot be cancelled
     )
     return _blocking(text)
 

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from delayq.worker.delivery.disposition import Completion, Disposition
+from delayq.worker.drivers.drivers import ThreadDriver
 from delayq.worker.parts.in_flight import Prefetch
 from delayq.worker.pool.pool import Pool
-from delayq.worker.pool.pool_driver import PoolDriver
 
 
 def test_nothing_hangs_while_there_are_no_queues_or_they_have_no_loops_yet():
     pool = Pool(1, strict=False)
-    driver = PoolDriver(pool, [], "w", grace=1.0)
+    driver = ThreadDriver(pool, [], "w", grace=1.0)
     seen = [driver.hung_since]
 
     class Coming(SimpleNamespace):

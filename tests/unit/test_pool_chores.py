@@ -9,8 +9,8 @@ from delayq.broker.keys import Keys
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.operation import Wait
 from delayq.errors import ServerError
+from delayq.worker.pool.pool import Identity
 from delayq.worker.pool.pool_chores import CHECK_EVERY, Chore, EmptyWatch, IdentityWatch, attempt
-from delayq.worker.pool.pool_queue import Identity
 
 
 def part(name, *, empty=True, rests=True, tick=1000):

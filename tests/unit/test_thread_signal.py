@@ -21,7 +21,7 @@ def ends(sleep):
 def test_a_sleep_of_a_moment_ends_after_an_earlier_signal(seconds):
     signal = ThreadSignal()
     for _ in range(100):
-        signal.send()
+        signal.set()
         signal.sleep(0)
         assert ends(lambda: signal.sleep(seconds))
 
@@ -30,14 +30,14 @@ def test_a_signal_ends_a_sleep():
     signal = ThreadSignal()
     thread = threading.Thread(target=signal.sleep, args=[60], daemon=True)
     thread.start()
-    signal.send()
+    signal.set()
     wait_until(lambda: not thread.is_alive())
 
 
 def test_signals_that_were_sent_before_end_one_sleep():
     signal = ThreadSignal()
-    signal.send()
-    signal.send()
+    signal.set()
+    signal.set()
     began = time.monotonic()
     signal.sleep(60)
     signal.sleep(0.01)
@@ -52,7 +52,7 @@ def test_threads_that_send_at_the_same_time_do_not_fail():
         try:
             ready.wait()
             for _ in range(20_000):
-                signal.send()
+                signal.set()
         except Exception as error:  # noqa: BLE001 - reported below
             failed.append(error)
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from delayq.worker.drivers.own_threads import OwnThreads
-from delayq.worker.drivers.wakeup import AsyncListener, Listener
+from delayq.worker.drivers.wakeup import AsyncListener, Listener, SharedWaits
 from tests.support.waiting import wait_until
 
 
@@ -72,3 +72,14 @@ def test_each_wait_in_vain_is_followed_by_a_longer_one(listen, options, answers,
     waiting = Waiting(answers, **options)
     listen(waiting)
     assert waiting.seconds == seconds
+
+
+def test_error_counts_once_no_key_is_left_to_wait_for():
+    """So a listener pauses, and does not ask again and again for the only key if it is no list."""
+    wait = SimpleNamespace(args=("BLPOP", "wake", "0"))
+    waits = SharedWaits([SimpleNamespace(context=SimpleNamespace(calls=SimpleNamespace(await_wake=lambda _: wait)))])
+    for _ in range(2):
+        command = waits.await_wake(1.0)
+        assert command.expects == "WRONGTYPE"
+        assert command.parse(Exception("WRONGTYPE")) is False
+    assert waits.await_wake(1.0).expects == ()

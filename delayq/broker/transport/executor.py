@@ -188,19 +188,17 @@ class AsyncExecutor(_Client):
         return await self.perform(single(request))
 
     async def run(
-        self, requests: Requests, *, should_retry: ShouldRetry = None, deadline: float | None = None
-    ) -> list[Any]:
-        """Run calls in one round trip; see `Executor.run`."""
-        return await self._run(requests, should_retry, deadline)
-
-    async def _run(
         self,
         requests: Requests,
+        *,
         should_retry: ShouldRetry = None,
         deadline: float | None = None,
         on_cancel: Callable[[], None] | None = None,
     ) -> list[Any]:
-        """With `on_cancel`, a cancellation calls it, and then the calls are sent again to learn their replies."""
+        """Run calls in one round trip; see `Executor.run`.
+
+        With `on_cancel`, a cancellation calls it, and then the calls are sent again to learn their replies.
+        """
         self.check_loop()
         steps = self._run_protocol(requests, should_retry, deadline)
         step = next(steps)
@@ -226,11 +224,7 @@ class AsyncExecutor(_Client):
         finally:
             steps.close()
 
-    async def perform(self, operation: Operation[T], *, writes: bool = False, should_retry: ShouldRetry = None) -> T:
-        """Run an operation; see `Executor.perform`."""
-        return await self._perform(operation, writes=writes, should_retry=should_retry)
-
-    async def _perform(
+    async def perform(
         self,
         operation: Operation[T],
         *,
@@ -238,7 +232,10 @@ class AsyncExecutor(_Client):
         should_retry: ShouldRetry = None,
         on_cancel: Callable[[], None] | None = None,
     ) -> T:
-        """With `on_cancel`, a cancellation during a round trip calls it; the operation goes on unless it raises."""
+        """Run an operation; see `Executor.perform`.
+
+        With `on_cancel`, a cancellation during a round trip calls it; the operation goes on unless it raises.
+        """
         await self.check()
         try:
             step = next(operation)
@@ -249,7 +246,7 @@ class AsyncExecutor(_Client):
                     await asyncio.sleep(step.seconds)
                     step = operation.send([])
                     continue
-                replies = await self._run(step, should_retry, on_cancel=on_cancel)
+                replies = await self.run(step, should_retry=should_retry, on_cancel=on_cancel)
                 error = next((one for one in replies if isinstance(one, DelayqError)), None)
                 step = operation.throw(error) if error else operation.send(replies)
         except StopIteration as end:

@@ -15,8 +15,8 @@ import click
 
 from delayq.errors import ConfigurationError, NoCallbackError, UnavailableError, did_you_mean
 from delayq.queue.async_delay_queue import AsyncDelayQueue
-from delayq.queue.base import check_callback, source_of
-from delayq.queue.consuming.consumer import refusing_to_run
+from delayq.queue.base import parts_of
+from delayq.queue.consuming.starting import refusing_to_run
 from delayq.queue.delay_queue import DelayQueue
 from delayq.streams import AsyncStreamQueue, StreamQueue
 from delayq.workqueue import AsyncWorkQueue, WorkQueue
@@ -42,10 +42,10 @@ def find_queues(targets: Sequence[str]) -> list[AnyQueue]:
     A module stands for every queue in it. A queue object with several names in its module is returned once.
     """
     found = [one for target in targets for one in _find(target)]
-    ready = {source_of(one.queue) for one in found if not _why_not(one.queue)}
+    ready = {parts_of(one.queue).source for one in found if not _why_not(one.queue)}
     served: dict[object, _Found] = {}
     for one in found:
-        key, error = source_of(one.queue), _why_not(one.queue)
+        key, error = parts_of(one.queue).source, _why_not(one.queue)
         if error and one.from_module and key in ready:
             continue  # it only sends: another object of the same queue has the callback
         if error:
@@ -60,7 +60,7 @@ def find_queues(targets: Sequence[str]) -> list[AnyQueue]:
 
 def find_queue(target: str) -> AnyQueue:
     """Import a module and return the queue that is named, or its only one; it needs no callback."""
-    found = {source_of(one.queue): one for one in _find(target)}
+    found = {parts_of(one.queue).source: one for one in _find(target)}
     if len(found) > 1:
         names = ", ".join(one.target for one in found.values())
         raise click.UsageError(f"{target} has several queues: name one of {names}")
@@ -109,7 +109,7 @@ def _attribute(module: Any, target: str) -> AnyQueue:
 def _why_not(queue: AnyQueue) -> str:
     """Return why this queue cannot be consumed, "" if it can."""
     try:
-        check_callback(queue)
+        parts_of(queue).handlers.find()
     except (NoCallbackError, ConfigurationError) as error:
         return str(error)
     return ""

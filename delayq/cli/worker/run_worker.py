@@ -30,10 +30,7 @@ from delayq.queue.consuming.consumer import (
     AsyncConsuming,
     ConsumeOptions,
     Consuming,
-    claimed_by,
-    hung_since,
-    leave_hung,
-    was_stopped,
+    run_of,
 )
 from delayq.queue.consuming.stop_signals import CUT_OFF, first_signal_text, handle_signals
 from delayq.safe_log import SafeLog
@@ -110,17 +107,17 @@ class _ServedQueue:
     @property
     def claimed(self) -> int:
         """How many messages its consumer has claimed."""
-        return 0 if self.consuming is None else claimed_by(self.consuming)
+        return 0 if self.consuming is None else run_of(self.consuming).driver.claimed
 
     @property
     def hung_since(self) -> float:
         """Since when a callback runs beyond its timeout; infinite if none does."""
-        return math.inf if self.consuming is None else hung_since(self.consuming)
+        return math.inf if self.consuming is None else run_of(self.consuming).driver.hung_since
 
     @property
     def stopped(self) -> bool:
         """Whether its consumer was stopped."""
-        return self.consuming is not None and was_stopped(self.consuming)
+        return self.consuming is not None and run_of(self.consuming).driver.stopped
 
     async def open(self, options: ConsumeOptions) -> None:
         opening = self.queue.open(connect_timeout=options.get("connect_timeout"))
@@ -282,7 +279,7 @@ class _WorkerRun:
             if self._stopped_at is None:
                 await one.start(self._options)
                 if self.leaves_hung and one.consuming is not None:
-                    leave_hung(one.consuming)
+                    run_of(one.consuming).driver.leave_hung()
                 if first:
                     self._on_started(one)
             if self._stopped_at is not None:

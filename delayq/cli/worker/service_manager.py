@@ -15,8 +15,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Protocol
 
-from delayq.queue.consuming.consumer import was_stopped
-from delayq.queue.consuming.probes import AnyConsuming, dead_loop, why_unready
+from delayq.queue.consuming.consumer import AnyConsuming, dead_loop, run_of, why_unready
 from delayq.safe_log import SafeLog
 from delayq.values.times import monotonic
 from delayq.worker.drivers.own_threads import start_needed
@@ -94,7 +93,7 @@ class ServiceManager:
         """Watch the consumers of this process during the block, and say how they get on."""
         with watching(self.every, self.patience, self._report) as watch:
             yield watch
-        ran = not any(one is None or was_stopped(one) for one in watch.consumers())
+        ran = not any(one is None or run_of(one).driver.stopped for one in watch.consumers())
         self.update(ready=ran, stopping=True, dead="")  # even if all was too quick for a look
 
     def _report(self, unready: str, dead: str) -> None:

@@ -215,8 +215,7 @@ class AsyncLease(_LeaseBase[AsyncMessage[T]], Generic[T, E]):
             self._claimed = True
             try:
                 async with asyncio.timeout(None) as self._learning:
-                    perform = self._executor._perform  # noqa: SLF001 - for `on_cancel`
-                    await perform(self._take(), writes=True, on_cancel=self._on_cancel)
+                    await self._executor.perform(self._take(), writes=True, on_cancel=self._on_cancel)
             except asyncio.CancelledError:
                 await self._give_back()
                 raise

@@ -8,7 +8,7 @@ from functools import partial
 from inspect import isawaitable
 from typing import Any
 
-from delayq.worker.drivers.callback_threads import is_blocking
+from delayq.worker.drivers.callbacks import is_blocking
 from delayq.worker.drivers.work_buffer import Callback
 
 CallbackHook = Callable[[Any], Any]

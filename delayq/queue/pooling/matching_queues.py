@@ -10,13 +10,14 @@ from delayq.broker.engine import Feature
 from delayq.broker.keys import check_pattern
 from delayq.broker.transport.operation import Wait
 from delayq.errors import DelayqError
+from delayq.queue.base import parts_of
 from delayq.queue.control.registered import is_in_use, queue_names, register
 from delayq.queue.pooling.opening_many import OPENED_TOGETHER, AnyBase, opening_of_many, read_opened
 from delayq.safe_log import SafeLog
 from delayq.values.text import pluralize
+from delayq.worker.pool.pool import PoolQueue
 from delayq.worker.pool.pool_chores import ChoreSteps, attempt
 from delayq.worker.pool.pool_loop import PoolLoop
-from delayq.worker.pool.pool_queue import PoolQueue
 
 log = SafeLog("delayq.worker")
 
@@ -29,7 +30,7 @@ class MatchingQueues:
 
     def __init__(self, pattern: str, like: AnyBase, make: Callable[[AnyBase], PoolQueue]) -> None:
         """Serve each queue like the queue `like`; `make` returns what the pool needs of one."""
-        like._context.calls.capabilities.require(Feature.REGISTRY)  # noqa: SLF001
+        parts_of(like).context.calls.capabilities.require(Feature.REGISTRY)
         self.pattern = check_pattern(pattern)
         self._like = like
         self._make = make
@@ -84,13 +85,13 @@ class MatchingQueues:
         return unused, used
 
     def _add(self, names: Sequence[str], loop: PoolLoop) -> ChoreSteps[None]:
-        queues = [self._like._named(name) for name in names]  # noqa: SLF001
+        queues: list[AnyBase] = [parts_of(self._like).named(name) for name in names]
         replies, _ = yield opening_of_many(queues)
         opened: list[PoolQueue] = []
         for queue, refused in zip(queues, read_opened(queues, replies), strict=True):
             error: Any = refused
-            if error is None and queue._handlers.declares:  # noqa: SLF001
-                error = yield from attempt(queue._put_declared())  # noqa: SLF001
+            if error is None and parts_of(queue).handlers.declares:
+                error = yield from attempt(parts_of(queue).put_declared())
             if isinstance(error, DelayqError):
                 self._log_refusal(queue.name, f"cannot serve {queue.name}: {error}")
                 continue

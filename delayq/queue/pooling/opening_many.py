@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 from delayq.broker.engine import Feature
 from delayq.broker.requests import RedisCommand
 from delayq.errors import CannotConnectError, DelayqError, UnavailableError
-from delayq.queue.base import QueueBase, source_of
+from delayq.queue.base import QueueBase, parts_of
 from delayq.queue.server_check import Opening, check
 from delayq.values.times import Duration, to_millis
-from delayq.worker.pool.pool_queue import Identity
+from delayq.worker.pool.pool import Identity
 
 OPENED_TOGETHER = 100
 """Queues that are opened in one round trip."""
@@ -26,33 +26,33 @@ def by_server(queues: Iterable[Q]) -> list[list[Q]]:
     """Return the queues grouped by server."""
     groups: dict[object, list[Q]] = {}
     for queue in queues:
-        groups.setdefault(source_of(queue)[-1], []).append(queue)
+        groups.setdefault(parts_of(queue).source[-1], []).append(queue)
     return list(groups.values())
 
 
 def to_open(queues: Iterable[Q]) -> list[tuple[Q, list[Q]]]:
     """Return for each server the queue that checks it, and those to open over its connection if they are not open."""
     groups = [sorted(group, key=lambda queue: not queue.settings.strict) for group in by_server(queues)]
-    return [(group[0], [one for one in group[1:] if one._executor.opening]) for group in groups]  # noqa: SLF001
+    return [(group[0], [one for one in group[1:] if parts_of(one).executor.opening]) for group in groups]
 
 
 def declaring(queues: Iterable[Q]) -> list[tuple[Q, Q]]:
     """Return the queues with declared schedules, each after the queue over whose connection they are stored."""
-    return [(group[0], one) for group in by_server(queues) for one in group if one._handlers.declares]  # noqa: SLF001
+    return [(group[0], one) for group in by_server(queues) for one in group if parts_of(one).handlers.declares]
 
 
 def identity_of(queue: AnyBase, *, restores: bool = True) -> Identity:
     """Return how a worker can tell that Redis has lost an open queue; without `restores` it does not make it anew."""
-    opening, _ = Opening.split(queue._opening())  # noqa: SLF001
-    reopen = queue._reopen_if_lost  # noqa: SLF001
-    has_registry = queue._context.calls.capabilities.has(Feature.REGISTRY)  # noqa: SLF001
+    parts = parts_of(queue)
+    opening, _ = Opening.split(parts.opening())
+    has_registry = parts.context.calls.capabilities.has(Feature.REGISTRY)
     register = opening.registered if restores and has_registry else None
-    return Identity(opening.identity, lambda reply: reply == queue._identity, reopen, restores, register)  # noqa: SLF001
+    return Identity(opening.identity, parts.is_known, parts.reopen_if_lost, restores, register)
 
 
 def opening_of_many(queues: Sequence[AnyBase]) -> list[Any]:
     """Return the requests that open queues on a server that was checked before."""
-    return [request for queue in queues for request in queue._opening()[1:]]  # noqa: SLF001 - the first asks the server
+    return [request for queue in queues for request in parts_of(queue).opening()[1:]]  # the first asks the server
 
 
 def read_opened(queues: Sequence[AnyBase], replies: Sequence[Any]) -> list[DelayqError | None]:
@@ -60,9 +60,10 @@ def read_opened(queues: Sequence[AnyBase], replies: Sequence[Any]) -> list[Delay
     errors: list[DelayqError | None] = []
     first = 0
     for queue in queues:
-        last = first + len(queue._opening()) - 1  # noqa: SLF001
+        parts = parts_of(queue)
+        last = first + len(parts.opening()) - 1
         try:
-            queue._check([None, *replies[first:last]])  # noqa: SLF001
+            parts.check([None, *replies[first:last]])
         except DelayqError as error:
             errors.append(error)
         else:
@@ -92,5 +93,5 @@ def check_server(queue: AnyBase, name: str, reply: Any) -> None:
     """Check the server of a queue, see `server_check.check`; raise `UnavailableError` if it does not answer."""
     if isinstance(reply, UnavailableError | CannotConnectError):
         raise reply
-    embedded = queue._is_embedded  # noqa: SLF001
+    embedded = parts_of(queue).embedded
     check(name, Opening(reply, *[None] * (len(Opening._fields) - 1)), embedded=embedded, strict=queue.settings.strict)

@@ -46,7 +46,7 @@ class HandlerRegistry:
         """Start empty; coroutine functions are allowed if the queue `awaits` them."""
         self._queue = queue
         self._settings = settings
-        self._encode = encode
+        self.encode = encode
         self._awaits = awaits
         self._callback: Callback | None = None
         self._functions: Mapping[str, Callable[[Any], Any]] = MappingProxyType({})
@@ -76,7 +76,7 @@ class HandlerRegistry:
         registry.__dict__.pop("_unhandled", None)
         registry.__dict__.update(_queue=name, stored=False)
         if own is not codec:
-            registry._encode = stable_encode(own)  # noqa: SLF001 - of the same class
+            registry.encode = stable_encode(own)
             specs = {schedule: spec.partition(b"\n") for schedule, spec in self.declared.items()}
             declared = {
                 schedule: definition + end + recode(payload, codec, own)
@@ -122,7 +122,7 @@ class HandlerRegistry:
         def register(function: F) -> F:
             self._checked(function, "the function of a schedule")
             schedule = getattr(function, "__name__", "") if name is None else name
-            spec = pack(make_schedule(schedule, options), self._settings, self._encode, declared=True)
+            spec = pack(make_schedule(schedule, options), self._settings, self.encode, declared=True)
             if schedule in self.declared:
                 raise ConfigurationError(f"schedule {schedule} is declared twice: give one of them another name")
             self._functions = {**self._functions, schedule: function}

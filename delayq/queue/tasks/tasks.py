@@ -16,6 +16,7 @@ from delayq.queue.tasks.task_arguments import MisfitError, TaskArguments
 from delayq.queue.tasks.task_options import TaskOptions, TaskSendOptions, send_options
 from delayq.values.backoff import FailurePolicy
 from delayq.values.breaker import check_breaker
+from delayq.values.codec import Codec
 from delayq.values.rates import check_limits
 from delayq.worker.delivery.results import keep_result
 
@@ -31,8 +32,8 @@ _current: ContextVar[Any] = ContextVar("delayq_message")
 class BaseTask(Generic[P, R]):
     """A function that can be called directly, and by a message that carries its arguments."""
 
-    def __init__(self, function: Callable[P, R], queue: Any, options: TaskOptions) -> None:
-        """Check the function and the options; raises `ConfigurationError`."""
+    def __init__(self, function: Callable[P, R], queue: Any, options: TaskOptions, codec: Codec) -> None:
+        """Check the function and the options, for messages in this codec; raises `ConfigurationError`."""
         if not callable(function):
             raise ConfigurationError(f"a task must be callable, not {short_repr(function)}")
         _check_known("a task", options, TaskOptions.__annotations__)
@@ -45,7 +46,7 @@ class BaseTask(Generic[P, R]):
         """The name of its messages."""
         self.aliases = _check_aliases(options.get("aliases", ()))
         """Other names by which it is called."""
-        self.arguments = TaskArguments(self.name, self.function, queue._codec)  # noqa: SLF001 - it encodes them
+        self.arguments = TaskArguments(self.name, self.function, codec)
         """What the function takes."""
         given: FailurePolicy = queue.settings.policy
         backoff, is_failure = options.get("backoff", given.backoff), options.get("is_failure", given.is_failure)

@@ -1,27 +1,24 @@
-"""The driver of a consumer loop with asyncio; see `drivers`."""
+"""The driver with asyncio; see `drivers`."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+import math
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
+from functools import partial
+from typing import Any, cast
 
-from delayq.broker.context import EngineContext
 from delayq.safe_log import SafeLog
 from delayq.values.times import Duration, monotonic
-from delayq.worker.delivery.in_flight_delivery import Batch, InFlightDelivery
+from delayq.worker.delivery.in_flight_delivery import Batch
 from delayq.worker.delivery.message import AsyncMessage
-from delayq.worker.drivers.callback_context import InContext
-from delayq.worker.drivers.callback_threads import CallbackThreads, Ending, is_blocking
-from delayq.worker.drivers.drivers import EXIT_WITHIN, Driver
+from delayq.worker.drivers.callbacks import CallbackThreads, Ending, InContext
+from delayq.worker.drivers.drivers import Driver
 from delayq.worker.drivers.own_threads import start_task
+from delayq.worker.drivers.served import EXIT_WITHIN, ServerLoop
 from delayq.worker.drivers.wakeup import AsyncListener
-from delayq.worker.drivers.work_buffer import Callback
-from delayq.worker.loop.loop_steps import Cancel, RoundTrip, Run, Sleep, StepResult, Withdraw
-
-if TYPE_CHECKING:
-    from delayq.broker.transport.executor import AsyncExecutor
+from delayq.worker.loop.loop_steps import Cancel, RoundTrip, Run, Sleep, StepResult
 
 log = SafeLog("delayq.consumer")
 
@@ -30,113 +27,128 @@ MAX_LOOP_SHARE = 0.01
 
 
 class AsyncDriver(Driver):
-    """Drives a consumer with asyncio: the loop in one task, callbacks in up to `concurrency` tasks."""
+    """Drives with asyncio: each loop in one task, callbacks in as many tasks as run at a time."""
 
-    _executor: AsyncExecutor
-    _message_class = AsyncMessage
-    _worker_signal: asyncio.Queue[None]
+    message_class = AsyncMessage
 
-    def __init__(
-        self, executor: AsyncExecutor, context: EngineContext, callback: Callback, name: str, **options: Any
-    ) -> None:
-        super().__init__(executor, context, callback, name, **options)
-        self._prepare_tasks()
+    def __init__(self, work: Any, servers: Sequence[ServerLoop], name: str, **options: Any) -> None:
+        """See `Driver`."""
+        super().__init__(work, servers, name, **options)
         self._threads = CallbackThreads(name, self._own_threads)
-        self._callback = callback
-        self._blocks = is_blocking(callback.function)
-
-    def _prepare_tasks(self) -> None:
-        self._loop_signal = asyncio.Event()
+        self._signals = {server: asyncio.Event() for server in servers}
         self._worker_signal = asyncio.Queue()
         self._workers: set[asyncio.Task[Any]] = set()
         self._batches: dict[asyncio.Task[Any], Batch] = {}
-        """What each worker has taken last."""
+        """What the callbacks process that workers run."""
         self._event_loop = asyncio.get_running_loop()
         self._cancelled = False
-        self._giving_up: asyncio.TimerHandle | None = None
+        self._giving_up: list[asyncio.TimerHandle] = []
+        self._closing: set[asyncio.Task[None]] = set()
+        """Listeners that are needed no more."""
 
     def stop(self, grace: Duration | None) -> None:
-        """Stop within `grace`, by default the queue's; harmless when stopped already, and from inside a callback."""
+        """Stop within `grace`, by default the driver's; harmless when stopped already, and from inside a callback."""
         self._stop_within(grace)
         if asyncio._get_running_loop() is self._event_loop:  # noqa: SLF001 - documented; None in another thread
-            self._on_stop()
+            self._stop_work()
         else:
             with suppress(RuntimeError):  # the event loop is closed, and with it the consumer has ended
-                self._event_loop.call_soon_threadsafe(self._on_stop)
-
-    def _on_stop(self) -> None:
-        self._buffer.withdraw(self._withdrawn)  # at once: no callback may start while the loop is busy
-        self._loop_signal.set()
+                self._event_loop.call_soon_threadsafe(self._stop_work)
 
     def is_worker(self, task: asyncio.Task[Any] | None) -> bool:
         """Return whether a task runs this driver's callbacks."""
         return task in self._workers
 
     async def run(self) -> None:
-        """Run the loop to its end. If its task is cancelled, as at the end of `asyncio.run`, it stops without grace.
+        """Run the loops to their end. If a task is cancelled, as at the end of `asyncio.run`, it stops without grace.
 
-        Raises `StoppedByCallbackError` if a callback stopped it.
+        Raises `StoppedByCallbackError` if a callback stopped them.
         """
-        self._task = cast("asyncio.Task[Any]", asyncio.current_task())
-        listener = AsyncListener(self._executor, self._context.calls, self._on_wakeup, self._on_death)
+        others = {start_task(partial(self._run_server, server), f"{self.name}-loop") for server in self.servers[1:]}
         try:
-            await self._drive(listener)
-        except Exception:
-            log.exception("the consumer ended")
-            with suppress(Exception):
-                await self._executor.run(list(self._releases()), deadline=0)
-            raise
+            await self._run_server(self.servers[0])
+            while others:
+                try:
+                    _, others = await asyncio.wait(others)
+                except asyncio.CancelledError:
+                    self._cancelled = True
+                    self.stop(0)
         finally:
-            self._cancel()
+            workers, self._workers = self._workers, set()
+            for worker in workers:
+                worker.cancel()
             self._threads.close()
-            await listener.close()
-            if self._woken:  # the last wake-up came too late for the loop
-                await self._executor.run([self._context.calls.wake()], deadline=0)
-            if self._giving_up is not None:
-                self._giving_up.cancel()
-        if self._cancelled:
+            for timer in self._giving_up:
+                timer.cancel()
+        if self._cancelled and self._failure is None:
             raise asyncio.CancelledError
         self._raise_stop()
 
-    async def _drive(self, listener: AsyncListener) -> None:
-        run = self._executor._run  # noqa: SLF001 - for `on_cancel`
-        loop = self._loop.run()
-        step = next(loop)
+    async def _run_server(self, server: ServerLoop) -> None:
+        try:
+            await self._drive(server)
+        except Exception as error:
+            log.exception("the consumer ended")
+            self._failure = self._failure or error
+            self.stop(None)  # a consumer serves all of its queues or none
+            with suppress(Exception):
+                await server.executor.run(list(server.releases()), deadline=0)
+        finally:
+            self.health.end(server)
+            for listener in server.listeners.values():
+                await listener.close()
+            if self._closing:
+                await asyncio.wait(self._closing)
+            if wakes := server.wakes():
+                await server.executor.run(wakes, deadline=0)
+
+    async def _drive(self, server: ServerLoop) -> None:
+        loop, task = server.loop, cast("asyncio.Task[Any]", asyncio.current_task())
+        loop.on_change = partial(self._listen, server)
+        on_cancel = partial(self._on_cancel, server, task)
+        executor, should_retry = server.executor, partial(self._retries, server)
+        steps = loop.run()
+        step = next(steps)
         while True:
             result = StepResult(0.0)
             if isinstance(step, RoundTrip):
-                result.replies = await run(step.calls, self._should_retry, on_cancel=self._on_cancel)
-                try:
-                    await self._executor.check()
-                except asyncio.CancelledError:
-                    self._on_cancel()
+                result.replies = await executor.run(step.calls, should_retry=should_retry, on_cancel=on_cancel)
+                if not loop.looks_after_queues:
+                    try:
+                        await executor.check()
+                    except asyncio.CancelledError:
+                        on_cancel()
             elif isinstance(step, Run):
-                self._start(step.deliveries)
+                self._start(len(step.deliveries))
                 self._interrupt(step.interrupted)
             elif isinstance(step, Sleep):
-                listener.listen(on=step.listen)
-                await self._sleep(step.seconds)
-            elif isinstance(step, Withdraw):
-                self._buffer.withdraw(self._withdrawn)
-                result.withdrawn, self._withdrawn = self._withdrawn, []
+                await self._sleep(server, step, on_cancel)
             elif isinstance(step, Cancel):
-                self._cancel()
+                self._cancel(server)
             try:
-                step = loop.send(self._report(result))
+                step = steps.send(self._report(server, result))
             except StopIteration:
                 return
-            self.health.report(self._loop.refusals.error)
+            self._report_error(server, loop.error)
 
-    def _on_cancel(self) -> None:
+    def _listener(self, executor: Any, waits: Any, on_wakeup: Callable[[], object]) -> AsyncListener:
+        return AsyncListener(executor, waits, on_wakeup, self._on_death)
+
+    def _close(self, listener: AsyncListener) -> None:
+        closing = start_task(listener.close, f"{self.name}-close", self._on_death)
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+    def _on_cancel(self, server: ServerLoop, task: asyncio.Task[Any]) -> None:
         """Stop at once because the task was cancelled; the second time, which comes by itself, give up."""
-        if self._cancelled:
+        if server.cancelled:
             raise asyncio.CancelledError
-        self._cancelled = True
+        server.cancelled = self._cancelled = True
         self.stop(0)
-        self._giving_up = asyncio.get_running_loop().call_later(EXIT_WITHIN, self._task.cancel)
+        self._giving_up.append(asyncio.get_running_loop().call_later(EXIT_WITHIN, task.cancel))
 
     def _start_worker(self, name: str) -> bool:
-        self._workers.add(start_task(self._work, name, self._on_death))
+        self._workers.add(start_task(self._work_on, name, self._on_death))
         return True
 
     def _fill_up(self) -> None:
@@ -144,20 +156,19 @@ class AsyncDriver(Driver):
         if short or self._missing:
             self._note_missing(self._threads.count if short else None)
 
-    async def _sleep(self, seconds: float) -> None:
-        if seconds > 0 and not self._buffer.finished:
+    async def _sleep(self, server: ServerLoop, step: Sleep, on_cancel: Callable[[], None]) -> None:
+        for listener in server.listeners.values():
+            listener.listen(on=step.listen)
+        signal = self._signals[server]
+        if step.seconds > 0 and not server.loop.finished:
             try:
-                async with asyncio.timeout(seconds):
-                    await self._loop_signal.wait()
+                async with asyncio.timeout(None if step.seconds == math.inf else step.seconds):
+                    await signal.wait()
             except TimeoutError:
                 return
             except asyncio.CancelledError:
-                self._on_cancel()
-        self._loop_signal.clear()
-
-    def _on_wakeup(self) -> None:
-        self._woken = True
-        self._loop_signal.set()
+                on_cancel()
+        signal.clear()
 
     def _interrupt(self, batches: Sequence[Batch]) -> None:
         """Cancel the callbacks of these batches; one in a thread cannot be."""
@@ -165,13 +176,16 @@ class AsyncDriver(Driver):
             if batch in batches and task in self._workers and task not in self._threads.waiting:
                 task.cancel()
 
-    def _cancel(self) -> None:
-        workers, self._workers = self._workers, set()
-        for worker in workers:
-            worker.cancel()
+    def _cancel(self, server: ServerLoop) -> None:
+        """Cancel the callbacks of the queues of a server."""
+        for task, batch in list(self._batches.items()):
+            if server.loop.runs(batch):
+                self._workers.discard(task)
+                task.cancel()
 
-    async def _work(self) -> None:
+    async def _work_on(self) -> None:
         buffer, me = self._buffer, cast("asyncio.Task[Any]", asyncio.current_task())
+        signals = [*self._signals.values()]
         now = resumed = monotonic()
         while True:
             gives_way = now - resumed > MAX_LOOP_SHARE
@@ -184,32 +198,33 @@ class AsyncDriver(Driver):
                 continue
             self._signal_worker()
             batch, deliveries, argument = taken
-            self._batches[me] = batch
             if argument is not None:
                 result: object = None
                 error: BaseException | None = None
+                self._batches[me] = batch
                 try:
-                    result, error = await self._call(argument)
+                    result, error = await self._call(batch, argument)
                 except BaseException as raised:  # noqa: BLE001 - whatever a callback raises costs one retry only
                     error = raised
                 cancelled = issubclass(type(error), asyncio.CancelledError)  # `isinstance` asks the user's class
                 if cancelled and me.cancelling():
                     await asyncio.sleep(0)  # `asyncio.run` cancels all tasks at once: the loop learns of it, too
+                del self._batches[me]
                 if me not in self._workers or (cancelled and self._cancelled):
                     return
                 now = self._complete(batch, deliveries, result, error)
                 self._forget_interrupt(me)
-            self._loop_signal.set()
+            for signal in signals:
+                signal.set()
             if not batch.conclude():  # overdue: another worker has replaced this one
                 self._workers.discard(me)
-                del self._batches[me]
                 return
 
-    async def _call(self, argument: Any) -> Ending:
-        context = self._contexts.copy()
-        if self._blocks:
-            return await self._threads.call(self._callback, argument, context)
-        return await InContext(context, self._buffer.function, argument), None
+    async def _call(self, batch: Batch, argument: Any) -> Ending:
+        context, queue = self._contexts.copy(), self._work.queue_of(batch)
+        if queue.blocks:
+            return await self._threads.call(queue.callback, argument, context)
+        return await InContext(context, queue.callback.function, argument), None
 
     async def _goes_on(self, worker: asyncio.Task[Any], waiting: Awaitable[object]) -> bool:
         """Wait in a worker, between two callbacks; returns False if the worker is to end.
@@ -229,15 +244,3 @@ class AsyncDriver(Driver):
         """Let the next callback of a worker be as if none before had been interrupted."""
         if worker.cancelling() and not self._cancelled:
             worker.uncancel()
-
-    def _complete(
-        self, batch: Batch, deliveries: list[InFlightDelivery], result: object, error: BaseException | None
-    ) -> float:
-        try:
-            now = self._buffer.complete(batch, deliveries, result, error)
-        except BaseException as failure:  # ours: it ends the consumer
-            self._buffer.fail(batch, deliveries, failure)
-            raise
-        if self._buffer.stop_reason is not None:
-            self.stop(None)
-        return now

@@ -75,7 +75,6 @@ class WorkBuffer:
 
     def __init__(self, callback: Callback, kind: Callable[..., Any], context: EngineContext, executor: Any) -> None:
         """Start empty; the callback receives messages of class `kind`."""
-        self.function = callback.function
         self._single = callback.max_batch is None
         self._batch = callback.batch
         self._kind = kind
@@ -245,7 +244,7 @@ class WorkBuffer:
         self._completions.extend(completions)
         return now
 
-    def fail(self, batch: Batch, deliveries: list[InFlightDelivery], error: BaseException) -> None:  # noqa: ARG002
+    def fail(self, _: Batch, deliveries: list[InFlightDelivery], error: BaseException) -> None:
         """Add a failure as the completion of a batch that could not be completed."""
         self._completions.append(Completion(deliveries, Disposition.NACK, describe(error)))
 

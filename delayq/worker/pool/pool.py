@@ -10,18 +10,27 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from delayq.broker.beats import MAX_QUEUES
+from delayq.broker.context import EngineContext
+from delayq.broker.replies import ClaimReply
+from delayq.broker.requests import RedisCommand
+from delayq.broker.transport.operation import Operation
 from delayq.values.times import monotonic
 from delayq.worker.delivery.in_flight_delivery import Batch, InFlightDelivery
+from delayq.worker.drivers.served import ServedQueue
+from delayq.worker.drivers.work_buffer import Callback
+from delayq.worker.loop.consumer_loop import ConsumerLoop
 from delayq.worker.loop.outlook import COLLECT_EVERY
-from delayq.worker.parts.in_flight import MAX_CLAIMED, MAX_TIMES
+from delayq.worker.parts.in_flight import MAX_CLAIMED, MAX_TIMES, MAX_UNSTARTED, InFlight
 from delayq.worker.parts.presence import BEAT_EVERY
 from delayq.worker.pool.fair_order import StrictOrder, WeightedOrder
-from delayq.worker.pool.pool_queue import PoolQueue
 
 QUEUES_A_COLLECTION = 100
 """Queues without spent messages that are collected within `COLLECT_EVERY` together: with more, each waits longer."""
@@ -31,6 +40,138 @@ QUEUES_A_BEAT = 20
 """Queues that are told within `BEAT_EVERY` who works: with more, each waits longer. A beat takes about ten commands."""
 GOLDEN = (math.sqrt(5) - 1) / 2
 """Its multiples without their whole parts are spread evenly."""
+
+
+class PoolInFlight(InFlight):
+    """The deliveries of one queue among several: the pool says how many more it may claim."""
+
+    allotted = 0
+    """How many messages may be claimed in the coming turn."""
+    startable: Callable[[], bool]
+    """Returns whether a worker is free for this queue."""
+
+    def add(self, claimed: ClaimReply, sent_at: float, now: float) -> list[InFlightDelivery]:
+        """Add the messages of a claim; see `InFlight.add`."""
+        added = super().add(claimed, sent_at, now)
+        self.allotted = max(0, self.allotted - len(added))
+        return added
+
+    def capacity(self, now: float) -> int:  # noqa: ARG002 - that of the base class depends on the time
+        """Return how many more messages may be claimed."""
+        return 0 if self.stuck else self.allotted
+
+    def release_at(self) -> float | None:
+        """Return when what has not started will have waited too long for busy workers; None for never."""
+        load = self._load()
+        if self.recalled and len(self.deliveries) > load.started:
+            return 0.0
+        if not self.prefetch.adaptive or load.waits_since is None or self.startable():
+            return None
+        return load.waits_since + MAX_UNSTARTED
+
+
+class Identity(NamedTuple):
+    """How to tell that Redis has lost a queue, and how to open it again."""
+
+    request: RedisCommand[Any]
+    """Reads the identity that Redis has given the queue."""
+    is_known: Callable[[Any], bool]
+    """Returns whether a reply is the identity that this process knows."""
+    reopen: Callable[[], Operation[None]]
+    restores: bool = True
+    """Whether to open a queue that is gone; else only one that somebody has made anew."""
+    register: RedisCommand[Any] | None = None
+    """Adds it to the registry, which may have lost it; None if it is served for being there."""
+
+
+class PoolQueue(ServedQueue):
+    """One queue of a worker: what it may run beside the others."""
+
+    pool: Pool
+    number: int
+    """Its rank in the pool, which no other queue gets."""
+
+    def __init__(
+        self,
+        context: EngineContext,
+        callback: Callback,
+        executor: Any,
+        message_class: Any,
+        *,
+        concurrency: int,
+        limit: int | None,
+        burst: bool,
+        weight: int = 1,
+        identity: Identity | None = None,
+    ) -> None:
+        """Run `callback` on the messages of the queue, at most `limit` at a time."""
+        settings = replace(context.settings, concurrency=min(concurrency, limit or concurrency))
+        super().__init__(context.with_settings(settings), callback, executor, message_class, burst=burst)
+        self.weight = weight
+        self.identity = identity
+        self.limit = limit
+        self.running = 0
+        """Callbacks that run, with overdue ones."""
+        self.hung = 0
+        """Callbacks that are overdue."""
+        self.abandoned = 0
+        """Callbacks that have been overdue: each keeps a worker."""
+        self.news: deque[PoolQueue] = deque()
+        """Where the loop of its server learns that it was woken."""
+        self.started = False
+        """Whether it has a loop yet: other threads may see the queue before."""
+
+    def wake(self) -> None:
+        """Note a wake-up through Redis, from any thread."""
+        self.woken = True
+        self.news.append(self)
+
+    def start(self) -> None:
+        """Begin with a new loop."""
+        pool = self.pool
+        self.in_flight = PoolInFlight(self.context, self.callback.batch, limited=self.callback.limited)
+        self.in_flight.startable = self._startable
+        every = partial(pool.beat_every, self.number)
+        self.begin(self.in_flight, concurrency=pool.concurrency, served=pool.served, every=every)
+        self.loop.leaves_hung = pool.leaves_hung
+        self.loop.outlook.collect_every = pool.collect_every(self.number)
+        self.claimed = 0
+        self.started = True
+
+    @property
+    def places(self) -> float:
+        """How many more of its callbacks its limit lets start; infinite without one."""
+        return math.inf if self.limit is None else self.limit + self.hung - self.running
+
+    def _startable(self) -> bool:
+        return self.places > 0 and self.pool.free > 0
+
+    def count_hung(self) -> None:
+        """Note how many of its callbacks are overdue; only its loop calls this."""
+        overdue = self.in_flight.overdue
+        hung = len({delivery.batch for delivery in overdue}) if overdue else 0
+        if hung != self.hung or self.in_flight.abandoned != self.abandoned:
+            self.pool.add_hung(hung - self.hung, self.in_flight.abandoned - self.abandoned)
+            self.hung, self.abandoned = hung, self.in_flight.abandoned
+
+    def claimable_from(self, now: float) -> float:
+        """Return the local time from which there is something to claim, as far as is known; never in a pause."""
+        loop = self.loop
+        if now < loop.refusals.wait_until or loop.refusals.of_settlements or self.in_flight.stuck:
+            return math.inf
+        if loop.outlook.paused or loop.parts.keep_from_claiming(now):
+            return math.inf
+        return 0.0 if loop.outlook.ready or self.woken else loop.outlook.due_at
+
+    def waiting_starts(self, now: float) -> int:
+        """Return how many callbacks could start, as far as is known, with those that have their messages here."""
+        here, outlook = self.buffer.backlog, self.loop.outlook
+        ready = outlook.ready
+        if self.claimable_from(now) > now:
+            ready = 0
+        elif self.woken or outlook.due_at <= now or not outlook.look_at:
+            ready = MAX_CLAIMED * self.callback.batch  # as many as may be
+        return -(-(here + ready) // self.callback.batch)
 
 
 class Pool:
@@ -47,15 +188,13 @@ class Pool:
         self._lock = threading.Lock()
         self._running: dict[Batch, PoolQueue] = {}
         self._hung = 0
-        self.missing = 0
-        """Workers that there are not, since there is no room for them."""
+        self._missing = 0
         self.abandoned = 0
         """How many workers have got a callback that was overdue, and need a replacement."""
         self._last_start = 0.0
         self.leaves_hung = False
         """Whether a stop does not wait for callbacks that have taken too long."""
-        self.stopping = False
-        """Whether no callback may start any more."""
+        self._stopping = False
         self.stopped_by: PoolQueue | None = None
         """The queue whose callback has stopped the worker."""
 
@@ -99,14 +238,7 @@ class Pool:
     @property
     def free(self) -> int:
         """How many callbacks could start now."""
-        return self.concurrency - self.missing + self._hung - len(self._running)
-
-    @property
-    def workers(self) -> int:
-        """How many workers are needed now."""
-        with self._lock:
-            waiting = sum(self.queues[number].buffer.backlog for number in self._order.waiting)
-            return min(self.concurrency, len(self._running) + waiting) + self.abandoned
+        return self.concurrency - self._missing + self._hung - len(self._running)
 
     def add_hung(self, hung: int, abandoned: int) -> None:
         """Add to the number of callbacks that are overdue, and to those that have ever been."""
@@ -119,16 +251,14 @@ class Pool:
         with self._lock:
             for queue, deliveries in started:
                 queue.claimed += len(deliveries)
-                if self.stopping:
-                    queue.withdrawn.extend(deliveries)
-                else:
-                    queue.buffer.put(deliveries)
+                queue.put(deliveries, stopping=self._stopping)
+                if not self._stopping:
                     self._order.put(queue.number)
 
     # For a worker, as a hand-off buffer
 
     def get(self) -> tuple[Batch, list[InFlightDelivery], Any] | None:
-        """Take what the next callback is to process, see `WorkBuffer.get`; the argument has its queue beside it."""
+        """Take what the next callback is to process; see `WorkBuffer.get`."""
         with self._lock:
             while True:
                 queue = self._next_queue()
@@ -147,8 +277,7 @@ class Pool:
         opened = queue.buffer.open(deliveries, batch)
         if opened[2] is None:
             self._end(batch)
-            return opened
-        return batch, opened[1], (queue, opened[2])
+        return opened
 
     def _next_queue(self) -> PoolQueue | None:
         """Take out the queue whose turn it is, and count its start; None if none has something to start."""
@@ -163,11 +292,6 @@ class Pool:
         for other in full:
             order.put(other)
         return None if number is None else queue
-
-    def function(self, argument: tuple[PoolQueue, Any]) -> Any:
-        """Call the callback of a queue."""
-        queue, message = argument
-        return queue.buffer.function(message)
 
     def complete(
         self, batch: Batch, deliveries: list[InFlightDelivery], result: object, error: BaseException | None
@@ -202,11 +326,48 @@ class Pool:
         """Why a callback has stopped the worker; None if none has."""
         return self.stopped_by.buffer.stop_reason if self.stopped_by else None
 
-    def withdraw(self) -> None:
-        """Take back all that no worker has taken; no callback starts any more."""
-        self.stopping = True
+    # For the driver
+
+    @property
+    def buffer(self) -> Pool:
+        """Where workers take from."""
+        return self
+
+    @property
+    def workers(self) -> int:
+        """How many workers are needed now."""
+        with self._lock:
+            waiting = sum(self.queues[number].buffer.backlog for number in self._order.waiting)
+            return min(self.concurrency, len(self._running) + waiting) + self.abandoned
+
+    @property
+    def most_workers(self) -> int:
+        """How many workers may be needed."""
+        return self.concurrency + self.abandoned
+
+    def set_missing(self, missing: int) -> None:
+        """Claim for so many workers less: there is no room for them."""
+        self._missing = missing
+
+    def loops(self) -> list[ConsumerLoop]:
+        """Return the loops of the queues; any thread may ask."""
+        return [queue.loop for queue in [*self.queues.values()] if queue.started]
+
+    def leave_hung(self) -> None:
+        """Let a stop not wait for callbacks that have taken too long."""
+        self.leaves_hung = True
+        for loop in self.loops():
+            loop.leaves_hung = True
+
+    def queue_of(self, batch: Batch) -> PoolQueue:
+        """Return the queue of a batch that a worker has taken."""
+        return self._running[batch]
+
+    def stop(self) -> None:
+        """Take back what no worker has taken, from any thread; no callback starts any more."""
+        self._stopping = True
         for queue in [*self.queues.values()]:
-            queue.buffer.withdraw(queue.withdrawn)
+            queue.withdraw()
 
     # For the loops
 

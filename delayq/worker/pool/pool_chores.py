@@ -14,8 +14,8 @@ from delayq.broker.batches import batched
 from delayq.broker.shared_calls import any_exists, any_missing, merged
 from delayq.broker.transport.operation import Operation, Wait
 from delayq.errors import DelayqError
+from delayq.worker.pool.pool import Identity, PoolQueue
 from delayq.worker.pool.pool_part import QueuePart
-from delayq.worker.pool.pool_queue import Identity, PoolQueue
 
 T = TypeVar("T")
 

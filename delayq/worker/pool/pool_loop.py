@@ -20,10 +20,9 @@ from delayq.errors import DelayqError
 from delayq.worker.delivery.in_flight_delivery import Batch, InFlightDelivery
 from delayq.worker.loop.loop_parts import PlannedCall, calls_of, next_of
 from delayq.worker.loop.loop_steps import Cancel, RoundTrip, Run, Sleep, Step, StepResult, Withdraw
-from delayq.worker.pool.pool import Pool
+from delayq.worker.pool.pool import Pool, PoolQueue
 from delayq.worker.pool.pool_chores import Chore, ChoreSteps, EmptyWatch, IdentityWatch
 from delayq.worker.pool.pool_part import QueuePart
-from delayq.worker.pool.pool_queue import PoolQueue
 
 TOGETHER = 50
 """Queues whose calls one round trip takes along."""
@@ -64,7 +63,10 @@ LOOKS = 30
 
 
 class PoolLoop:
-    """The decisions for the queues of a worker that are on one server."""
+    """The decisions for the queues of a worker that are on one server; see `served.OneQueue`, which has the same."""
+
+    looks_after_queues = True
+    """By an `IdentityWatch`."""
 
     def __init__(self, queues: Sequence[PoolQueue], pool: Pool, *, in_cluster: bool, burst: bool = False) -> None:
         """Consume the queues, whose callbacks the pool picks; with `burst`, until nothing is due in any of them."""
@@ -117,6 +119,15 @@ class PoolLoop:
     def finished(self) -> bool:
         """Whether a completion waits for the loop of a queue."""
         return any(part.queue.buffer.finished for part in self._awake)
+
+    @property
+    def late(self) -> list[PoolQueue]:
+        """The queues whose last wake-ups have come too late for the loop."""
+        return [queue for queue in dict.fromkeys(self.news) if queue.woken]
+
+    def runs(self, batch: Batch) -> bool:
+        """Return whether a batch that workers have taken is of one of its queues."""
+        return self._pool.queue_of(batch) in self.parts
 
     def any_running(self) -> bool:
         """Return whether a callback runs that is not overdue."""
@@ -260,8 +271,7 @@ class PoolLoop:
                         self._started.append((part.queue, part.step.deliveries))
                     self._interrupted += part.step.interrupted
                 elif isinstance(part.step, Withdraw):
-                    withdrawn, part.queue.withdrawn = part.queue.withdrawn, []
-                    part.queue.buffer.withdraw(withdrawn)
+                    withdrawn = part.queue.take_back()
                 else:
                     self._cancels = True
                 self._resume(part, result, withdrawn=withdrawn)

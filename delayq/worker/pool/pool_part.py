@@ -10,7 +10,7 @@ import math
 
 from delayq.worker.loop.loop_parts import next_of
 from delayq.worker.loop.loop_steps import Sleep, Step, StepResult
-from delayq.worker.pool.pool_queue import PoolQueue
+from delayq.worker.pool.pool import PoolQueue
 
 SAME_TIME = 1e-6
 """Seconds by which two computations of the same time may differ."""
