@@ -142,11 +142,9 @@ def test_messages_left_behind_by_a_consumer_are_moved(queue, server, where):
             message.release()
         elif where == "retry":
             message.nack(delay=0)
-    if where == "retry":
-        last = max(message.deadline for message in queue.list("backoff").messages)
+    if where != "ready":  # by the server's clock, which a consumer only estimates
+        last = max(message.deadline for message in queue.list("backoff" if where == "retry" else "active").messages)
         wait_until(lambda: last <= queue.stats().at)
-    elif where == "expired":
-        wait_until(lambda: all(message.lease_lost for message in lease))
     assert burst(queue) == 2
     left = "2" if where == "ready" else "1"
     assert sorted((fields["payload"], fields["retries"]) for fields in entries(server)) == [
