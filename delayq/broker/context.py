@@ -1,12 +1,14 @@
-"""What the operations of one queue share: its calls, its settings and its payload decoder.
+"""What the operations of one queue share: its calls and who observes them, its settings and its payload decoder.
 
 `EngineCalls` are those calls that consumers, leases and messages need from a queue of any engine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, Protocol, Self
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import fields
+from functools import partial, wraps
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 from delayq.broker.calls import Calls, SendStatuses
 from delayq.broker.engine import EngineCapabilities
@@ -15,6 +17,8 @@ from delayq.broker.requests import Failure, Messages, Receipt, RedisCommand, Rej
 from delayq.broker.results import Completed, ResultCodec
 from delayq.options import Settings
 from delayq.values.codec import JsonCodec
+
+T = TypeVar("T")
 
 
 class EngineCalls(Protocol):
@@ -103,6 +107,50 @@ class EngineCalls(Protocol):
         """Wait up to `timeout` ms until so many replicas have what stands before it in the same round trip."""
 
 
+class CallObserver(Protocol):
+    """Sees calls of a queue as they are made, and their replies. An unobserved queue has its plain calls."""
+
+    @property
+    def operations(self) -> Collection[str]:
+        """The methods of an engine's calls that it sees, also where one of them uses another."""
+
+    def __call__(
+        self, operation: str, args: Sequence[Any], options: Mapping[str, Any], /
+    ) -> Callable[[Any], object] | None:
+        """Look at a call that is about to be sent; return what is called with its reply, None to leave it alone.
+
+        The messages of the call are the list that is its first argument. Whoever runs it learns its error.
+        """
+
+
+def observed(calls: T, observer: CallObserver) -> T:
+    """Return the same calls, observed: of a class of their own, so that a copy with another clock is observed, too."""
+    kind: Any = type(calls)
+    seen = {name: _seen(name, getattr(kind, name), observer) for name in observer.operations if hasattr(kind, name)}
+    made: Any = type(f"Observed{kind.__name__}", (kind,), {"__slots__": (), **seen})
+    return made(**{field.name: getattr(calls, field.name) for field in fields(kind)})  # type: ignore[no-any-return]
+
+
+def _seen(operation: str, make: Callable[..., Any], observer: CallObserver) -> Callable[..., Any]:
+    @wraps(make)
+    def seen(calls: Any, *args: Any, **options: Any) -> Any:
+        if args and not isinstance(args[0], list | tuple | str | int | None):  # both would read it
+            args = (list(args[0]), *args[1:])
+        call = make(calls, *args, **options)
+        told = None if call is None else observer(operation, args, options)
+        if told is not None:
+            call.parse = partial(_tell, call.parse, told)
+        return call
+
+    return seen
+
+
+def _tell(parse: Callable[[Any], T], told: Callable[[T], object], reply: Any) -> T:
+    value = parse(reply)
+    told(value)
+    return value
+
+
 class EngineContext:
     """The calls, settings and payload decoder of one queue of any engine."""
 
@@ -132,6 +180,10 @@ class EngineContext:
         replicas, timeout = settings.replicas, settings.replication_timeout
         self.confirming = calls.confirm(replicas, timeout=timeout) if replicas else []
         """Requests that end a round trip which a failover must not lose; none by default."""
+
+    def observe(self, observer: CallObserver) -> None:
+        """Let an observer see the calls that are made from now on, besides those that see them already."""
+        self.calls = observed(self.calls, observer)
 
     def with_settings(self, settings: Settings) -> Self:
         """Return the same context with other settings."""

@@ -11,7 +11,7 @@ from opentelemetry import metrics, trace
 from delayq.errors import ConfigurationError, short_repr
 from delayq.queue.base import QueueBase
 from delayq.queue.sending.observed_sends import observe_sends
-from delayq.telemetry.observed_calls import CallObserver, observed
+from delayq.telemetry.observed_calls import CallSpans
 from delayq.telemetry.process_spans import ProcessSpans
 from delayq.telemetry.recorder import QueueRecorder, is_real
 from delayq.telemetry.traced_sends import TracedSends
@@ -61,9 +61,8 @@ class QueueTelemetry:
 
     def attach(self, queue: Any) -> None:
         """Put the recording parts in place of those of a queue."""
-        name, context = queue.name, queue._context
-        recorder = QueueRecorder(partial(_attributes_of, queue), **self._options)
-        context.calls = observed(context.calls, CallObserver(recorder, name))
+        name, recorder = queue.name, QueueRecorder(partial(_attributes_of, queue), **self._options)
+        queue._context.observe(CallSpans(recorder, name))
         queue._handlers.around = ProcessSpans(recorder, name, awaits=queue._awaits).around
         observe_sends(queue, TracedSends(recorder, name, create_spans=self._create_spans))
 

@@ -5,8 +5,7 @@ A claim that brings nothing has none, nor has a call that fails: a consumer trie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from time import perf_counter, time_ns
 from typing import Any
@@ -16,11 +15,14 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind
 
+from delayq.broker.replies import ClaimReply
 from delayq.broker.requests import UNSTARTED
 from delayq.telemetry.creation_context import created_in
 from delayq.telemetry.recorder import MAX_LINKS, QueueRecorder
 
-_NAMES = {"acked": "ack", "discarded": "discard", "missed": "drop"}
+_CLAIMS = ("ready_to_unack", "pending_to_unack")
+_NAMES = {"discarded": "discard", "missed": "drop"}
+"""Acks with these outcomes."""
 
 
 class _Start:
@@ -32,27 +34,25 @@ class _Start:
         self.at, self.clock = time_ns(), perf_counter()
 
 
-class CallObserver:
-    """Records the claims and settlements of one queue."""
+class CallSpans:
+    """Records the claims and settlements of one queue; see `broker.context.CallObserver`."""
+
+    operations = (*_CLAIMS, "ack", "nack", "reject", "release", "complete")
 
     def __init__(self, recorder: QueueRecorder, queue: str) -> None:
         self._recorder, self._queue = recorder, queue
 
-    def claim(self, call: Any, consumer_id: str) -> Any:
-        """Return a claim that is recorded if it brings messages; None for None."""
-        if call is not None and self._recorder.is_on():
-            of_loop = consumer_id.endswith(UNSTARTED)
-            call.parse = partial(self._read_claim, call.parse, _Start(), of_loop)
-        return call
+    def __call__(
+        self, operation: str, args: Sequence[Any], options: Mapping[str, Any]
+    ) -> Callable[[Any], object] | None:
+        """Return what records the call when it has its reply."""
+        if not self._recorder.is_on():
+            return None
+        if operation in _CLAIMS:
+            return partial(self._claimed, _Start(), options["consumer_id"].endswith(UNSTARTED))
+        return partial(self._settled, _Start(), _NAMES.get(options.get("outcome", ""), operation), args[0])
 
-    def settlement(self, call: Any, operation: str, items: Sequence[Any]) -> Any:
-        """Return a call that settles `items`, whose first fields are ids, and is recorded."""
-        if self._recorder.is_on():
-            call.parse = partial(self._read_settled, call.parse, _Start(), operation, items)
-        return call
-
-    def _read_claim(self, parse: Callable[[Any], Any], start: _Start, of_loop: bool, reply: Any) -> Any:  # noqa: FBT001
-        claimed = parse(reply)
+    def _claimed(self, start: _Start, of_loop: bool, claimed: ClaimReply) -> None:  # noqa: FBT001
         messages = claimed.messages
         if messages:
             try:
@@ -66,14 +66,9 @@ class CallObserver:
                 self._recorder.log_failure()
             self._end("receive", span, start)
             self._recorder.count("messaging.client.consumed.messages", "receive", len(messages))
-        return claimed
 
-    def _read_settled(
-        self, parse: Callable[[Any], Any], start: _Start, operation: str, items: Sequence[Any], reply: Any
-    ) -> Any:
-        settled = parse(reply)
+    def _settled(self, start: _Start, operation: str, items: Sequence[Any], _: object) -> None:
         self._end(operation, self._started(operation, start, [one[0] for one in items]), start)
-        return settled
 
     def _started(self, operation: str, start: _Start, ids: list[str]) -> Any:
         more = {"messaging.message.id": ids[0]} if len(ids) == 1 else {"messaging.batch.message_count": len(ids)}
@@ -83,55 +78,6 @@ class CallObserver:
         self._recorder.end(span, {}, None)
         seconds = perf_counter() - start.clock
         self._recorder.measure("messaging.client.operation.duration", operation, seconds)
-
-
-class ObservedCalls:
-    """What the calls of an observed queue do besides; the other base class makes them."""
-
-    observer: CallObserver
-
-    def ready_to_unack(self, wanted: int, *, lease: int, consumer_id: str) -> Any:
-        """Claim messages."""
-        call = super().ready_to_unack(wanted, lease=lease, consumer_id=consumer_id)  # type: ignore[misc]
-        return self.observer.claim(call, consumer_id)
-
-    def pending_to_unack(self, wanted: int, *, lease: int, consumer_id: str) -> Any:
-        """Claim messages that were not promoted."""
-        call = super().pending_to_unack(wanted, lease=lease, consumer_id=consumer_id)  # type: ignore[misc]
-        return self.observer.claim(call, consumer_id)
-
-    def ack(self, receipts: Iterable[Any], **options: Any) -> Any:
-        """Settle messages as done, or by `outcome` as discarded or missed."""
-        items = list(receipts)
-        call = super().ack(items, **options)  # type: ignore[misc]
-        return self.observer.settlement(call, _NAMES[options.get("outcome", "acked")], items)
-
-    def nack(self, failures: Iterable[Any]) -> Any:
-        """Retry messages."""
-        items = list(failures)
-        return self.observer.settlement(super().nack(items), "nack", items)  # type: ignore[misc]
-
-    def reject(self, rejections: Iterable[Any]) -> Any:
-        """Move messages to the dead letter."""
-        items = list(rejections)
-        return self.observer.settlement(super().reject(items), "reject", items)  # type: ignore[misc]
-
-    def release(self, releases: Iterable[Any]) -> Any:
-        """Return messages."""
-        items = list(releases)
-        return self.observer.settlement(super().release(items), "release", items)  # type: ignore[misc]
-
-    def complete(self, completions: Iterable[Any]) -> Any:
-        """Settle messages as done, and keep their results."""
-        items = list(completions)
-        return self.observer.settlement(super().complete(items), "complete", items)  # type: ignore[misc]
-
-
-def observed(calls: Any, observer: CallObserver) -> Any:
-    """Return the same calls, observed: of a class of their own, so that a copy with another clock is observed, too."""
-    kind = type(calls)
-    made = type(f"Observed{kind.__name__}", (ObservedCalls, kind), {"observer": observer})
-    return made(**{field.name: getattr(calls, field.name) for field in fields(calls)})
 
 
 def _leave_starter() -> None:

@@ -12,6 +12,8 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from delayq import DelayQueue
+from delayq.broker.calls import Calls
+from delayq.broker.context import observed
 from delayq.broker.keys import Keys
 from delayq.broker.requests import Failure, Outgoing, Receipt, ScriptCall
 from delayq.broker.scripts import MAX_IDS
@@ -20,7 +22,7 @@ from delayq.errors import DelayqError
 from delayq.options import read_settings
 from delayq.testing.torture.final_scan import scan
 from delayq.testing.torture.history import CallRecord, ReplyRecord, ScanRecord, digest, now
-from delayq.testing.torture.recorded_calls import RecordedCalls
+from delayq.testing.torture.recorded_calls import CallHistory
 from tests.ancestor.ancestor import Ancestor
 from tests.ancestor.world import LEASE, Process, World
 
@@ -182,15 +184,15 @@ class Modern(Process):
         world.opened.callback(self.executor.close)
         self.wire.attach(self.executor.client)
         self.keys = Keys.of("delayq", "q")
-        self.calls = RecordedCalls(self.keys, self.recorder)
-        object.__setattr__(self.calls, "clock", lambda: world.now)
+        self.history = CallHistory(self.recorder)
+        self.calls = observed(Calls(self.keys, clock=lambda: world.now), self.history)
         self.held: dict[str, int] = {}
 
     def _call(self, call: ScriptCall[Any]) -> Any:
         try:
             return self.executor.call(call)
         except DelayqError as error:
-            self.calls.failed(error)
+            self.history.failed(error)
             raise
 
     def send(self, *ids: str, delay: int = 0, retries: int = 3) -> None:

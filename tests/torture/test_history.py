@@ -8,8 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from delayq import DelayQueue, NewMessage, OutcomeUnknown, UnavailableError
+from delayq.broker.calls import Calls
 from delayq.testing.torture.history import CallRecord, HeaderRecord, HistoryError, Recorder, ReplyRecord, read
-from delayq.testing.torture.recorded_calls import RecordedCalls
+from delayq.testing.torture.recorded_calls import CallHistory
 from delayq.testing.torture.rules.checker import check, report_lines
 from tests.support.processes import run
 from tests.support.waiting import wait_until
@@ -22,9 +23,14 @@ def recorder(tmp_path):
 
 
 @pytest.fixture
-def queue(redis_url, recorder):
+def history(recorder):
+    return CallHistory(recorder)
+
+
+@pytest.fixture
+def queue(redis_url, history):
     with DelayQueue("recorded", url=redis_url, lease=1, deadline=2, nack_delay=0) as queue:
-        queue._context.calls = RecordedCalls(queue._context.calls.keys, recorder)
+        queue._context.observe(history)
         yield queue
 
 
@@ -43,6 +49,10 @@ def test_every_call_is_recorded_before_and_after(queue, tmp_path):
     recorded = [(line.op, line.ids) if isinstance(line, CallRecord) else line.statuses for line in lines(tmp_path)[1:]]
     assert recorded[:2] == [("send", ["a"]), "1"]
     assert recorded[-4:] == [("extend", ["a"]), "1", ("ack", ["a"]), "1"]
+
+
+def test_every_recorded_operation_is_a_call():
+    assert set(CallHistory.operations) <= set(dir(Calls))
 
 
 def test_report_of_a_start_is_recorded_as_such(queue, tmp_path):
@@ -75,29 +85,27 @@ def test_recorded_history_passes_the_check(queue, tmp_path):
     assert result.deliveries >= 30
 
 
-def test_unsent_call_is_recorded_as_failed(recorder, tmp_path):
+def test_unsent_call_is_recorded_as_failed(history, tmp_path):
     with DelayQueue("nowhere", url=f"unix://{tmp_path}/none", deadline=0.05) as queue:
         queue._opened = True
-        queue._context.calls = calls = RecordedCalls(queue._context.calls.keys, recorder)
+        queue._context.observe(history)
         with pytest.raises(UnavailableError) as raised:
             queue.send_schedule_msg("hello", soon())
-        calls.failed(raised.value)
-        assert not calls.unanswered
+        history.failed(raised.value)
+        assert not history.unanswered
     assert [line.outcome for line in lines(tmp_path) if isinstance(line, ReplyRecord)] == ["fail"]
 
 
-def test_call_without_reply_is_recorded_as_unknown(recorder, tmp_path, queue):
-    calls = queue._context.calls
-    calls.cancel(["a"])
-    calls.failed(OutcomeUnknown("no answer"))
+def test_call_without_reply_is_recorded_as_unknown(history, tmp_path, queue):
+    queue._context.calls.cancel(["a"])
+    history.failed(OutcomeUnknown("no answer"))
     assert [line.outcome for line in lines(tmp_path) if isinstance(line, ReplyRecord)] == ["unknown"]
 
 
-def test_unsent_calls_of_one_round_trip_are_recorded_as_unknown(recorder, tmp_path, queue):
-    calls = queue._context.calls
-    calls.cancel(["a"])
-    calls.cancel(["b"])
-    calls.failed(UnavailableError("not sent"))
+def test_unsent_calls_of_one_round_trip_are_recorded_as_unknown(history, tmp_path, queue):
+    queue._context.calls.cancel(["a"])
+    queue._context.calls.cancel(["b"])
+    history.failed(UnavailableError("not sent"))
     assert [line.outcome for line in lines(tmp_path) if isinstance(line, ReplyRecord)] == ["unknown", "unknown"]
 
 

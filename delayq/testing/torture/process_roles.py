@@ -44,7 +44,7 @@ from delayq.testing.torture.process_task import (
     report_ready,
     tolerate,
 )
-from delayq.testing.torture.recorded_calls import RecordedCalls
+from delayq.testing.torture.recorded_calls import CallHistory
 from delayq.testing.torture.workload import (
     BACKOFF,
     BREAKERS,
@@ -84,12 +84,12 @@ class WrongCountError(AssertionError):
     """The queue returned a count, page or message that is impossible."""
 
 
-def open_recorded(task: ProcessTask, recorder: Recorder, *, is_async: bool = False, **options: Any) -> Any:
+def open_recorded(task: ProcessTask, history: CallHistory, *, is_async: bool = False, **options: Any) -> Any:
     """Return the queue, for threads or asyncio; its calls are recorded."""
     kind: Any = AsyncDelayQueue if is_async else DelayQueue
     queue = kind(task.queue, **task.options(**options))
     queue._handlers.around = _with_breakers  # noqa: SLF001 - those of names are otherwise of tasks, not of a callback
-    queue._context.calls = RecordedCalls(task.keys, recorder)  # noqa: SLF001 - a queue does not expose its calls
+    queue._context.observe(history)  # noqa: SLF001
     return queue
 
 
@@ -97,12 +97,12 @@ def _with_breakers(callback: Callback) -> Callback:
     return callback._replace(breakers=BREAKERS)
 
 
-def attempt(do: Callable[..., None], queue: Any, *args: Any) -> bool:
-    """Use the queue; return False if that raised what a fault explains."""
+def attempt(history: CallHistory, do: Callable[..., None], *args: Any) -> bool:
+    """Use a queue; return False if that raised what a fault explains."""
     try:
-        do(queue, *args)
+        do(*args)
     except DelayqError as error:
-        queue._context.calls.failed(error)  # noqa: SLF001 - a queue does not expose its calls
+        history.failed(error)
         tolerate(error)
         return False
     return True
@@ -122,7 +122,7 @@ def work(task: ProcessTask, recorder: Recorder) -> None:
 
 def _work(task: ProcessTask, recorder: Recorder) -> None:
     """Process messages in threads until told to stop."""
-    queue = open_recorded(task, recorder, **_consumer_options(task))
+    queue = open_recorded(task, CallHistory(recorder), **_consumer_options(task))
     clock = ServerClock(task.direct)
 
     def callback(message: Message[bytes]) -> bool:
@@ -155,7 +155,7 @@ def _work(task: ProcessTask, recorder: Recorder) -> None:
 
 async def _work_async(task: ProcessTask, recorder: Recorder) -> None:
     """Process messages in asyncio tasks until told to stop."""
-    queue = open_recorded(task, recorder, is_async=True, **_consumer_options(task))
+    queue = open_recorded(task, CallHistory(recorder), is_async=True, **_consumer_options(task))
     clock_options = ServerClock.options(task.direct)
     clock = open_async_executor(clock_options, read_settings(clock_options))
 
@@ -235,9 +235,9 @@ def _tolerated() -> Iterator[None]:
 
 def produce(task: ProcessTask, recorder: Recorder) -> None:
     """Run as a producer: perform action after action, each at its time."""
-    clock, stopped = ServerClock(task.direct), threading.Event()
+    clock, stopped, history = ServerClock(task.direct), threading.Event(), CallHistory(recorder)
     todo = sorted(actions(task), key=lambda one: one.at)
-    with open_recorded(task, recorder) as queue:
+    with open_recorded(task, history) as queue:
         on_shutdown(stopped.set)
         report_ready()
         began = time.monotonic()
@@ -247,11 +247,11 @@ def produce(task: ProcessTask, recorder: Recorder) -> None:
                 return
             server = clock.estimate()
             dues = [server + round(ahead * 1000) for ahead in action.ahead]
-            while not attempt(_perform, queue, action, dues) and not stopped.wait(RETRY_PAUSE):
+            while not attempt(history, _perform, queue, recorder, action, dues) and not stopped.wait(RETRY_PAUSE):
                 pass
 
 
-def _perform(queue: Any, action: Action, dues: list[int]) -> None:
+def _perform(queue: Any, recorder: Recorder, action: Action, dues: list[int]) -> None:
     """Perform an action, with these due times (server time, ms)."""
     if action.what in {"cancel", "stop"}:
         queue.cancel(action.ids[0], running=action.what == "stop")
@@ -261,15 +261,14 @@ def _perform(queue: Any, action: Action, dues: list[int]) -> None:
         rows = zip(action.ids, dues, strict=True)
         messages = [_options(id, due, payload_of(id, action.life)) for id, due in rows]
         if action.what == "send" and crc32(action.ids[0].encode()) % APART == 0:
-            _send_apart(queue, messages)
+            _send_apart(queue, recorder, messages)
         else:
             replacing = _REPLACING.get(action.what, False)
             queue.send_many([NewMessage(**one) for one in messages], replace=replacing)
 
 
-def _send_apart(queue: Any, messages: list[dict[str, Any]]) -> None:
+def _send_apart(queue: Any, recorder: Recorder, messages: list[dict[str, Any]]) -> None:
     """Send each message in a thread of its own, so that they share calls; record what each sender is told."""
-    recorder = queue._context.calls.recorder  # noqa: SLF001 - see `open_recorded`
 
     def send(options: dict[str, Any]) -> None:
         sent = queue.send_schedule_msg(**options)
@@ -302,13 +301,13 @@ def _options(id: str, due: int, payload: bytes) -> dict[str, Any]:
 
 def inspect(task: ProcessTask, recorder: Recorder) -> None:
     """Run as an inspector."""
-    stopped = threading.Event()
+    stopped, history = threading.Event(), CallHistory(recorder)
     chance = random.Random(f"{task.seed}/inspector-{task.number}")  # noqa: S311 - reproducible, not secret
-    with open_recorded(task, recorder) as queue:
+    with open_recorded(task, history) as queue:
         on_shutdown(stopped.set)
         report_ready()
         while not stopped.wait(INSPECT_EVERY):
-            attempt(_look, queue, chance)
+            attempt(history, _look, queue, chance)
 
 
 def _look(queue: Any, chance: random.Random) -> None:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from delayq.broker.calls import Calls
+from delayq.broker.context import observed
 from delayq.broker.keys import Keys
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.executor import Executor
@@ -18,7 +19,7 @@ from delayq.testing.torture.disturbing.environment import Environment
 from delayq.testing.torture.disturbing.processes import STOP_TIMEOUT, ManagedProcess, Processes
 from delayq.testing.torture.history import FaultRecord, Recorder, now
 from delayq.testing.torture.process_task import EXIT_SIGNAL
-from delayq.testing.torture.recorded_calls import RecordedCalls
+from delayq.testing.torture.recorded_calls import CallHistory
 from delayq.testing.torture.round_plan import PlannedFault
 from delayq.testing.torture.workload import PAUSED, payload_of, planted_id
 
@@ -242,7 +243,7 @@ def _pause_name(context: FaultContext, planned: PlannedFault) -> FaultSteps:
 def _trip(context: FaultContext, planned: PlannedFault) -> FaultSteps:
     """Trip the breaker of the queue: a third of the time nothing starts, then one trial, then another one."""
     at = now()
-    calls = RecordedCalls(context.keys, context.recorder)
+    calls = observed(Calls(context.keys), CallHistory(context.recorder))
     context.direct.run([calls.hold(None, 0, pause=round(planned.lasts / 3 * 1000))])
     context.announce(planned, f"for {planned.lasts:.1f} s")
     yield planned.lasts
