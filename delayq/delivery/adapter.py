@@ -21,7 +21,7 @@ from delayq.values.backoff import Backoff
 from delayq.values.outcomes import RateLimited, Retry, Snooze, StopWorker
 from delayq.values.text import format_duration
 from delayq.values.times import monotonic
-from delayq.worker.delivery.message import Message, parts_of
+from delayq.worker.delivery.message import Message
 
 TELL_EVERY = 60.0
 """Seconds between two log lines about the same receiver at least: it may open and close again many times."""
@@ -207,8 +207,7 @@ class Adapter(ABC):
 def own_wait(message: Message[Any], times: int) -> float:
     """Return the seconds that the queue's `nack_delay` gives for the times in a row that something was in vain."""
     try:
-        delivery, context, _ = parts_of(message)
-        backoff = (delivery.policy or context.settings.policy).backoff
+        backoff = (message.delivery.policy or message.context.settings.policy).backoff
     except AttributeError:  # a notice, which no queue delivers
         backoff = DEFAULT_BACKOFF
     return max(backoff.delay(times), 1) / 1000

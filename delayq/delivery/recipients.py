@@ -21,7 +21,7 @@ from delayq.safe_log import SafeLog
 from delayq.values.codec import encode_headers
 from delayq.values.outcomes import Reject
 from delayq.values.times import to_millis
-from delayq.worker.delivery.message import Message, parts_of
+from delayq.worker.delivery.message import Message
 
 HEADER = "delayq-smtp"
 
@@ -64,14 +64,13 @@ def was_split(message: Message[Any]) -> bool:
     """
     if message.attempt == 1 or not isinstance(message, Message):
         return False
-    _, context, executor = parts_of(message)
-    calls: Any = context.calls
+    calls: Any = message.context.calls
     if not calls.capabilities.has(Feature.DELAYS):
         return False
     _, ids = _next(message, part_of(message))
     found: Any = []
     with suppress(DelayqError):
-        found = executor.perform(_send([calls.get(id) for id in ids.values()]))
+        found = message.executor.perform(_send([calls.get(id) for id in ids.values()]))
     return any(one is not None for one in found)
 
 
@@ -82,8 +81,7 @@ def split(message: Message[Any], left: Mapping[str, Sequence[str]], delay: float
     """
     if not isinstance(message, Message):
         return False
-    delivery, context, executor = parts_of(message)
-    claimed = delivery.claimed
+    context, executor, claimed = message.context, message.executor, message.delivery.claimed
     part, ids = _next(message, part_of(message))
     delays = context.calls.capabilities.has(Feature.DELAYS)
     outgoing = []

@@ -182,7 +182,7 @@ class _Target(DelayQueue[Any]):
     def _opening(self) -> list[Any]:
         requests = super()._opening()
         if self.settings.dedupe_window is None:
-            requests.append(self._context.calls.default_dedupe_window(DEDUPE_WINDOW, self.settings.dedupe_max))
+            requests.append(self.context.calls.default_dedupe_window(DEDUPE_WINDOW, self.settings.dedupe_max))
         return requests
 
 

@@ -23,35 +23,35 @@ if TYPE_CHECKING:
 class AsyncBase(QueueBase[T, AsyncMessage[T]], AsyncStarts):
     """Base of queues whose methods are awaited."""
 
-    _executor: AsyncExecutor
-    _awaits = True
+    executor: AsyncExecutor
+    awaits = True
 
     def __init__(self, name: str, payload_type: TypeForm[T], callback: Any, options: QueueOptions) -> None:
         from delayq.broker.transport.executor import open_async_executor
 
         super().__init__(name, payload_type, callback, options)
-        self._executor = open_async_executor(options, self.settings)
-        self._executor.opening, self._executor.checking = self.open, self._reopen_if_lost
-        self._perform = self._executor.perform
+        self.executor = open_async_executor(options, self.settings)
+        self.executor.opening, self.executor.checking = self.open, self._reopen_if_lost
+        self._perform = self.executor.perform
 
     @mirrors(SyncBase.open)
     async def open(self, *, connect_timeout: Duration | None = None) -> None:
         deadline = None if connect_timeout is None else to_millis(connect_timeout, "connect_timeout") / 1000
-        if self._executor.opening:
-            self._check(await self._executor.run(self._opening(), deadline=deadline))
+        if self.executor.opening:
+            self._check(await self.executor.run(self._opening(), deadline=deadline))
 
     def _check_loop(self) -> None:
-        self._executor.check_loop()
+        self.executor.check_loop()
 
     async def _open_to_consume(self, connect_timeout: Duration | None) -> None:
         await self.open(connect_timeout=connect_timeout)
-        if self._handlers.declares:
+        if self.handlers.declares:
             await self._perform(self._put_declared(), writes=True)
 
     @mirrors(SyncBase.close)
     async def close(self) -> None:
         await self.stop_consume()
-        await self._executor.close()
+        await self.executor.close()
 
     @overload
     def lease(
@@ -65,7 +65,7 @@ class AsyncBase(QueueBase[T, AsyncMessage[T]], AsyncStarts):
     def lease(
         self, duration: Duration | None = None, *, n: int | None = None, block: Duration = 0
     ) -> AsyncLease[T, Any]:
-        return AsyncLease(self._context, self._executor, duration, n, block=block)
+        return AsyncLease(self.context, self.executor, duration, n, block=block)
 
     async def __aenter__(self) -> Self:
         """Return the queue; leaving closes it."""
@@ -76,4 +76,4 @@ class AsyncBase(QueueBase[T, AsyncMessage[T]], AsyncStarts):
 
     @mirrors(SyncBase.preload)
     async def preload(self) -> int:
-        return len(await self._executor.perform(together(preload(self._scripts))))
+        return len(await self.executor.perform(together(preload(self._scripts))))

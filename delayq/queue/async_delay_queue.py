@@ -51,9 +51,9 @@ class AsyncDelayQueue(DelayBase[T, AsyncMessage[T]], AsyncBase[T]):
     ) -> None:
         """Make a client for the queue `name`. It sends nothing to Redis before the first use."""
         super().__init__(name, payload_type, callback, options)
-        self._sends = AsyncGroupCommit(self._producer, self._perform, self._executor)
-        self._inspector = Inspector(self._context)
-        self._dead = AsyncDeadLetter(self._context, self._executor, self._codec.encode)
+        self.sends = AsyncGroupCommit(self.producer, self._perform, self.executor)
+        self._inspector = Inspector(self.context)
+        self._dead = AsyncDeadLetter(self.context, self.executor, self.codec.encode)
 
     # Tasks
 
@@ -89,7 +89,7 @@ class AsyncDelayQueue(DelayBase[T, AsyncMessage[T]], AsyncBase[T]):
     ) -> AsyncSelection:
         from delayq.queue.sweeps.selection import AsyncSelection, check_filter
 
-        return AsyncSelection(self._context, self._executor, check_filter(state, name, id_prefix, due_from, due_to))
+        return AsyncSelection(self.context, self.executor, check_filter(state, name, id_prefix, due_from, due_to))
 
     # Results
 
@@ -99,7 +99,7 @@ class AsyncDelayQueue(DelayBase[T, AsyncMessage[T]], AsyncBase[T]):
     def _results(self) -> AsyncResultWaits:
         from delayq.queue.results.result_waits import AsyncResultWaits
 
-        return AsyncResultWaits(self._context, self._executor)
+        return AsyncResultWaits(self.context, self.executor)
 
     # Inspecting
 
@@ -123,20 +123,20 @@ class AsyncDelayQueue(DelayBase[T, AsyncMessage[T]], AsyncBase[T]):
         """The schedules of this queue."""
         from delayq.queue.scheduling.schedules import AsyncSchedules
 
-        return AsyncSchedules(self._context, self._producer, self._handlers, self._executor)
+        return AsyncSchedules(self.context, self.producer, self.handlers, self.executor)
 
     @cached_property
     def limits(self) -> AsyncLimits:
         """The limits of this queue and of its names."""
         from delayq.queue.control.limits import AsyncLimits
 
-        return AsyncLimits(self._context, self._executor)
+        return AsyncLimits(self.context, self.executor)
 
     # The event log
 
     @mirrors(DelayQueue.events)
     def events(self, after: int | str = 0, *, follow: bool = False) -> AsyncIterator[MessageEvent]:
-        return EventReader(self._context, self._executor, after, follow=follow).iterate_async()
+        return EventReader(self.context, self.executor, after, follow=follow).iterate_async()
 
     # Runs of bulk sends
 

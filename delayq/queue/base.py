@@ -48,13 +48,14 @@ log = SafeLog("delayq.queue")
 class QueueBase(Generic[T, M]):
     """The options and the context of one queue with payloads T, whose callbacks take messages M."""
 
-    _context: EngineContext
-    _executor: Executor | AsyncExecutor
-    _awaits = False
+    context: EngineContext
+    """Of the package, not for programs, as are the other parts without a word in the handbook."""
+    executor: Executor | AsyncExecutor
+    awaits = False
     """Whether callbacks may be coroutine functions."""
     _scripts = ""
     """The engine whose scripts it runs, as `preload` names it."""
-    _telemetry: Any = None
+    telemetry: Any = None
     """What records it; see `delayq.telemetry`."""
 
     def __init__(self, name: str, payload_type: TypeForm[T], callback: Any, options: QueueOptions) -> None:
@@ -63,10 +64,10 @@ class QueueBase(Generic[T, M]):
         self.prefix = options.get("prefix", "delayq")
         self.settings = read_settings(options)
         self._options = options
-        self._codec: Codec = find_codec(options.get("codec", "json"), payload_type, name)
-        self._handlers = HandlerRegistry(self.name, self.settings, stable_encode(self._codec), awaits=self._awaits)
-        self._context = self._make_context()
-        self._producer = Producer(self._context, self._codec, self._handlers.in_one_form)
+        self.codec: Codec = find_codec(options.get("codec", "json"), payload_type, name)
+        self.handlers = HandlerRegistry(self.name, self.settings, stable_encode(self.codec), awaits=self.awaits)
+        self.context = self._make_context()
+        self.producer = Producer(self.context, self.codec, self.handlers.in_one_form)
         self._identity: Any = None
         """The identity that Redis has given the queue, as this process knows it; see `shared_calls.identify`."""
         if callback is not None:
@@ -88,13 +89,13 @@ class QueueBase(Generic[T, M]):
 
     def _rename(self, name: str) -> None:
         self.name = name
-        before, self._codec = self._codec, codec_of_queue(self._codec, name)
-        self._context = self._make_context()
-        self._handlers = self._handlers.of_queue(name, before, self._codec)
-        self._executor = copy(self._executor)
-        self._executor.opening = self._executor.checking = None  # its worker does both
-        if self._telemetry is not None:
-            self._telemetry.attach(self)
+        before, self.codec = self.codec, codec_of_queue(self.codec, name)
+        self.context = self._make_context()
+        self.handlers = self.handlers.of_queue(name, before, self.codec)
+        self.executor = copy(self.executor)
+        self.executor.opening = self.executor.checking = None  # its worker does both
+        if self.telemetry is not None:
+            self.telemetry.attach(self)
 
     def _opening(self) -> list[Any]:
         """Return the requests that open the queue."""
@@ -107,11 +108,11 @@ class QueueBase(Generic[T, M]):
     @property
     def hooks(self) -> Hooks:
         """What the program has done around sends and callbacks, and when messages end."""
-        if self._handlers.hooks is None:
+        if self.handlers.hooks is None:
             from delayq.queue.hooks.hooks import Hooks  # not every program has hooks
 
-            self._handlers.hooks = Hooks(self)
-        return self._handlers.hooks
+            self.handlers.hooks = Hooks(self)
+        return self.handlers.hooks
 
     def callback(self, function: Callable[[M], R]) -> Callable[[M], R]:
         """Register the function that processes messages, as a decorator or by a call; returns it unchanged.
@@ -120,7 +121,7 @@ class QueueBase(Generic[T, M]):
         one retry. It may raise `Retry`, `Snooze`, `Reject`, `Discard` or `StopWorker` for another outcome. A queue has
         one callback: a second one raises `ConfigurationError`.
         """
-        return self._handlers.callback(function)
+        return self.handlers.callback(function)
 
     @overload
     def batch_callback(self, function: Callable[[list[M]], R], *, most: int = 100) -> Callable[[list[M]], R]: ...
@@ -135,18 +136,18 @@ class QueueBase(Generic[T, M]):
         with one result for each message, which counts as the result of a callback; an exception in the list counts as
         raised. `concurrency` is the number of batches that run at a time.
         """
-        return self._handlers.batch_callback(function, most)
+        return self.handlers.batch_callback(function, most)
 
     def _check_consuming(self, options: ConsumeOptions) -> None:
-        self._handlers.find()
+        self.handlers.find()
         check_consume_options(options)
 
     def _make_driver(self, kind: type[D], options: ConsumeOptions) -> D:
-        context, executor, grace = self._context, self._executor, options.get("grace")
+        context, executor, grace = self.context, self.executor, options.get("grace")
         if (concurrency := options.get("concurrency")) is not None:
             context = context.with_settings(replace(context.settings, concurrency=concurrency))
         burst, hook = options.get("burst", False), options.get("on_health_change")
-        queue = OneQueue(context, self._handlers.find(), executor, kind.message_class, burst=burst)
+        queue = OneQueue(context, self.handlers.find(), executor, kind.message_class, burst=burst)
         millis = context.settings.grace if grace is None else to_millis(grace, "grace")
         servers, name = [ServerLoop(executor, queue)], f"delayq-{self.name}"
         return kind(queue, servers, name, grace=millis / 1000, on_health_change=hook)
@@ -156,13 +157,7 @@ class QueueBase(Generic[T, M]):
         client = self._options.get("redis")
         server = find_url(self._options) if client is None else id(client)
         return QueueParts(
-            self._context,
-            self._executor,
-            self._producer,
-            self._handlers,
-            self._codec,
             source=(self._scripts, self.prefix, self.name, getattr(self, "group", ""), server),
-            embedded=self._is_embedded,
             opening=self._opening,
             check=self._check,
             put_declared=self._put_declared,
@@ -172,7 +167,8 @@ class QueueBase(Generic[T, M]):
         )
 
     @property
-    def _is_embedded(self) -> bool:
+    def is_embedded(self) -> bool:
+        """Whether its server is the embedded one."""
         return "redis" not in self._options and find_url(self._options).startswith("memory://")
 
     def _check(self, replies: list[Any]) -> None:
@@ -182,9 +178,9 @@ class QueueBase(Generic[T, M]):
         opened, others = Opening.split(replies)
         if others and isinstance(others[0], DelayqError):
             raise others[0]
-        check(self.name, opened, embedded=self._is_embedded, strict=self.settings.strict)
+        check(self.name, opened, embedded=self.is_embedded, strict=self.settings.strict)
         self._identity = opened.identity
-        self._executor.opening, self._executor.check_at = None, monotonic() + CHECK_EVERY
+        self.executor.opening, self.executor.check_at = None, monotonic() + CHECK_EVERY
 
     def _reopen_if_lost(self) -> Operation[None]:
         """Open the queue again if Redis has lost it: register it, and apply the options and declared schedules."""
@@ -194,30 +190,23 @@ class QueueBase(Generic[T, M]):
             if identity != self._identity:
                 yield from self._open_again()
         finally:
-            self._executor.check_at = monotonic() + CHECK_EVERY
+            self.executor.check_at = monotonic() + CHECK_EVERY
 
     def _open_again(self) -> Operation[None]:
         known, text = self._identity, "Redis has lost queue %s with all messages: opening it again"
         log.warning(text, self.name, extra={"queue": self.name})
         self._check((yield from together(self._opening())))
-        if self._handlers.stored:
+        if self.handlers.stored:
             found, self._identity = self._identity, known  # what fails is tried again
             yield from self._put_declared()
             self._identity = found
 
 
 class QueueParts(NamedTuple):
-    """What other parts of delayq use of a queue object, above all workers of many queues."""
+    """What workers of many queues do with a queue object: a program sees no such methods."""
 
-    context: Any
-    """Its `EngineContext`, with the calls of its engine."""
-    executor: Any
-    producer: Producer
-    handlers: HandlerRegistry
-    codec: Codec
     source: tuple[object, ...]
     """Where its consumers get their messages: equal for two objects of the same queue. The last of it is the server."""
-    embedded: bool
     opening: Callable[[], list[Any]]
     """Returns the requests that open it."""
     check: Callable[[list[Any]], None]
@@ -230,23 +219,23 @@ class QueueParts(NamedTuple):
 
 
 def parts_of(queue: QueueBase[Any]) -> QueueParts:
-    """Return what other parts of delayq use of a queue object."""
+    """Return what workers do with a queue object."""
     return queue._parts  # noqa: SLF001 - no name that a program sees
 
 
 class SyncBase(QueueBase[T, Message[T]], Starts):
     """Base of queues whose methods block."""
 
-    _executor: Executor
+    executor: Executor
 
     def __init__(self, name: str, payload_type: TypeForm[T], callback: Any, options: QueueOptions) -> None:
         """Make the client, which connects at its first use."""
         from delayq.broker.transport.executor import open_executor  # loads redis, which `import delayq` does not need
 
         super().__init__(name, payload_type, callback, options)
-        self._executor = open_executor(options, self.settings)
-        self._executor.opening, self._executor.checking = self.open, self._reopen_if_lost
-        self._perform = self._executor.perform
+        self.executor = open_executor(options, self.settings)
+        self.executor.opening, self.executor.checking = self.open, self._reopen_if_lost
+        self._perform = self.executor.perform
 
     def open(self, *, connect_timeout: Duration | None = None) -> None:
         """Connect, check the server, register the queue, and apply the options that count for all processes.
@@ -255,18 +244,18 @@ class SyncBase(QueueBase[T, Message[T]], Starts):
         `UnavailableError` if Redis does not answer within `connect_timeout`, by default the queue's `deadline`.
         """
         deadline = None if connect_timeout is None else to_millis(connect_timeout, "connect_timeout") / 1000
-        if self._executor.opening:
-            self._check(self._executor.run(self._opening(), deadline=deadline))
+        if self.executor.opening:
+            self._check(self.executor.run(self._opening(), deadline=deadline))
 
     def _open_to_consume(self, connect_timeout: Duration | None) -> None:
         self.open(connect_timeout=connect_timeout)
-        if self._handlers.declares:
+        if self.handlers.declares:
             self._perform(self._put_declared(), writes=True)
 
     def close(self) -> None:
         """Stop consuming and close the connections that this queue made."""
         self.stop_consume()
-        self._executor.close()
+        self.executor.close()
 
     @overload
     def lease(
@@ -281,7 +270,7 @@ class SyncBase(QueueBase[T, Message[T]], Starts):
         what was not settled by hand, or nacks it after an exception. If you iterate over the lease instead, settle
         each message yourself with `message.ack()` and so on.
         """
-        return Lease(self._context, self._executor, duration, n, block=block)
+        return Lease(self.context, self.executor, duration, n, block=block)
 
     def __enter__(self) -> Self:
         """Return the queue; leaving closes it."""
@@ -295,4 +284,4 @@ class SyncBase(QueueBase[T, Message[T]], Starts):
 
         All queues of this kind on the server use them, until it restarts. Safe to call at any time.
         """
-        return len(self._executor.perform(together(preload(self._scripts))))
+        return len(self.executor.perform(together(preload(self._scripts))))

@@ -73,21 +73,21 @@ def _told(found: RemoveReply) -> str:
 class DelayBase(QueueBase[T, M]):
     """What the two delay queues share: their keys and calls."""
 
-    _context: QueueContext
+    context: QueueContext
 
     def _make_context(self) -> QueueContext:
         settings, codec = self.settings, find_codec(self._options.get("codec", "json"), None, self.name)
         results = ResultCodec(codec_of_results(codec), settings.max_result, keeps_text=settings.policy.keeps_text)
-        results.types = self._handlers.returns
+        results.types = self.handlers.returns
         hides = isinstance(codec, Redacted)
-        return QueueContext(self._make_calls(), settings, self._codec.decode, self.name, results, hides=hides)
+        return QueueContext(self._make_calls(), settings, self.codec.decode, self.name, results, hides=hides)
 
     def _make_calls(self) -> Calls:
         return Calls(Keys.of(self.prefix, self.name))
 
     def _opening(self) -> list[Any]:
-        requests: list[Any] = list(opening(self._context.calls.keys, self.prefix, self.name))
-        settings, calls = self.settings, self._context.calls
+        requests: list[Any] = list(opening(self.context.calls.keys, self.prefix, self.name))
+        settings, calls = self.settings, self.context.calls
         events, window = settings.events, settings.dedupe_window
         max_ids = settings.dedupe_max if "dedupe_max" in self._options else None
         limits = {"dead_max": settings.dead_max, "dead_ttl": settings.dead_ttl}
@@ -107,12 +107,12 @@ class DelayBase(QueueBase[T, M]):
 
     def _removing(self, opening: Callable[[], Any]) -> Operation[bool]:
         """Remove the queue; the next call that writes opens it again with `opening`."""
-        listed = yield from remove(self._context, self.prefix)
-        self._executor.opening, self._executor.check_at = opening, math.inf
+        listed = yield from remove(self.context, self.prefix)
+        self.executor.opening, self.executor.check_at = opening, math.inf
         return listed
 
     def _put_declared(self) -> Operation[Any]:
-        return self._handlers.put_declared(self._context)
+        return self.handlers.put_declared(self.context)
 
     def cron(
         self, expression: str, *, tz: str | None = None, name: str | None = None, **options: Unpack[ScheduleOptions]
@@ -123,7 +123,7 @@ class DelayBase(QueueBase[T, M]):
         The function works like a `callback`, but only for messages of this schedule. The schedule has the name of the
         function unless you give one. It is stored in Redis when consuming starts, or by `queue.schedules.apply()`.
         """
-        return self._handlers.schedule(name, {**options, "cron": expression, "tz": tz})
+        return self.handlers.schedule(name, {**options, "cron": expression, "tz": tz})
 
     def every(
         self, interval: Duration, *, tz: str | None = None, name: str | None = None, **options: Unpack[ScheduleOptions]
@@ -134,7 +134,7 @@ class DelayBase(QueueBase[T, M]):
         at each quarter of an hour in UTC. With `tz`, an interval must be whole days, such as `"2d"`: it occurs at the
         same local time, that of `start` or midnight, also after a clock change.
         """
-        return self._handlers.schedule(name, {**options, "every": interval, "tz": tz})
+        return self.handlers.schedule(name, {**options, "every": interval, "tz": tz})
 
     def rrule(
         self, rule: str, *, tz: str | None = None, name: str | None = None, **options: Unpack[ScheduleOptions]
@@ -143,19 +143,19 @@ class DelayBase(QueueBase[T, M]):
 
         See `cron`. The rule counts from `start`, which also says the time of day if the rule does not.
         """
-        return self._handlers.schedule(name, {**options, "rrule": rule, "tz": tz})
+        return self.handlers.schedule(name, {**options, "rrule": rule, "tz": tz})
 
     def _register_task(self, kind: Any, function: Any, options: TaskOptions) -> Any:
         """Make and register a task of this kind; without a function, return the decorator that does."""
         if function is MISSING:
             return lambda decorated: self._register_task(kind, decorated, options)
         try:
-            self._codec.encode({})
+            self.codec.encode({})
         except PayloadError as error:
             text = "tasks need a queue with the json codec and without a payload_type, or a codec of your own"
             raise ConfigurationError(text) from error
-        task = kind(function, self, options, self._codec)
-        self._handlers.task(task)
+        task = kind(function, self, options, self.codec)
+        self.handlers.task(task)
         return task
 
     def on(self, name: str) -> Callable[[Callable[[M], R]], Callable[[M], R]]:
@@ -165,4 +165,4 @@ class DelayBase(QueueBase[T, M]):
         longest beginning. It works like a `callback`, which then only gets messages without a name. A name that no
         function here processes is left to other processes; see the option `unknown_for`.
         """
-        return self._handlers.on(name)
+        return self.handlers.on(name)

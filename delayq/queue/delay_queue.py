@@ -68,9 +68,9 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
     ) -> None:
         """Make a client for the queue `name`. It sends nothing to Redis before the first use."""
         super().__init__(name, payload_type, callback, options)
-        self._sends = GroupCommit(self._producer, self._perform)
-        self._inspector = Inspector(self._context)
-        self._dead = DeadLetter(self._context, self._executor, self._codec.encode)
+        self.sends = GroupCommit(self.producer, self._perform)
+        self._inspector = Inspector(self.context)
+        self._dead = DeadLetter(self.context, self.executor, self.codec.encode)
 
     # Tasks
 
@@ -111,8 +111,8 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         """
         replace = replacing(options, delay) if options else False
         due, id, headers = to_millis(delay, "delay"), options.get("id"), options.get("headers")
-        outgoing = self._producer.outgoing(payload, due, retries, id, headers, options=options, replace=replace)
-        return self._sends.send(outgoing, replace=replace)
+        outgoing = self.producer.outgoing(payload, due, retries, id, headers, options=options, replace=replace)
+        return self.sends.send(outgoing, replace=replace)
 
     def send_schedule_msg(
         self,
@@ -124,8 +124,8 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         """Send a message that is due `at` an aware datetime, or at once if that has passed; see `send_delay_msg`."""
         replace = replacing(options, at) if options else False
         due, id, headers = due_text(None, at), options.get("id"), options.get("headers")
-        outgoing = self._producer.outgoing(payload, due, retries, id, headers, options=options, replace=replace)
-        return self._sends.send(outgoing, replace=replace)
+        outgoing = self.producer.outgoing(payload, due, retries, id, headers, options=options, replace=replace)
+        return self.sends.send(outgoing, replace=replace)
 
     def send_many(
         self,
@@ -142,8 +142,8 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         encoded before the first is sent. They are sent in batches, and each batch is stored as a whole or not at all.
         With the name of a `run`, Redis adds up what became of the messages (see `runs`).
         """
-        warn_in_event_loop(blocks=self._executor.blocks)
-        return self._perform(self._producer.send_many(messages, delay=delay, retries=retries, replace=replace, run=run))
+        warn_in_event_loop(blocks=self.executor.blocks)
+        return self._perform(self.producer.send_many(messages, delay=delay, retries=retries, replace=replace, run=run))
 
     def cancel(self, id: str, *, running: bool = False) -> CancelOutcome:
         """Cancel a message that is not being processed, and what waits to follow it.
@@ -156,7 +156,7 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         `message.cancel_requested` is true, and a coroutine function is cancelled. If it does not succeed after all, the
         message is cancelled when its callback ends or its lease runs out, and never delivered again.
         """
-        return self._perform(cancel(self._context, id, running=running))
+        return self._perform(cancel(self.context, id, running=running))
 
     def kill(self, id: str) -> KillOutcome:
         """Move a message that is not being processed to the dead letter, with the reason `killed`.
@@ -165,7 +165,7 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         place. A message that a consumer has claimed but not started is taken back from it, which takes up to two
         seconds. A message that is being processed stays: `running`.
         """
-        return self._perform(kill(self._context, id))
+        return self._perform(kill(self.context, id))
 
     def rekey(self) -> Rekeyed:
         """Encrypt what waits, is dead or follows, and schedules, with the first key of `codec=Encrypted(keys)`.
@@ -176,11 +176,11 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         """
         from delayq.queue.sweeps.rekeying import rekey  # few programs encrypt
 
-        return self._perform(rekey(self._context, self._codec), writes=True)
+        return self._perform(rekey(self.context, self.codec), writes=True)
 
     def reschedule(self, id: str, delay: Duration | None = None, *, at: datetime | None = None) -> RescheduleOutcome:
         """Set a new due time for a message that is not being processed; its attempts and retries do not change."""
-        return self._perform(reschedule(self._context, id, delay, at))
+        return self._perform(reschedule(self.context, id, delay, at))
 
     def select(
         self,
@@ -199,7 +199,7 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         """
         from delayq.queue.sweeps.selection import Selection, check_filter  # few programs change many messages at once
 
-        return Selection(self._context, self._executor, check_filter(state, name, id_prefix, due_from, due_to))
+        return Selection(self.context, self.executor, check_filter(state, name, id_prefix, due_from, due_to))
 
     # Results
 
@@ -218,7 +218,7 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
     def _results(self) -> BlockingResultWaits:
         from delayq.queue.results.result_waits import BlockingResultWaits  # few programs wait
 
-        return BlockingResultWaits(self._context, self._executor)
+        return BlockingResultWaits(self.context, self.executor)
 
     # Inspecting
 
@@ -240,7 +240,7 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         One that was killed is `silent` after 30 s, and listed for an hour. One that has stopped is not listed, nor is
         who only pulls messages with `lease`. Changes nothing.
         """
-        return self._perform(list_workers(self._context))
+        return self._perform(list_workers(self.context))
 
     def history(
         self, days: int = 10, buckets: Literal["hour", "day"] | None = None, *, tz: str | tzinfo | None = "UTC"
@@ -255,7 +255,7 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         """
         from delayq.queue.inspecting.history import read_history  # few programs ask
 
-        return self._perform(read_history(self._context, days, buckets, tz))
+        return self._perform(read_history(self.context, days, buckets, tz))
 
     def list(
         self,
@@ -318,7 +318,7 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         """
         from delayq.queue.inspecting.forecast import forecast  # few programs ask
 
-        return self._perform(forecast(self._context, until, buckets, tz))
+        return self._perform(forecast(self.context, until, buckets, tz))
 
     def check(self) -> HandlerCheck:
         """Check that this program could process all messages that wait or are dead; runs none, and changes nothing.
@@ -328,8 +328,8 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         """
         from delayq.queue.sweeps.handler_check import check_handlers  # few programs check themselves
 
-        self._handlers.find()
-        return self._perform(check_handlers(self._context, self._handlers.problem))
+        self.handlers.find()
+        return self._perform(check_handlers(self.context, self.handlers.problem))
 
     @property
     def dead(self) -> DeadLetter:
@@ -341,14 +341,14 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         """The schedules of this queue."""
         from delayq.queue.scheduling.schedules import Schedules  # takes its time, and most queues have no schedules
 
-        return Schedules(self._context, self._producer, self._handlers, self._executor)
+        return Schedules(self.context, self.producer, self.handlers, self.executor)
 
     @cached_property
     def limits(self) -> Limits:
         """The limits of this queue and of its names."""
         from delayq.queue.control.limits import Limits  # most queues have none
 
-        return Limits(self._context, self._executor)
+        return Limits(self.context, self.executor)
 
     # The event log
 
@@ -360,13 +360,13 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         recorded only while the queue's event log is on (`events=True`), and at most `events_max_len` entries are kept.
         If entries were trimmed before they were read, delayq logs a warning.
         """
-        return EventReader(self._context, self._executor, after, follow=follow).iterate()
+        return EventReader(self.context, self.executor, after, follow=follow).iterate()
 
     # Runs of bulk sends
 
     def runs(self) -> builtins.list[RunInfo]:
         """Return the runs of bulk sends, the latest first; a queue keeps the last thousand."""
-        return self._perform(list_runs(self._context))
+        return self._perform(list_runs(self.context))
 
     def end_run(
         self,
@@ -383,16 +383,16 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         refused than `refusals` lists. A run may have several epochs, with rising numbers; each counts once.
         """
         return self._perform(
-            end_run(self._context, run, aborted=aborted, refusals=refusals, refused=refused, epoch=epoch)
+            end_run(self.context, run, aborted=aborted, refusals=refusals, refused=refused, epoch=epoch)
         )
 
     def forget_run(self, run: str) -> bool:
         """Delete a run and its refusals from the ledger; returns whether it was there. Messages are not changed."""
-        return self._perform(forget_run(self._context, run))
+        return self._perform(forget_run(self.context, run))
 
     def refusals(self, run: str) -> builtins.list[tuple[str, str]]:
         """Return the messages that a run refused, as (id, reason); at most a thousand."""
-        return self._perform(refusals_of(self._context, run))
+        return self._perform(refusals_of(self.context, run))
 
     # Administration
 
@@ -406,7 +406,7 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         With a `name`, only messages with this name do not start: they wait as `throttled`, others overtake them, and
         what is claimed already still runs.
         """
-        return self._perform(pause(self._context, until, reason, name))
+        return self._perform(pause(self.context, until, reason, name))
 
     def resume(self, *, name: str | None = None, spread: Duration | None = None) -> bool:
         """End a pause: idle consumers go on at once, others within a tick. Returns whether there was one.
@@ -414,14 +414,14 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         Also ends the pause of a `Breaker` that has tripped, without a trial, and an earlier `spread`. With `spread`,
         what waits now starts evenly over this time. With a `name`, ends those of this name, else those of the queue.
         """
-        return self._perform(resume(self._context, name, spread))
+        return self._perform(resume(self.context, name, spread))
 
     def purge(self) -> int:
         """Delete all messages, also those being processed; returns how many.
 
         Keeps the dead letter, results and schedules.
         """
-        return self._perform(single(self._context.calls.purge()))
+        return self._perform(single(self.context.calls.purge()))
 
     def remove(self) -> bool:
         """Remove an empty queue: its keys in Redis, and its name in `delayq queues`; returns whether it was listed.
@@ -439,7 +439,7 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         Checks all messages that have become due. With `deep` it checks every message and the dead letter, which takes
         about twenty seconds of server time per million messages, in short calls. Consumers and producers can go on.
         """
-        return self._perform(examine(self._context, self.name, deep=deep, fix=False))
+        return self._perform(examine(self.context, self.name, deep=deep, fix=False))
 
     def repair(self, *, deep: bool = False) -> Checkup:
         """Check the queue as `examine` does, and repair what can be repaired; returns what was found.
@@ -448,4 +448,4 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         its record has; if a consumer is processing it, it is delivered twice. An id without a payload is removed. Safe
         while consumers and producers run, and safe to repeat: each message is checked and repaired atomically.
         """
-        return self._perform(examine(self._context, self.name, deep=deep, fix=True))
+        return self._perform(examine(self.context, self.name, deep=deep, fix=True))

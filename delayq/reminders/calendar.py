@@ -15,10 +15,9 @@ from zoneinfo import ZoneInfo
 from delayq._parity import awaited
 from delayq.broker.batches import batched
 from delayq.broker.scripts import MAX_IDS
-from delayq.broker.transport.operation import Operation, single
+from delayq.broker.transport.operation import Operation
 from delayq.errors import CalendarChangedError, ConfigurationError, short_repr
 from delayq.queue.async_delay_queue import AsyncDelayQueue
-from delayq.queue.base import parts_of
 from delayq.queue.delay_queue import DelayQueue
 from delayq.queue.sending.message_options import NewMessage
 from delayq.queue.sending.producer import SendStatus
@@ -104,9 +103,8 @@ class CalendarOperations(Generic[Q]):
         self._retries = None if retries is None else check_retries(retries)
         self._seen: tuple[bytes | None, StoredPlan] = None, StoredPlan()
         inner: Any = queue
-        parts = parts_of(inner)
-        self._context, self._executor = parts.context, parts.executor
-        self._producer, self._codec = parts.producer, parts.codec
+        self._context, self._executor, self._producer = inner.context, inner.executor, inner.producer
+        self._codec = inner.codec
 
     def _read(self) -> Operation[tuple[StoredPlan, int]]:
         calls = self._context.calls
@@ -375,7 +373,7 @@ class AsyncCalendar(CalendarOperations[AsyncDelayQueue[Any]]):
 
 def calendars(queue: DelayQueue[Any]) -> list[CalendarInfo]:
     """Return the stored plans of all calendars of a queue, by name."""
-    codec = parts_of(queue).codec
+    codec = queue.codec
     return [info for name, data in _stored_plans(queue) if (info := describe_calendar(name, unpack(name, data, codec)))]
 
 
@@ -391,6 +389,5 @@ def stored_calendars(queue: DelayQueue[Any]) -> dict[str, CalendarInfo | None]:
 
 
 def _stored_plans(queue: DelayQueue[Any]) -> list[tuple[str, bytes]]:
-    context, executor, *_ = parts_of(queue)
-    plans = executor.perform(single(read_plans(context.calls)))
+    plans = queue.executor.call(read_plans(queue.context.calls))
     return sorted((name.decode(), data) for name, data in plans.items())

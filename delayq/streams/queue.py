@@ -44,8 +44,8 @@ class StreamBase(QueueBase[T, M]):
 
     def _make_context(self) -> EngineContext:
         keys, settings = StreamKeys.of(self.name), self.settings
-        self._calls = StreamCalls(keys, self.group, settings, lambda: self._executor.consumer_id, self._is_embedded)
-        decode = payload_decoder(self._codec.decode, encrypted=isinstance(self._codec, QueueCipher))
+        self._calls = StreamCalls(keys, self.group, settings, lambda: self.executor.consumer_id, self.is_embedded)
+        decode = payload_decoder(self.codec.decode, encrypted=isinstance(self.codec, QueueCipher))
         context = EngineContext(self._calls, settings, decode, self.name)
         self._inspector = StreamInspector(context, self._calls)
         return context
@@ -54,7 +54,7 @@ class StreamBase(QueueBase[T, M]):
         return self._calls.opening()
 
     def _send(self, messages: list[Any]) -> Operation[Sent]:
-        (sent,) = yield from self._producer.send(messages)
+        (sent,) = yield from self.producer.send(messages)
         return sent
 
     @property
@@ -97,7 +97,7 @@ class StreamQueue(StreamBase[T, Message[T]], SyncBase[T]):
         """Create a queue on a stream; it connects to Redis on first use."""
         self._join(group, options)
         super().__init__(stream, payload_type, callback, options)
-        self._dead = StreamDeadLetter(self._context, self._calls, self._executor)
+        self._dead = StreamDeadLetter(self.context, self._calls, self.executor)
 
     # Sending
 
@@ -108,8 +108,8 @@ class StreamQueue(StreamBase[T, Message[T]], SyncBase[T]):
 
         With an `id` the send is idempotent: while a message with this id exists, another send of it returns `exists`.
         """
-        warn_in_event_loop(blocks=self._executor.blocks)
-        return self._perform(self._send([self._producer.outgoing(payload, 0, retries, id, headers)]))
+        warn_in_event_loop(blocks=self.executor.blocks)
+        return self._perform(self._send([self.producer.outgoing(payload, 0, retries, id, headers)]))
 
     def send_many(self, messages: Iterable[T | NewMessage[T]], retries: int | None = None) -> SentMany:
         """Send many messages in few round trips; returns which ids were new.
@@ -117,8 +117,8 @@ class StreamQueue(StreamBase[T, Message[T]], SyncBase[T]):
         Takes payloads, and `NewMessage`s for messages with their own retries, headers or id. All are checked and
         encoded before the first is sent. They are sent in batches, each stored as a whole or not at all.
         """
-        warn_in_event_loop(blocks=self._executor.blocks)
-        return self._perform(self._producer.send_many(messages, delay=0, retries=retries, replace=False, run=None))
+        warn_in_event_loop(blocks=self.executor.blocks)
+        return self._perform(self.producer.send_many(messages, delay=0, retries=retries, replace=False, run=None))
 
     # Inspecting
 
@@ -175,7 +175,7 @@ class AsyncStreamQueue(StreamBase[T, AsyncMessage[T]], AsyncBase[T]):
         """Create a queue on a stream; it connects to Redis on first use."""
         self._join(group, options)
         super().__init__(stream, payload_type, callback, options)
-        self._dead = AsyncStreamDeadLetter(self._context, self._calls, self._executor)
+        self._dead = AsyncStreamDeadLetter(self.context, self._calls, self.executor)
 
     # Sending
 

@@ -43,7 +43,7 @@ class _Relay(Generic[Q, S]):
         """Relay from `queue` to `stream`; on a Redis Cluster they must share a hash tag. Nothing is sent to Redis."""
         inner: Any = queue
         self._queue = inner
-        self._context, self._executor, *_ = parts_of(inner)
+        self._context, self._executor = inner.context, inner.executor
         name: Any = stream.name if isinstance(stream, StreamBase) else stream
         self.stream = check_stream(name)
         """The stream's key."""

@@ -1,6 +1,5 @@
 """`instrument`: spans and metrics for queues."""
 
-# ruff: noqa: SLF001 - it replaces parts of a queue, which are private
 from __future__ import annotations
 
 from functools import partial
@@ -42,9 +41,9 @@ def instrument(
             raise ConfigurationError(f"queue {queue.name} is being consumed: instrument it before")
     options: Any = {"tracer_provider": tracer_provider, "meter_provider": meter_provider}
     for queue in queues:
-        if queue._telemetry is None:
-            queue._telemetry = QueueTelemetry(create_spans=create_spans, record_exceptions=record_exceptions, **options)
-            queue._telemetry.attach(queue)
+        if queue.telemetry is None:
+            queue.telemetry = QueueTelemetry(create_spans=create_spans, record_exceptions=record_exceptions, **options)
+            queue.telemetry.attach(queue)
 
 
 def has_sdk() -> bool:
@@ -62,18 +61,18 @@ class QueueTelemetry:
     def attach(self, queue: Any) -> None:
         """Put the recording parts in place of those of a queue."""
         name, recorder = queue.name, QueueRecorder(partial(_attributes_of, queue), **self._options)
-        queue._context.observe(CallSpans(recorder, name))
-        queue._handlers.around = ProcessSpans(recorder, name, awaits=queue._awaits).around
+        queue.context.observe(CallSpans(recorder, name))
+        queue.handlers.around = ProcessSpans(recorder, name, awaits=queue.awaits).around
         observe_sends(queue, TracedSends(recorder, name, create_spans=self._create_spans))
 
 
 def _attributes_of(queue: Any) -> dict[str, Any]:
     """Return the attributes that all spans of a queue have."""
-    address, port = ("", None) if queue._is_embedded else queue._executor.address
+    address, port = ("", None) if queue.is_embedded else queue.executor.address
     found = {
         "messaging.system": "delayq",
         "messaging.destination.name": queue.name,
-        "messaging.client.id": queue._executor.consumer_id,
+        "messaging.client.id": queue.executor.consumer_id,
     }
     if address:
         found["server.address"] = address

@@ -128,7 +128,7 @@ class _Running:
                 self._token = contexts.attach(trace.set_span_in_context(self._span, context))
                 stored = text_of(self._span)
                 for message in self._messages:
-                    message._delivery.span = stored  # noqa: SLF001 - what a message wraps
+                    message.delivery.span = stored
         except Exception:  # noqa: BLE001 - whatever a propagator raises
             recorder.log_failure()
         self._began = perf_counter()
@@ -139,7 +139,7 @@ class _Running:
         for message in self._messages[:MAX_LINKS]:
             context, created = context_of(message.headers)
             links += [] if created is None else [trace.Link(created)]
-            links += links_to(message._delivery.attributes.span)  # noqa: SLF001 - what a message wraps
+            links += links_to(message.delivery.attributes.span)
         return context if len(self._messages) == 1 else Context(), links[:MAX_LINKS]
 
     def _attributes(self, *, batch: bool) -> Attributes:
@@ -180,7 +180,7 @@ def outcome_of(messages: Sequence[Any], result: object, error: BaseException | N
 
 
 def _outcome_of(messages: Sequence[Any], outcome: object) -> str:
-    deliveries = [message._delivery for message in messages]  # noqa: SLF001 - what a message wraps
+    deliveries = [message.delivery for message in messages]
     by_hand = {delivery.by_hand for delivery in deliveries}
     if "" not in by_hand:
         return BY_HAND[by_hand.pop()] if len(by_hand) == 1 else "mixed"

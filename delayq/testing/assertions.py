@@ -13,7 +13,7 @@ from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.queue.delay_queue import DelayQueue
 from delayq.queue.inspecting.inspector import MAX_ROWS, Inspector
 from delayq.queue.inspecting.message_info import MessageInfo
-from delayq.testing import queue_internals
+from delayq.testing.queue_factory import AnyQueue, checked
 from delayq.values.checks import check_int
 from delayq.values.states import State
 from delayq.values.times import Duration, from_millis, timestamp, to_millis
@@ -85,7 +85,7 @@ def assert_scheduled(
     queue: AsyncDelayQueue[T], *, times: int | None = ..., **criteria: Unpack[_Wanted]
 ) -> Awaitable[MessageInfo]: ...
 def assert_scheduled(
-    queue: queue_internals.AnyQueue,
+    queue: AnyQueue,
     *,
     payload: Any = _ANY,
     id: str | None = None,
@@ -104,7 +104,7 @@ def assert_scheduled(
     if times is not None:
         check_int(times, "times", 1, 1_000_000)
     expected = _expected(payload, id, name, at, within)
-    return queue_internals.perform(queue_internals.checked(queue), _found(queue, expected, times))
+    return checked(queue).executor.perform(_found(queue, expected, times))
 
 
 @overload
@@ -112,7 +112,7 @@ def assert_nothing_scheduled(queue: DelayQueue[T], **criteria: Unpack[_Wanted]) 
 @overload
 def assert_nothing_scheduled(queue: AsyncDelayQueue[T], **criteria: Unpack[_Wanted]) -> Awaitable[None]: ...
 def assert_nothing_scheduled(
-    queue: queue_internals.AnyQueue,
+    queue: AnyQueue,
     *,
     payload: Any = _ANY,
     id: str | None = None,
@@ -122,12 +122,10 @@ def assert_nothing_scheduled(
 ) -> Any:
     """Assert that no message is scheduled, or none that matches; see `assert_scheduled`."""
     __tracebackhide__ = True
-    return queue_internals.perform(
-        queue_internals.checked(queue), _missed(queue, _expected(payload, id, name, at, within))
-    )
+    return checked(queue).executor.perform(_missed(queue, _expected(payload, id, name, at, within)))
 
 
-def _found(queue: queue_internals.AnyQueue, expected: _Expected, times: int | None) -> Operation[MessageInfo]:
+def _found(queue: AnyQueue, expected: _Expected, times: int | None) -> Operation[MessageInfo]:
     __tracebackhide__ = True
     found, listed = yield from _search(queue, expected)
     if times is not None and len(found) != times:
@@ -137,16 +135,16 @@ def _found(queue: queue_internals.AnyQueue, expected: _Expected, times: int | No
     return found[0]
 
 
-def _missed(queue: queue_internals.AnyQueue, expected: _Expected) -> Operation[None]:
+def _missed(queue: AnyQueue, expected: _Expected) -> Operation[None]:
     __tracebackhide__ = True
     found, listed = yield from _search(queue, expected)
     if found:
         raise AssertionError(f"{len(found)} messages{expected} are scheduled. {listed}")
 
 
-def _search(queue: queue_internals.AnyQueue, expected: _Expected) -> Operation[tuple[list[MessageInfo], str]]:
+def _search(queue: AnyQueue, expected: _Expected) -> Operation[tuple[list[MessageInfo], str]]:
     """Return the waiting messages that match, by due time, and a list of all that wait, as text."""
-    inspector = Inspector(queue_internals.context(queue))
+    inspector = Inspector(queue.context)
     stats = yield from inspector.stats()
     waiting: dict[str, MessageInfo] = {}
     for state in WAITING:
@@ -167,7 +165,7 @@ def _due(message: MessageInfo) -> int:
     return 0 if at is None else timestamp(at)
 
 
-def _listed(queue: queue_internals.AnyQueue, waiting: list[MessageInfo]) -> str:
+def _listed(queue: AnyQueue, waiting: list[MessageInfo]) -> str:
     if not waiting:
         return f"Queue {queue.name} has no messages."
     lines = [

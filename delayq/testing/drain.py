@@ -17,10 +17,10 @@ from delayq.broker.replies import PromoteReply
 from delayq.errors import ConfigurationError
 from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.queue.delay_queue import DelayQueue
-from delayq.testing import queue_internals
 from delayq.testing.clock import Clock, frozen_time, ruling, ruling_clock
 from delayq.testing.deliveries import Delivered
 from delayq.testing.drain_worker import DrainState, DrainWorker, Steps, perform
+from delayq.testing.queue_factory import AnyQueue, checked
 from delayq.values.checks import check_int
 from delayq.values.times import Duration, from_millis, timestamp, to_millis
 
@@ -49,7 +49,7 @@ def drain(*queues: Any, until: Until = None, raising: bool = False, most: int = 
     `delayq_clock`, or freezegun's on the embedded Redis. Await it if the queues are asynchronous.
     """
     __tracebackhide__ = True
-    kinds = {isinstance(queue_internals.checked(queue), AsyncDelayQueue) for queue in queues}
+    kinds = {isinstance(checked(queue), AsyncDelayQueue) for queue in queues}
     if len(kinds) != 1:
         raise ConfigurationError("drain needs one or more queues: all DelayQueue or all AsyncDelayQueue")
     steps = _Drain(queues, until, DrainState(_find_clock(), raising, check_int(most, "most", 1, 1 << 40))).run()
@@ -95,7 +95,7 @@ async def _drained_async(steps: Steps[list[Delivered]]) -> list[Delivered]:
 class _Drain:
     """The decisions of one drain: which queue to process, and how far to move the clock."""
 
-    def __init__(self, queues: Sequence[queue_internals.AnyQueue], until: Until, state: DrainState) -> None:
+    def __init__(self, queues: Sequence[AnyQueue], until: Until, state: DrainState) -> None:
         self._queues = queues
         self._workers = [DrainWorker(queue, state) for queue in queues]
         self._state = state
@@ -111,11 +111,11 @@ class _Drain:
         __tracebackhide__ = True
         for queue in self._queues:
             yield from perform(queue.open)
-            time = queue_internals.context(queue).calls.time()
-            self._compare((yield from perform(queue_internals.executor(queue).call, time)))
+            time = queue.context.calls.time()
+            self._compare((yield from perform(queue.executor.call, time)))
         with closing(self._state.threads), nullcontext() if ruling_clock() else ruling(self._clock):
             for queue in self._queues:
-                if queue_internals.declares_schedules(queue):
+                if queue.handlers.declares:
                     yield from perform(queue.schedules.apply)
             return (yield from self._follow_clock())
 

@@ -15,10 +15,10 @@ from delayq.broker.context import EngineContext
 from delayq.broker.replies import PromoteReply
 from delayq.errors import DelayqError, StoppedByCallbackError
 from delayq.queue.async_delay_queue import AsyncDelayQueue
-from delayq.testing import queue_internals
 from delayq.testing.clock import Clock
 from delayq.testing.deliveries import Delivered, End, describe_delivery
 from delayq.testing.fault_injection import Crash
+from delayq.testing.queue_factory import AnyQueue
 from delayq.values.outcomes import Outcome
 from delayq.values.times import monotonic
 from delayq.worker.delivery.disposition import Completion
@@ -68,14 +68,14 @@ class DrainState:
 class DrainWorker:
     """A consumer of one queue; it uses no socket, and yields what is to be done."""
 
-    def __init__(self, queue: queue_internals.AnyQueue, state: DrainState) -> None:
-        context = queue_internals.context(queue)
+    def __init__(self, queue: AnyQueue, state: DrainState) -> None:
+        context = queue.context
         # One at a time and without prefetch: in the order of the queue, and a crash affects no other message.
         settings = replace(context.settings, concurrency=1, prefetch=0)
         self._context = context.with_settings(settings)
         self._queue = queue
-        self._executor = queue_internals.executor(queue)
-        self._callback = queue_internals.callback(queue)
+        self._executor = queue.executor
+        self._callback = queue.handlers.find()
         self._state = state
         self._raised: BaseException | None = None
         self._contexts = StartContext()

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from inspect import isawaitable
 from typing import Any, NoReturn, TypeVar, overload
+from unittest.mock import patch
 
 from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.transport.executor import AsyncExecutor, Executor
@@ -18,7 +19,7 @@ from delayq.broker.transport.operation import Operation
 from delayq.broker.transport.protocol import Exchange
 from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.queue.delay_queue import DelayQueue
-from delayq.testing import queue_internals
+from delayq.testing.queue_factory import AnyQueue, checked
 from delayq.values.checks import check_int
 
 T = TypeVar("T")
@@ -39,13 +40,13 @@ def crash() -> NoReturn:
 
 
 @contextmanager
-def lose_replies(queue: queue_internals.AnyQueue, n: int = 1) -> Iterator[None]:
+def lose_replies(queue: AnyQueue, n: int = 1) -> Iterator[None]:
     """Lose the replies to the next `n` round trips of a queue, after Redis has executed their calls.
 
     delayq sends the calls again, and Redis does not execute them twice. Fails if no reply was lost.
     """
     left = total = check_int(n, "n", 1, 1_000_000)
-    executor = queue_internals.executor(queue_internals.checked(queue))
+    executor = checked(queue).executor
 
     def lossy_exchange(step: Exchange) -> Any:
         return _then(exchange(step), lambda replies: lose(step, replies))
@@ -59,49 +60,44 @@ def lose_replies(queue: queue_internals.AnyQueue, n: int = 1) -> Iterator[None]:
         left -= 1
         return ConnectionResetError("the reply was lost (injected by the test)")
 
-    exchange = queue_internals.replace_exchange(executor, lossy_exchange)
-    try:
+    exchange = executor.exchange
+    with patch.object(executor, "exchange", lossy_exchange):
         yield
-    finally:
-        queue_internals.replace_exchange(executor, exchange)
     if left == total:
         raise AssertionError(f"no reply was lost: queue {queue.name} was not used inside lose_replies")
 
 
 @contextmanager
-def unreachable(queue: queue_internals.AnyQueue) -> Iterator[None]:
+def unreachable(queue: AnyQueue) -> Iterator[None]:
     """Make Redis unreachable: calls raise `UnavailableError` at once, without waiting for the queue's `deadline`."""
-    executor = queue_internals.executor(queue_internals.checked(queue))
+    executor = checked(queue).executor
     away = NotConnectedError("connection refused (injected by the test)")
-    exchange = queue_internals.replace_exchange(executor, lambda _: _reply(executor, away))
-    deadline, executor.protocol.deadline = executor.protocol.deadline, 0.0
-    try:
+    refusing = patch.object(executor, "exchange", lambda _: _reply(executor, away))
+    with refusing, patch.object(executor.protocol, "deadline", 0.0):
         yield
-    finally:
-        executor.protocol.deadline = deadline
-        queue_internals.replace_exchange(executor, exchange)
 
 
 @overload
 def restart(queue: DelayQueue[T]) -> None: ...
 @overload
 def restart(queue: AsyncDelayQueue[T]) -> Awaitable[None]: ...
-def restart(queue: queue_internals.AnyQueue) -> Any:
+def restart(queue: AnyQueue) -> Any:
     """Put Redis in the state after a restart without data loss: the connection is cut and no script is loaded.
 
     Await it for an `AsyncDelayQueue`. On a shared Redis, the scripts of all its users are unloaded.
     """
-    return queue_internals.perform(queue_internals.checked(queue), _restart(queue_internals.executor(queue)))
+    executor = checked(queue).executor
+    return executor.perform(_restart(executor))
 
 
 def _restart(executor: Executor | AsyncExecutor) -> Operation[None]:
     yield [RedisCommand(("SCRIPT", "FLUSH"), bool)]
 
     def cut(_: Exchange) -> Any:
-        queue_internals.replace_exchange(executor, exchange)
+        executor.exchange = exchange
         return _reply(executor, ConnectionResetError("Redis was restarted (injected by the test)"))
 
-    exchange = queue_internals.replace_exchange(executor, cut)
+    exchange, executor.exchange = executor.exchange, cut
 
 
 def _reply(executor: Executor | AsyncExecutor, reply: R) -> R | Awaitable[R]:

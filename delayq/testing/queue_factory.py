@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 import threading
-from contextlib import ExitStack, closing
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
+from typing import Any, TypeVar, cast
 
 from delayq.broker.keys import Keys
 from delayq.broker.message.ids import new_id
 from delayq.broker.transport.clients import EMBEDDED, forget_embedded
-from delayq.broker.transport.executor import open_executor
-from delayq.broker.transport.operation import single, together
-from delayq.options import read_settings
+from delayq.broker.transport.executor import open_async_executor, open_executor
+from delayq.broker.transport.operation import together
+from delayq.errors import ConfigurationError, short_repr
+from delayq.options import QueueOptions, read_settings
 from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.queue.control.registered import queue_names
 from delayq.queue.delay_queue import DelayQueue
 from delayq.queue.server_check import removal
-from delayq.testing import queue_internals
 from delayq.values.times import monotonic
 from delayq.worker.drivers.wakeup import LISTENER
 
 T = TypeVar("T")
-
+AnyQueue = DelayQueue[Any] | AsyncDelayQueue[Any]
 
 LISTENER_TIMEOUT = 0.5
 """Seconds to wait for listeners to end: some may belong to queues of other tests."""
+
+
+def checked(queue: Any) -> AnyQueue:
+    """Return a queue; `ConfigurationError` for anything else."""
+    if not isinstance(queue, DelayQueue | AsyncDelayQueue):
+        raise ConfigurationError(f"queue must be a DelayQueue or an AsyncDelayQueue, not {short_repr(queue)}")
+    return queue
 
 
 class Namespace:
@@ -68,7 +77,7 @@ class Queues:
 
         It keeps its callbacks and options. Messages it has sent before stay where they are. Afterwards it is as before.
         """
-        self._made.enter_context(queue_internals.moved(queue, self.url, self.prefix))
+        self._made.enter_context(moved(queue, self.url, self.prefix))
         return self._keep(queue)
 
     def close(self) -> None:
@@ -92,7 +101,7 @@ class Queues:
         if not listeners or self.url.startswith(EMBEDDED):
             return
         for queue in self._queues:
-            queue_internals.perform(queue, single(queue_internals.context(queue).calls.wake()))
+            queue.executor.call(queue.context.calls.wake())
         end = monotonic() + LISTENER_TIMEOUT
         for listener in listeners:
             listener.join(max(0.0, end - monotonic()))
@@ -114,9 +123,33 @@ class AsyncQueues:
 
     def adopt(self, queue: AsyncDelayQueue[T]) -> AsyncDelayQueue[T]:
         """Move an existing queue here until the test ends; see `Queues.adopt`."""
-        self._made.enter_context(queue_internals.moved(queue, self.url, self.prefix))
+        self._made.enter_context(moved(queue, self.url, self.prefix))
         return queue
 
     def close(self) -> None:
         """Move adopted queues back."""
         self._made.close()
+
+
+@contextmanager
+def moved(queue: AnyQueue, url: str, prefix: str) -> Iterator[None]:
+    """Move a queue to another Redis or prefix; it keeps its callback and options."""
+    options = cast("QueueOptions", {name: value for name, value in queue._options.items() if name != "redis"})  # noqa: SLF001
+    options["url"], options["prefix"] = url, prefix
+    settings = replace(queue.settings, strict=False)  # durability is checked on the Redis that the program uses
+    target: dict[str, Any] = {"settings": settings, "prefix": prefix, "_options": options, "_consuming": None}
+    context, opened = queue.context, open_executor if isinstance(queue, DelayQueue) else open_async_executor
+    calls, confirming = context.calls, context.confirming
+    context.calls = replace(calls, keys=Keys.of(prefix, queue.name), clock=None, _known={})  # observed if it was
+    context.confirming = []  # a test's Redis has no replicas
+    # All parts of the queue share its executor, so this one changes its connections.
+    executor = vars(opened(options, settings))
+    before, own = {name: getattr(queue, name) for name in target}, vars(queue.executor).copy()
+    vars(queue).update(target)
+    vars(queue.executor).update(executor, opening=queue.open)
+    try:
+        yield
+    finally:
+        vars(queue).update(before)
+        vars(queue.executor).update(own)
+        context.calls, context.confirming = calls, confirming

@@ -170,9 +170,9 @@ def test_what_a_busy_server_gives_to_a_consumer_that_has_stopped_is_passed_on(st
     async def listen_and_stop(server, client):
         async with kind("tasks", url=server.url) as queue:
             await asyncio.gather(*(queue.counts() for _ in range(2)))  # opens a connection for each call
-            await queue._executor.call(queue._context.calls.wake())
+            await queue.executor.call(queue.context.calls.wake())
             client.delete(WAKES)
-            listener = AsyncListener(queue._executor, queue._context.calls, lambda: None, print)
+            listener = AsyncListener(queue.executor, queue.context.calls, lambda: None, print)
             server.pause()
             await asyncio.to_thread(os.waitpid, server.pid, os.WUNTRACED)  # until it has stopped
             listener.listen(on=True)
@@ -627,7 +627,7 @@ def test_consumer_threads_import_no_modules(url, redis_client):
     with DelayQueue("reminders", url=url) as queue:
         queue.schedules.add("sweep", cron="* * * * * *", payload="schedule")
         queue.schedules.add("rent", rrule="FREQ=HOURLY", payload="schedule")
-        redis_client.zadd(queue._context.calls.keys.schedules, {"rent": int(1000 * (time.time() - 1))})
+        redis_client.zadd(queue.context.calls.keys.schedules, {"rent": int(1000 * (time.time() - 1))})
     with start(IMPORT_WATCHER, url) as process:
         assert process.communicate(timeout=30) == ("", None)
         assert process.returncode == 0

@@ -70,7 +70,7 @@ def busy(queue, *ids: str) -> list[str]:
             raise Snooze("90m")
         seen.append(message.id)
 
-    queue._handlers._callback = None
+    queue.handlers._callback = None
     queue.callback(work)
     queue.run(burst=True)
     return seen

@@ -343,9 +343,7 @@ def test_history_has_waiting_moved_cancelled_and_purged_occurrences(open_queue, 
     timed.schedules.backfill("sweep", START, START + 4 * HOUR)
     timed.cancel("sweep@2026-11-20T09:00:00Z")
     for hour in ("09", "07"):  # what somebody does in the dashboard is no occurrence
-        timed._perform(
-            single(log_action_call(timed._context.calls, "ada", "cancel", f"sweep@2026-11-20T{hour}:00:00Z"))
-        )
+        timed._perform(single(log_action_call(timed.context.calls, "ada", "cancel", f"sweep@2026-11-20T{hour}:00:00Z")))
     timed.schedules.move("sweep", START + 2.5 * HOUR, START + 9 * HOUR)
     assert results(timed.schedules.history("sweep")) == [
         (11, "waiting", 0),
@@ -384,7 +382,7 @@ def test_history_of_trimmed_events_leaves_out_what_is_not_known(open_queue, cloc
     timed.schedules.add("sweep", every="1h")
     clock.advance(HOUR)
     assert len(ran(timed)) == 1
-    timed._perform(single(trim_events(timed._context.calls, 3)))
+    timed._perform(single(trim_events(timed.context.calls, 3)))
     (one,) = timed.schedules.history("sweep").occurrences
     assert (one.result, one.fired) == ("acked", None)
 

@@ -653,8 +653,8 @@ def test_coroutine_function_is_refused_by_a_blocking_queue():
 def carry_out(queue, call):
     """Send a call like the consumer of a queue does."""
     if isinstance(queue, Stand):
-        return queue._loop.do(lambda: queue._executor.call(call))
-    return queue._executor.call(call)
+        return queue._loop.do(lambda: queue.executor.call(call))
+    return queue.executor.call(call)
 
 
 def test_one_of_two_workers_that_read_the_same_occurrence_fires_it(queue, open_queue, clock):
@@ -664,12 +664,12 @@ def test_one_of_two_workers_that_read_the_same_occurrence_fires_it(queue, open_q
     rows = []
     for worker in workers:
         due = carry_out(
-            worker, schedules_due_call(worker._context.calls, ahead=FIRE_AHEAD, offset=0, limit=9, byte_limit=MAX_BYTES)
+            worker, schedules_due_call(worker.context.calls, ahead=FIRE_AHEAD, offset=0, limit=9, byte_limit=MAX_BYTES)
         )
         rows.append(firing(due.schedules[0], due.now, queue.settings, ahead=FIRE_AHEAD)[0])
     # The first reader is killed or delayed, and continues after another has fired.
     replies = [
-        carry_out(worker, fire_call(worker._context.calls, [row]))
+        carry_out(worker, fire_call(worker.context.calls, [row]))
         for worker, row in zip(workers, rows[::-1], strict=True)
     ]
     assert replies == ["1", "0"]
@@ -682,7 +682,7 @@ def test_occurrence_read_before_a_change_is_not_fired(queue, clock, change):
     clock.of(queue).schedules.add("sweep", every="1h", payload="old")
     clock.advance(HOUR)
     due = carry_out(
-        queue, schedules_due_call(queue._context.calls, ahead=FIRE_AHEAD, offset=0, limit=9, byte_limit=MAX_BYTES)
+        queue, schedules_due_call(queue.context.calls, ahead=FIRE_AHEAD, offset=0, limit=9, byte_limit=MAX_BYTES)
     )
     row, _ = firing(due.schedules[0], due.now, queue.settings, ahead=FIRE_AHEAD)
     clock.advance(timedelta(milliseconds=1))
@@ -694,7 +694,7 @@ def test_occurrence_read_before_a_change_is_not_fired(queue, clock, change):
         queue.schedules.remove("sweep")
         if change == "removed and added":
             queue.schedules.add("sweep", every="1h", payload="new")
-    assert carry_out(queue, fire_call(queue._context.calls, [row])) == "0"
+    assert carry_out(queue, fire_call(queue.context.calls, [row])) == "0"
     assert queue.counts().living == 0
 
 

@@ -193,8 +193,8 @@ def test_doctor_stores_what_waits_for_a_message_that_is_gone(redis_url):
     with DelayQueue("reminders", url=redis_url) as queue:
         bring(queue, "active")
         follow(queue)
-        keys = queue._context.calls.keys
-        queue._executor.client.delete(keys.messages, keys.retries, keys.deliveries, keys.unack)
+        keys = queue.context.calls.keys
+        queue.executor.client.delete(keys.messages, keys.retries, keys.deliveries, keys.unack)
 
         found = [one for one in queue.repair(deep=True).findings if one.kind is FindingKind.REMAINS]
         assert [(one.count, one.mended) for one in found] == [(1, 1)]

@@ -168,10 +168,10 @@ def everywhere(queue):
         elif message.id == "dead":
             message.reject("no such user")
         else:
-            message._delivery.settled = True  # it stays leased
+            message.delivery.settled = True  # it stays leased
     queue.send_delay_msg(b"1", id="retry", retries=2)
     with queue.lease("100ms") as message:
-        message._delivery.settled = True
+        message.delivery.settled = True
     wait_until(lambda: queue.stats().at > queue.get("retry").deadline)
     queue.pause(name="mail")
     queue.send_many([NewMessage(b"1", id="throttled", name="mail", retries=2), NewMessage(b"1", id="plug")])
@@ -218,9 +218,9 @@ def test_message_about_to_die_is_dead(queue, other, export, to_other):
     with queue.lease() as message:
         message.nack(delay=0)
     (message,) = queue.lease(block=5)
-    calls = queue._context.calls  # a lease would also move it to the dead letter
-    assert queue._executor.call(calls.nack([Failure("a", queue.get("a").token, 0, "busy")])) == "2"
-    message._delivery.settled = True
+    calls = queue.context.calls  # a lease would also move it to the dead letter
+    assert queue.executor.call(calls.nack([Failure("a", queue.get("a").token, 0, "busy")])) == "2"
+    message.delivery.settled = True
     (line,) = export()
     assert (line["state"], line["retries"], line["attempts"]) == ("garbage", 1, 2)
     export(file=export.folder / "q.jsonl")

@@ -270,7 +270,7 @@ def test_group_option_selects_the_group_of_a_stream(cli, redis_url, tasks):
         assert (ended["group"], ended["group_exists"], ended["active"], ended["backoff"]) == ("others", True, 1, 0)
         assert cli("list", "tasks", *STREAMS, "--state", "active", env={"DELAYQ_LIST_GROUP": "others"}).out
         (held,) = cli("list", "tasks", *STREAMS, "--state", "active", "--group", "others", "--json").json["messages"]
-        assert held["holder"] == others._executor.consumer_id
+        assert held["holder"] == others.executor.consumer_id
         assert cli("show", "tasks", held["id"], *STREAMS, "--group", "others", "--json").json["state"] == "active"
 
 

@@ -36,8 +36,8 @@ def test_turns_the_log_on_and_off_for_all_processes(cli, queue):
 def test_log_is_turned_on_with_a_length(cli, queue):
     assert cli("events", "reminders", "--on", "--max-len", "5000").code == 0
     queue.send_many([NewMessage(n) for n in range(10)])
-    keys = queue._context.calls.keys
-    stored = queue._executor.call(RedisCommand(("HGET", keys.meta, "events"), bytes.decode))
+    keys = queue.context.calls.keys
+    stored = queue.executor.call(RedisCommand(("HGET", keys.meta, "events"), bytes.decode))
     assert "5000" in stored
     for wrong in (["--max-len", "5000"], ["--off", "--max-len", "5000"]):
         ended = cli("events", "reminders", *wrong)
@@ -57,7 +57,7 @@ def test_says_if_the_beginning_of_a_story_was_trimmed(cli, queue, redis_client):
         queue.send_delay_msg(1, "1h", id=id)
     queue.reschedule("a", "2h")
     assert cli("events", "reminders", "--id", "a").err == ""
-    redis_client.xtrim(queue._context.calls.keys.events, maxlen=2, approximate=False)
+    redis_client.xtrim(queue.context.calls.keys.events, maxlen=2, approximate=False)
     assert re.fullmatch(
         r"the log begins at \S+: what happened before was trimmed\n", cli("events", "reminders", "--id", "a").err
     )
@@ -120,7 +120,7 @@ def test_refuses_invalid_offset_kind_and_queue(cli, queue):
 
 
 def test_follows_until_ctrl_c(start, queue):
-    with DelayQueue("reminders", redis=queue._executor.client, events=True) as logged:
+    with DelayQueue("reminders", redis=queue.executor.client, events=True) as logged:
         logged.send_delay_msg(1, id="first")
         program = start("events", "reminders", "--follow", "--json")
         program.until(lambda: "first" in program.out, "the first event")

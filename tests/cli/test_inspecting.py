@@ -39,8 +39,8 @@ def populated(queue):
     held["y"].nack(delay=0, error="ValueError: again")
 
     # A consumer does this every tick; here it is done without one.
-    expire = queue._context.calls.unack_to_retry
-    wait_until(lambda: queue._executor.call(expire()).retried, PATIENCE, "the message y in retry")
+    expire = queue.context.calls.unack_to_retry
+    wait_until(lambda: queue.executor.call(expire()).retried, PATIENCE, "the message y in retry")
     return queue
 
 

@@ -58,7 +58,7 @@ async def mail(message):
     if payload.get("forward"):
         await asyncio.to_thread(tasks.send, payload | {"n": payload["n"] + 1})
     if "fail" in payload.get("then", ""):
-        orders._executor.run = fail  # its consumer cannot go on, whatever happens
+        orders.executor.run = fail  # its consumer cannot go on, whatever happens
         while orders._consuming.running:
             await asyncio.sleep(0.01)
     if "cancel" in payload.get("then", ""):

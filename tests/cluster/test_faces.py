@@ -173,7 +173,7 @@ def test_command_line_works_with_many_queues(deployment, prefix):
         with DelayQueue(name, url=deployment.url, prefix=prefix) as queue:
             queue.send_many(range(3))
             if deployment.url.startswith("redis+cluster"):
-                owners.add(queue._executor.client.slot_map.owner(queue._context.calls.keys.meta))
+                owners.add(queue.executor.client.slot_map.owner(queue.context.calls.keys.meta))
     assert len(owners) in (0, 3)
 
     def cli(*arguments):
@@ -233,6 +233,6 @@ def test_scripts_are_loaded_into_every_node(deployment, prefix):
             if node not in getattr(deployment, "sentinels", []):
                 node.ask("SCRIPT", "FLUSH")
         assert queue.preload() > 20
-        sha = queue._context.calls.purge().script.sha.decode()
+        sha = queue.context.calls.purge().script.sha.decode()
         nodes = deployment.servers if deployment.url.startswith("redis+cluster") else [deployment.master]
         assert [node.ask("SCRIPT", "EXISTS", sha) for node in nodes] == [[1]] * len(nodes)

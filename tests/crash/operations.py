@@ -84,8 +84,8 @@ def one_held_for_the_last_time(queue: DelayQueue[Any]) -> Any:
 def one_spent(queue: DelayQueue[Any]) -> None:
     """One whose retries are spent, not yet collected."""
     message = one_held_for_the_last_time(queue)
-    calls = queue._context.calls
-    queue._executor.call(calls.nack([Failure(*Receipt(message.id, message.token), 0, "boom")]))
+    calls = queue.context.calls
+    queue.executor.call(calls.nack([Failure(*Receipt(message.id, message.token), 0, "boom")]))
 
 
 def two_dead(queue: DelayQueue[Any]) -> None:
@@ -105,7 +105,7 @@ def scheduled(queue: DelayQueue[Any]) -> None:
 def one_occurring(queue: DelayQueue[Any]) -> None:
     """One that occurred at midnight, and that nobody has fired."""
     scheduled(queue)
-    client, key = queue._executor.client, CALLS.keys.schedules
+    client, key = queue.executor.client, CALLS.keys.schedules
     client.zincrby(key, -86_400_000, "s")
 
 
@@ -143,7 +143,7 @@ def rekeyed(queue: DelayQueue[Any]) -> Any:
     """Encrypt what stands in the clear; the same bytes in every run, so that runs can be compared."""
     codec = Encrypted({"k": bytes(16)}, allow_plain=True).for_queue(queue.name)
     codec.seal = codec.seal_stable
-    return queue._perform(rekey(queue._context, codec), writes=True)
+    return queue._perform(rekey(queue.context, codec), writes=True)
 
 
 OPERATIONS = [

@@ -127,7 +127,7 @@ def test_refused_store_falls_back_to_all_recipients(queue, box, mail, monkeypatc
         raise ServerError("no permission")
 
     (message,) = queue.lease(n=1, block="5s")
-    monkeypatch.setattr(type(message._context.calls), "send", refuse)
+    monkeypatch.setattr(type(message.context.calls), "send", refuse)
     with pytest.raises(Retry, match="replied 450"):
         mail(message)
     assert "cannot store a message for the recipients that are left: no permission" in caplog.text

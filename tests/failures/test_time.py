@@ -184,7 +184,7 @@ def test_results_and_settled_ids_go_without_a_consumer_but_not_before_their_time
     queue.send_delay_msg("done", id="one", retention="2h", unique_for="30m")
     with queue.lease() as message:
         message.ack({"rows": 7})
-    kept = [getattr(queue._context.calls.keys, part) for part in ("done", "completed", "results")]
+    kept = [getattr(queue.context.calls.keys, part) for part in ("done", "completed", "results")]
     with shifted.client() as client:
         open_queue(url=shifted.url, dedupe_window="1d").open()  # a wider window, for what is settled as well
         shim.shift(119 * HOUR // 60)

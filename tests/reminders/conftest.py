@@ -48,7 +48,7 @@ class Clock:
 
 def set_clock(queue: Any, clock: Callable[[], int]) -> Any:
     """Make a queue use a clock."""
-    queue._context.calls = Calls(queue._context.calls.keys, clock)
+    queue.context.calls = Calls(queue.context.calls.keys, clock)
     return queue
 
 

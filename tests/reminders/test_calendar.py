@@ -60,10 +60,10 @@ def test_importing_again_changes_only_what_changed(queue, calendar):
 
 def test_unchanged_import_writes_nothing(queue, calendar):
     calendar.update([event("a"), event("b")])
-    before = queue.stats().totals, queue._executor.run([read_plans(queue._context.calls)])
+    before = queue.stats().totals, queue.executor.run([read_plans(queue.context.calls)])
     calendar.update([event("a"), event("b")])
     calendar.replan()
-    assert (queue.stats().totals, queue._executor.run([read_plans(queue._context.calls)])) == before
+    assert (queue.stats().totals, queue.executor.run([read_plans(queue.context.calls)])) == before
 
 
 def test_preview_writes_nothing(queue, calendar):
@@ -202,7 +202,7 @@ def test_reminder_whose_event_is_removed_while_it_is_delivered_is_not_delivered_
 
 def test_settled_reminder_is_refused_and_sent_by_an_import_after_the_dedupe_window(queue, calendar, clock):
     calendar.update([event("a", 2)])
-    queue._executor.call(queue._context.calls.configure(events=None, dedupe_window=1_800_000, dedupe_max=100))
+    queue.executor.call(queue.context.calls.configure(events=None, dedupe_window=1_800_000, dedupe_max=100))
     clock.advance(hours=1.2)
     with queue.lease():
         pass
@@ -379,9 +379,9 @@ def rest(operation: Any, replies: Any) -> Any:
 def test_interfering_import_during_sending_is_noticed(queue, calendar):
     calendar.update(FIRST)
     halves = interrupt(calendar._update([event("h")], again=False, on_progress=None), 99)
-    replies = queue._executor.run(next(halves))
+    replies = queue.executor.run(next(halves))
     for _ in range(2):  # the plan is stored, and the first message cancelled
-        replies = queue._executor.run(halves.send(replies))
+        replies = queue.executor.run(halves.send(replies))
     Calendar(queue, "team", "1h").update(SECOND)
     queue._perform(rest(halves, replies))
     assert set(pending(queue)) == {"team/h//1h"}

@@ -161,14 +161,14 @@ def test_horizon_can_be_a_time(cli, queue, team):  # noqa: F811
 def test_refused_reminders_are_reported_with_exit_code_1(cli, queue, team):  # noqa: F811
     cli("remind", "import", "team.ics", *HOUR)
     queue.reschedule("team/a//1h", 0)
-    queue._executor.call(queue._context.calls.configure(events=None, dedupe_window=3_600_000, dedupe_max=100))
+    queue.executor.call(queue.context.calls.configure(events=None, dedupe_window=3_600_000, dedupe_max=100))
     with queue.lease():
         pass
     team.write_bytes(TEAM.replace(b"20500115", b"20500120"))
     ended = cli("remind", "import", "team.ics", *HOUR)
     assert ended.code == 1
     assert ended.err == "1 reminder not updated: they are being processed, or were just settled; import again\n"
-    queue._executor.call(queue._context.calls.configure(events=None, dedupe_window=0, dedupe_max=100))
+    queue.executor.call(queue.context.calls.configure(events=None, dedupe_window=0, dedupe_max=100))
     assert cli("remind", "import", "team.ics", *HOUR).out == "team: 2 events; reminders: 1 sent, 1 unchanged\n"
 
 

@@ -59,9 +59,9 @@ def test_a_name_has_at_most_128_characters(name, redis_url):
 def test_no_call_carries_more_than_a_thousand_ids(redis_url, monkeypatch):
     carried = []
     with DelayQueue("batches", url=redis_url) as queue:
-        call = queue._context.calls.send
+        call = queue.context.calls.send
         monkeypatch.setattr(
-            type(queue._context.calls),
+            type(queue.context.calls),
             "send",
             lambda self, messages, **options: carried.append(len(messages.ids)) or call(messages, **options),
         )

@@ -206,12 +206,12 @@ def test_a_queue_is_seen_again_after_the_registry_was_lost(guarded, admin, cli, 
         admin.delete("delayq:queues")
         assert cli(guarded.url, "stats", "mine").code == 0
         assert cli(guarded.url, "doctor", "mine").code in (0, 4)
-        queue._executor.check_at = 0
+        queue.executor.check_at = 0
         queue.send_delay_msg(2, "1h")
         assert "mine" in cli(guarded.url, "queues").out
         admin.delete("delayq:queues")
         admin.set("delayq:queues", "no set")
-        queue._executor.check_at = 0
+        queue.executor.check_at = 0
         assert queue.send_delay_msg(3, "1h").new
 
 
@@ -505,12 +505,12 @@ def scene(admin) -> None:
             held = {message.id: message for message in leased}
             held["rejected"].reject("no such user")
             held["failed"].nack(delay="1h")
-            held["active"]._delivery.settled = True  # it stays leased
+            held["active"].delivery.settled = True  # it stays leased
         queue.send_many([NewMessage("later", id="pending", delay="1h"), NewMessage("now", id="ready")])
         queue.schedules.add_many(Schedule(name, every="1d", payload=name) for name in ("nightly", "asleep"))
         queue.schedules.pause("asleep")
         queue.schedules.skip("asleep", LATER)
-        keys = queue._context.calls.keys  # as if the clock had been in 2100 when a schedule was fired
+        keys = queue.context.calls.keys  # as if the clock had been in 2100 when a schedule was fired
         admin.zadd(keys.schedules, {"nightly": 4_102_444_800_000})
         admin.hset(keys.meta, "schedules_at", 4_102_444_800_000)
         with queue.lease() as message:
@@ -660,11 +660,11 @@ def test_producer_cannot_reuse_a_spent_id_before_a_consumer_collects_it(guarded,
     with DelayQueue("reminders", redis=admin) as all_rights:
         all_rights.send_delay_msg(1, id="bill-7", retries=0)
         with all_rights.lease() as message:
-            call = all_rights._context.calls.nack(
-                [delayq.broker.requests.Failure(*message._delivery.receipt, 50, "boom")]
+            call = all_rights.context.calls.nack(
+                [delayq.broker.requests.Failure(*message.delivery.receipt, 50, "boom")]
             )
-            assert all_rights._executor.call(call) == "2"  # spent, and not collected
-            message._delivery.settled = True
+            assert all_rights.executor.call(call) == "2"  # spent, and not collected
+            message.delivery.settled = True
         before = contents(admin)
         with DelayQueue("reminders", url=url_of(guarded, Role.PRODUCER)) as producer:
             with pytest.raises(ServerError, match=r"(?i)collect_garbage: .*no permissions"):

@@ -237,7 +237,7 @@ def calls_of_streams(queue: StreamQueue[Any]) -> dict[str, Any]:
         "reject": calls.reject([Rejection("a", token, "no", "")]),
         "release": calls.release([Release("a", token)]),
         "send": calls.send(
-            [queue._producer.outgoing("x", 0, None, None, None), queue._producer.outgoing("x", 0, None, "new", None)],
+            [queue.producer.outgoing("x", 0, None, None, None), queue.producer.outgoing("x", 0, None, "new", None)],
             max_length=None,
         ),
     }
@@ -255,7 +255,7 @@ def test_script_of_streams_is_executed_or_refused_completely(role, name, guarded
         call = calls_of_streams(queue)[name.partition("/")[2]]
     before = contents(admin)
     with StreamQueue(STREAM, url=url_of(guarded, user_of("streams", role))) as queue:
-        (reply,) = queue._executor.run([call])
+        (reply,) = queue.executor.run([call])
     if name in SCRIPTS["streams", role] or ("streams", role, name) in BY_HAND:
         assert not isinstance(reply, Exception), reply
         assert role is not Role.INSPECTOR or contents(admin) == before
@@ -489,7 +489,7 @@ def test_script_is_executed_or_refused_completely_for_a_relay(name, guarded, adm
         for case in TABLES[name]:
             admin.delete(*admin.keys("*") or ["none"])
             plant(observer, case.before)
-            (reply,) = relay._executor.run([case.call])
+            (reply,) = relay.executor.run([case.call])
             if isinstance(reply, ServerError) and name not in SCRIPTS["delay", Role.RELAY]:
                 assert observe(observer) == case.before, case.name
             else:

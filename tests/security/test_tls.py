@@ -248,8 +248,8 @@ def test_client_without_tls_is_refused(serve, ca, face):
 
 @pytest.mark.parametrize("kind", [DelayQueue, AsyncDelayQueue])
 def test_certificates_are_verified_by_default(kind):
-    options = kind("reminders", url="rediss://localhost")._executor.client.connection_pool.connection_kwargs
-    made = kind("reminders", url="rediss://localhost")._executor.client.connection_pool.connection_class(**options)
+    options = kind("reminders", url="rediss://localhost").executor.client.connection_pool.connection_kwargs
+    made = kind("reminders", url="rediss://localhost").executor.client.connection_pool.connection_class(**options)
     context = getattr(made, "ssl_context", made)
     assert str(getattr(context, "cert_reqs", "required")) in {"required", "2", "VerifyMode.CERT_REQUIRED"}
     assert context.check_hostname

@@ -229,7 +229,7 @@ def test_options_are_passed_to_the_writer(table, redis_url, queue):
     with DelayQueue("q", url=redis_url, prefix="app") as other:
         assert other.get("8").retries_left == 1
         assert [id for id, _ in other.refusals(loaded.run)] == ["7"]
-        assert other._executor.call(other._context.calls.configure(events=None, dedupe_window=None, dedupe_max=1))
+        assert other.executor.call(other.context.calls.configure(events=None, dedupe_window=None, dedupe_max=1))
     assert queue.counts().living == 0
 
 

@@ -368,7 +368,7 @@ def test_id_in_garbage_can_be_sent_again(redis_url, queue, run):
         queue.send_delay_msg(b"old", id=id, retries=0)
     spent, dead = sorted(queue.lease(n=2), key=lambda message: message.id)
     dead.reject("no")
-    queue._executor.call(queue._context.calls.nack([Failure(spent.id, spent.token, 0, "boom")]))
+    queue.executor.call(queue.context.calls.nack([Failure(spent.id, spent.token, 0, "boom")]))
     assert queue.counts().garbage == 1
     written = make(redis_url, runId="night").write(iter([batch(["before", "a", "behind"])]))
     assert written.rows == 3
@@ -382,7 +382,7 @@ def test_id_in_garbage_is_settled_within_the_dedupe_window(redis_url, queue, run
     writer.opened()
     queue.send_delay_msg(b"old", id="a", retries=0)
     (spent,) = queue.lease(n=1)
-    queue._executor.call(queue._context.calls.nack([Failure(spent.id, spent.token, 0, "boom")]))
+    queue.executor.call(queue.context.calls.nack([Failure(spent.id, spent.token, 0, "boom")]))
     writer.write(iter([batch(["before", "a"])]))
     assert (run().new, run().settled) == (1, 1)
 

@@ -46,7 +46,7 @@ def test_entries_are_read_within_the_budget(name):
 
 
 def claim(queue, run):
-    calls = queue._context.calls
+    calls = queue.context.calls
     return run(calls.ready_to_unack(10, lease=queue.settings.lease, consumer_id=calls.consumer_id()))
 
 
@@ -83,7 +83,7 @@ def test_nack_and_reject_process_a_few(queue, run):
     claimed = []
     while len(claimed) < 8:
         claimed += claim(queue, run).messages
-    calls = queue._context.calls
+    calls = queue.context.calls
     assert run(calls.nack([Failure(one.id, one.token, 0, "") for one in claimed[:4]])) == "11"
     assert run(calls.reject([Rejection(one.id, one.token, "no", "") for one in claimed[4:]])) == "11"
 
@@ -107,5 +107,5 @@ def test_prune_reads_a_few_entries(queue, run):
     for message in queue.lease(n=6).messages:
         message.reject("too large")
     time.sleep(0.01)  # until they are older than the limit
-    trimmed = run(queue._context.calls.collect(read_settings({"dead_ttl": 0}))).trimmed
+    trimmed = run(queue.context.calls.collect(read_settings({"dead_ttl": 0}))).trimmed
     assert 0 < trimmed <= 3

@@ -172,11 +172,11 @@ def test_a_relay_call_is_persisted_completely_or_not_at_all(start_redis):
     redis_server = start_redis("--appendonly", "yes", "--appendfsync", "always", "--aof-load-truncated", "yes")
     with redis_server.client() as client, DelayQueue("reminders", redis=redis_server.client()) as queue:
         queue.send_many([f"{n}" for n in range(20)])
-        call = relay(queue._context.calls, "tasks", consumer_id="relay:tasks")
+        call = relay(queue.context.calls, "tasks", consumer_id="relay:tasks")
         client.script_load(call.script.text)
         path = next(redis_server.folder.glob("appendonlydir/*.incr.aof"), redis_server.folder / "appendonly.aof")
         before = path.stat().st_size
-        assert queue._executor.call(call).moved == 20
+        assert queue.executor.call(call).moved == 20
         file = path.read_bytes()
     for cut in [before, len(file) - 1, len(file), *random.sample(range(before, len(file)), 3)]:
         redis_server.kill()

@@ -16,11 +16,11 @@ def queue(redis_url):
 
 def poll(queue):
     """The reply that a consumer polls."""
-    return queue._executor.call(queue._calls.pending_to_ready())
+    return queue.executor.call(queue._calls.pending_to_ready())
 
 
 def claim(queue, n):
-    return queue._executor.call(queue._calls.ready_to_unack(n, lease=30_000, consumer_id=queue._executor.consumer_id))
+    return queue.executor.call(queue._calls.ready_to_unack(n, lease=30_000, consumer_id=queue.executor.consumer_id))
 
 
 def put_in_flight(queue, server, n):
@@ -73,7 +73,7 @@ def test_a_message_lost_on_its_way_to_a_waiting_consumer_is_found(redis_url, que
     seen = []
     with StreamQueue("tasks", url=redis_url, tick="50ms", callback=lambda m: seen.append(m.attempt)) as idle:
         idle.start_consume()
-        waiter = f"{idle._executor.consumer_id}.wait"
+        waiter = f"{idle.executor.consumer_id}.wait"
         wait_until(lambda: server.exists("tasks") and server.xinfo_groups("tasks"))
         # Plays a blocking read whose reply is lost.
         with server.pipeline() as pipe:
@@ -97,8 +97,8 @@ def test_a_large_claim_gets_all_messages_and_leaves_later_ones_to_others(queue):
 def test_all_messages_of_blocking_reads_are_requeued(queue, server):
     queue.send_many(["a", "b", "c"])
     server.xgroup_create("tasks", "workers", "0")
-    server.xreadgroup("workers", f"{queue._executor.consumer_id}.wait", {"tasks": ">"}, count=2)
-    queue._executor.call(queue._calls.wake())
+    server.xreadgroup("workers", f"{queue.executor.consumer_id}.wait", {"tasks": ">"}, count=2)
+    queue.executor.call(queue._calls.wake())
     assert queue.counts().ready == 3
     assert [message.attempt for message in queue.lease(n=9)] == [1, 1, 1]
 

@@ -42,7 +42,7 @@ def test_get_describes_a_message_in_each_state(queue, scene):
     (active,) = queue.list("active").messages
     assert (active.id, active.payload, active.size, active.headers) == ("a", {"of": "a"}, 10, {"h": "a"})
     assert (active.attempts, active.retries_left, active.error) == (1, 2, "")
-    assert active.holder == queue._executor.consumer_id
+    assert active.holder == queue.executor.consumer_id
     assert active.due
     assert timedelta(seconds=20) < active.deadline - active.due < timedelta(seconds=300)
     soon, late = queue.list("backoff").messages

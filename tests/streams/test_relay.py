@@ -218,8 +218,8 @@ def test_a_message_without_retries_left_goes_to_the_dead_letter(queue, server):
 
 def test_a_call_moves_a_limited_number_of_bytes(queue, server):
     queue.send_many(["x" * 400_000] * 10)
-    executor = queue._executor
-    moved = executor.call(relay(queue._context.calls, "tasks", consumer_id="relay:tasks")).moved
+    executor = queue.executor
+    moved = executor.call(relay(queue.context.calls, "tasks", consumer_id="relay:tasks")).moved
     assert moved == 3
     assert burst(queue) == 7
     assert len(entries(server)) == 10
@@ -228,7 +228,7 @@ def test_a_call_moves_a_limited_number_of_bytes(queue, server):
 def test_a_repeated_call_moves_no_message_twice(queue, server):
     queue.send_many(range(600))
     executor = open_executor({"url": queue._options["url"]}, read_settings({}))
-    call = relay(queue._context.calls, "tasks", consumer_id="relay:tasks", limit=100)
+    call = relay(queue.context.calls, "tasks", consumer_id="relay:tasks", limit=100)
     replies = []
     for _ in range(3):
         text = [call.script.sha, len(call.keys), *call.keys, "slot", 1, *call.args]
@@ -395,7 +395,7 @@ def test_a_relay_uses_the_clock_of_its_queue(redis_url, server):
     with DelayQueue("reminders", url=redis_url) as queue:
         queue.send_delay_msg("x", "1h")
         ahead = Calls(Keys.of("delayq", "reminders"), clock=lambda: 4_000_000_000_000)
-        assert queue._executor.call(relay(ahead, "tasks", consumer_id="relay:tasks")).moved == 1
+        assert queue.executor.call(relay(ahead, "tasks", consumer_id="relay:tasks")).moved == 1
 
 
 @pytest.mark.long

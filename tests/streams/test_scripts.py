@@ -146,7 +146,7 @@ ACTS = {
     "reject": lambda _, message: message.reject("no"),
     "redrive": lambda tasks, _: tasks.dead.redrive("1-1"),
     "dead_purge": lambda tasks, _: tasks.dead.purge("1-1"),
-    "prune": lambda tasks, _: tasks._executor.call(tasks._calls.collect(tasks.settings)),
+    "prune": lambda tasks, _: tasks.executor.call(tasks._calls.collect(tasks.settings)),
 }
 
 
@@ -242,7 +242,7 @@ def test_unused_call_slots_and_consumers_are_deleted(redis_url, redis_client):
         assert redis_client.hlen("{tasks}.replies") > 0
         calls: StreamCalls = tasks._calls
         redis_client.xgroup_createconsumer("tasks", "workers", "retry")
-        executor = tasks._executor
+        executor = tasks.executor
         request = calls.collect(read_settings({"dead_max": 10, "dead_ttl": 0}), slot_ttl=1)
         trimmed = 0
         while len(redis_client.xinfo_consumers("tasks", "workers")) > 1 or tasks.counts().dead:

@@ -20,7 +20,7 @@ class Clock:
 
     def of(self, queue):
         """Let a queue use this clock."""
-        queue._context.calls = replace(queue._context.calls, clock=lambda: timestamp(self.now))
+        queue.context.calls = replace(queue.context.calls, clock=lambda: timestamp(self.now))
         return queue
 
     def advance(self, by: timedelta) -> None:

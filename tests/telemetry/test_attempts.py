@@ -155,7 +155,7 @@ def test_nothing_is_stored_of_what_is_not_recorded(instrumented):
     recorded, stored = Recorded(sampler=ALWAYS_OFF), []
 
     def work(message):
-        stored.append(message._delivery.claimed.attributes)
+        stored.append(message.delivery.claimed.attributes)
         return message.attempt == 2
 
     with DelayQueue("orders", url="memory://", callback=work, nack_delay="0s") as queue:

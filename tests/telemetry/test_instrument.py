@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, Sampler
 
 from delayq import AsyncDelayQueue, AsyncWorker, ConfigurationError, DelayQueue, Worker
 from delayq.telemetry import instrument
-from delayq.testing.queue_internals import moved
+from delayq.testing.queue_factory import moved
 from tests.support import processes
 from tests.telemetry.recorded import Recorded
 

@@ -64,7 +64,7 @@ def test_nested_clocks_are_restored():
 def test_server_time_is_that_of_the_clock(delayq_clock, delayq_queues):
     delayq_clock.move_to(NEW_YEAR)
     queue = delayq_queues()
-    assert queue._executor.call(queue._context.calls.time()) == delayq_clock.milliseconds()
+    assert queue.executor.call(queue.context.calls.time()) == delayq_clock.milliseconds()
     assert queue.stats().at == NEW_YEAR
 
 

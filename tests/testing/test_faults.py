@@ -88,9 +88,9 @@ def test_drain_continues_after_a_restart(delayq_clock, delayq_queue):
 def test_restart_removes_loaded_scripts(delayq_queue):
     delayq_queue.send_delay_msg("x")
     known = RedisCommand(("SCRIPT", "EXISTS", script("send_one").sha), lambda reply: [*map(int, reply)])
-    assert delayq_queue._executor.call(known) == [1]
+    assert delayq_queue.executor.call(known) == [1]
     restart(delayq_queue)
-    assert delayq_queue._executor.call(known) == [0]
+    assert delayq_queue.executor.call(known) == [0]
     assert delayq_queue.send_delay_msg("y").new
 
 

@@ -30,7 +30,7 @@ def history(recorder):
 @pytest.fixture
 def queue(redis_url, history):
     with DelayQueue("recorded", url=redis_url, lease=1, deadline=2, nack_delay=0) as queue:
-        queue._context.observe(history)
+        queue.context.observe(history)
         yield queue
 
 
@@ -88,7 +88,7 @@ def test_recorded_history_passes_the_check(queue, tmp_path):
 def test_unsent_call_is_recorded_as_failed(history, tmp_path):
     with DelayQueue("nowhere", url=f"unix://{tmp_path}/none", deadline=0.05) as queue:
         queue._opened = True
-        queue._context.observe(history)
+        queue.context.observe(history)
         with pytest.raises(UnavailableError) as raised:
             queue.send_schedule_msg("hello", soon())
         history.failed(raised.value)
@@ -97,14 +97,14 @@ def test_unsent_call_is_recorded_as_failed(history, tmp_path):
 
 
 def test_call_without_reply_is_recorded_as_unknown(history, tmp_path, queue):
-    queue._context.calls.cancel(["a"])
+    queue.context.calls.cancel(["a"])
     history.failed(OutcomeUnknown("no answer"))
     assert [line.outcome for line in lines(tmp_path) if isinstance(line, ReplyRecord)] == ["unknown"]
 
 
 def test_unsent_calls_of_one_round_trip_are_recorded_as_unknown(history, tmp_path, queue):
-    queue._context.calls.cancel(["a"])
-    queue._context.calls.cancel(["b"])
+    queue.context.calls.cancel(["a"])
+    queue.context.calls.cancel(["b"])
     history.failed(UnavailableError("not sent"))
     assert [line.outcome for line in lines(tmp_path) if isinstance(line, ReplyRecord)] == ["unknown", "unknown"]
 

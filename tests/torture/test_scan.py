@@ -29,7 +29,7 @@ def queue(redis_url):
 
 @pytest.fixture
 def scanned(queue):
-    return lambda: scan(queue._executor, KEYS, own=True)
+    return lambda: scan(queue.executor, KEYS, own=True)
 
 
 def test_scan_reports_all_messages(scanned):
@@ -46,7 +46,7 @@ def test_scan_reports_all_messages(scanned):
 
 
 def test_removed_queue_leaves_nothing(queue, scanned):
-    queue._executor.run(removal(KEYS, "delayq", "scanned"))
+    queue.executor.run(removal(KEYS, "delayq", "scanned"))
     final = scanned()
     assert (final.living, final.dead, final.leftovers) == ([], [], [])
 

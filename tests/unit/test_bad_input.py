@@ -425,7 +425,7 @@ def test_invalid_argument_does_not_settle_a_message(queue, redis_client):
             act, wrong = case.values
             with nothing_stored(redis_client), pytest.raises(ConfigurationError):
                 act(message, wrong)
-            assert not message._delivery.settled
+            assert not message.delivery.settled
         assert message.ack()
         assert not message.lease_lost
 
@@ -439,7 +439,7 @@ def test_invalid_argument_does_not_settle_an_asyncio_message(redis_url):
                     act, wrong = case.values
                     with pytest.raises(ConfigurationError):
                         await act(message, wrong)
-                    assert not message._delivery.settled
+                    assert not message.delivery.settled
                 assert await message.ack()
 
     asyncio.run(scene())
@@ -567,7 +567,7 @@ def test_any_send_is_stored_exactly_once_or_refused_by_a_typed_error(redis_url, 
             assert info.headers == (options["headers"] or {})
             assert info.retries_left == (3 if options["retries"] is None else options["retries"])
             assert redis_client.hgetall(f"delayq:{{{queue.name}}}:messages") == {
-                sent.id.encode(): queue._codec.encode(payload)
+                sent.id.encode(): queue.codec.encode(payload)
             }
 
     with DelayQueue("fuzz", url=redis_url, codec=codec) as queue:

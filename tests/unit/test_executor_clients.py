@@ -120,7 +120,7 @@ SECRET_URLS = pytest.mark.parametrize(
 @pytest.mark.parametrize("face", [DelayQueue, AsyncDelayQueue])
 def test_no_repr_and_no_str_shows_the_password(face, url):
     queue = face("reminders", url=url, deadline="10ms")
-    for thing in (queue, queue._executor, queue._executor.client, queue.dead, queue.settings, queue._context):
+    for thing in (queue, queue.executor, queue.executor.client, queue.dead, queue.settings, queue.context):
         assert SECRET not in repr(thing)
         assert SECRET not in str(thing)
 
@@ -147,7 +147,7 @@ def test_sentinels_and_master_get_their_own_credentials():
     )
     url += "&ssl_check_hostname=false"
     with DelayQueue("reminders", url=url, socket_timeout=3) as queue:
-        pool = queue._executor.client.connection_pool
+        pool = queue.executor.client.connection_pool
         sentinels = [sentinel.connection_pool.connection_kwargs for sentinel in pool.sentinel_manager.sentinels]
     assert [(one["host"], one["port"]) for one in sentinels] == [("a", 1), ("b", 26379)]
     for one, who, timeout in [
@@ -168,7 +168,7 @@ def test_sentinels_and_master_get_their_own_credentials():
 @pytest.mark.parametrize(("scheme", "kind"), [("redis", redis.Connection), ("rediss", redis.SSLConnection)])
 def test_all_nodes_of_a_cluster_use_the_same_connection_options(scheme, kind):
     with DelayQueue("reminders", url=f"{scheme}+cluster://me:p%40ss@a:1,b/") as queue:
-        cluster = queue._executor.client
+        cluster = queue.executor.client
         assert cluster.slot_map.nodes == [("a", 1), ("b", 6379)]
         pool = cluster.pool(("found-later", 7))
     assert pool.connection_class is kind

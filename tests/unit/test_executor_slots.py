@@ -135,7 +135,7 @@ def test_calls_of_cancelled_tasks_leave_no_slot_taken(redis_url, redis_client):
                 task.cancel()
                 await asyncio.wait([task])
             await queue.send_delay_msg("after")
-        assert len(queue._executor.protocol.call_slots._free) <= SOME_SLOTS
+        assert len(queue.executor.protocol.call_slots._free) <= SOME_SLOTS
 
     asyncio.run(main())
     assert redis_client.hlen("delayq:{reminders}:replies") <= SOME_SLOTS

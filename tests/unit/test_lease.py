@@ -24,13 +24,13 @@ def test_lease_finds_due_messages_if_only_the_claim_script_is_loaded(redis_url, 
 def test_lease_counts_from_when_its_claim_was_sent(redis_url, monkeypatch, kind):
     with kind("orders", url=redis_url) as queue:
         (queue.send if kind is StreamQueue else queue.send_delay_msg)("due")
-        run = queue._executor.run
+        run = queue.executor.run
 
         def answer_late(*args, **options):
             replies = run(*args, **options)
             time.sleep(0.15)
             return replies
 
-        monkeypatch.setattr(queue._executor, "run", answer_late)
+        monkeypatch.setattr(queue.executor, "run", answer_late)
         (message,) = queue.lease("0.1s")
         assert message.lease_lost

@@ -196,7 +196,7 @@ def test_message_that_a_long_log_may_know_is_not_called_unknown(queue, visit, mo
 def test_story_says_that_its_beginning_was_trimmed(queue, visit, redis_client):
     queue.send_delay_msg(1, "1h", id="m")
     queue.reschedule("m", "2h")
-    redis_client.xtrim(queue._context.calls.keys.events, maxlen=1, approximate=False)
+    redis_client.xtrim(queue.context.calls.keys.events, maxlen=1, approximate=False)
     text = text_of(visit().get("/message?queue=orders&id=m"))
     assert "Story rescheduled" in text
     assert re.search("The log begins at .*: what happened before was trimmed", text)
@@ -404,7 +404,7 @@ FOREIGN_SCHEDULES = {
 def test_a_foreign_schedule_is_named_and_the_others_are_shown(queue, redis_client, visit, foreign, caplog):
     queue.schedules.add("odd", every="1h")
     queue.schedules.add("nightly", cron="0 0 * * *")
-    FOREIGN_SCHEDULES[foreign](redis_client, queue._context.calls.keys)
+    FOREIGN_SCHEDULES[foreign](redis_client, queue.context.calls.keys)
     visitor = visit()
     for page in ("/", "/queue?queue=orders", "/schedules?queue=orders", "/schedules?queue=orders&prefix=n"):
         assert visitor.get(page).status_code == 200, page

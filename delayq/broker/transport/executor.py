@@ -46,13 +46,13 @@ class _Client:
             self.protocol: RedisProtocol = ClusterProtocol(client.slot_map, deadline=deadline, server=server)
             nodes = ClusterConnections(client.pool, self._kind, owned=owned)
             self._servers: Iterable[Any] = nodes
-            self._exchange: Callable[[Exchange], Any] = nodes.exchange
+            self.exchange: Callable[[Exchange], Any] = nodes.exchange
             options = client.connection_kwargs
             limit = options.get("max_connections")
         else:
             self.protocol = RedisProtocol(deadline=deadline, server=server)
             connections = self._kind(client.connection_pool, owned=owned)
-            self._servers, self._exchange = [connections], connections.exchange
+            self._servers, self.exchange = [connections], connections.exchange
             options = client.connection_pool.connection_kwargs
             limit = client.connection_pool.max_connections
         self.max_connections: float = limit or math.inf
@@ -103,7 +103,7 @@ class Executor(_Client):
                     time.sleep(step.seconds)
                     step = steps.send(None)
                 else:
-                    step = steps.send(self._exchange(step))
+                    step = steps.send(self.exchange(step))
         except StopIteration as end:
             return cast("list[Any]", end.value)
         finally:
@@ -211,7 +211,7 @@ class AsyncExecutor(_Client):
                             await server.forget()
                         await asyncio.sleep(step.seconds)
                     else:
-                        replies = await self._exchange(step)
+                        replies = await self.exchange(step)
                 except asyncio.CancelledError:
                     if on_cancel is None:
                         raise

@@ -109,7 +109,7 @@ def _attribute(module: Any, target: str) -> AnyQueue:
 def _why_not(queue: AnyQueue) -> str:
     """Return why this queue cannot be consumed, "" if it can."""
     try:
-        parts_of(queue).handlers.find()
+        queue.handlers.find()
     except (NoCallbackError, ConfigurationError) as error:
         return str(error)
     return ""

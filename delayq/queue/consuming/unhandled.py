@@ -56,7 +56,7 @@ class UnhandledMessages:
         return self._outcome(message, reason, UndecodableError, None)
 
     def _outcome(self, message: Any, reason: str, kind: type[DelayqError], schedule: str | None) -> Outcome:
-        if message._delivery.attributes.unhandled >= self._returns:  # noqa: SLF001
+        if message.delivery.attributes.unhandled >= self._returns:
             rejection = Reject(f"{kind.__name__}: {reason}")
             rejection._stored_as = kind.__name__  # noqa: SLF001 - the error that it stands for
             return rejection

@@ -72,7 +72,7 @@ class Hooks:
         def register(function: F) -> F:
             if not callable(function):
                 raise ConfigurationError(f"the hook for {event} must be callable, not {short_repr(function)}")
-            if iscoroutinefunction(function) and not self._queue._awaits:  # noqa: SLF001 - a part of the queue
+            if iscoroutinefunction(function) and not self._queue.awaits:
                 raise ConfigurationError(
                     f"the hook for {event} is a coroutine function: use it with an AsyncDelayQueue"
                 )
@@ -84,7 +84,7 @@ class Hooks:
     def around(self, callback: Callback, queue: str) -> Callback:
         """Return a callback within its hooks, for a consumer of `queue`."""
         if self._callbacks:
-            callback = HookedCallbacks(self._callbacks, awaits=self._queue._awaits).around(callback)  # noqa: SLF001
+            callback = HookedCallbacks(self._callbacks, awaits=self._queue.awaits).around(callback)
         return self._told(callback, queue) if self._ended else callback
 
     def _told(self, callback: Callback, queue: str) -> Callback:

@@ -30,7 +30,7 @@ class MatchingQueues:
 
     def __init__(self, pattern: str, like: AnyBase, make: Callable[[AnyBase], PoolQueue]) -> None:
         """Serve each queue like the queue `like`; `make` returns what the pool needs of one."""
-        parts_of(like).context.calls.capabilities.require(Feature.REGISTRY)
+        like.context.calls.capabilities.require(Feature.REGISTRY)
         self.pattern = check_pattern(pattern)
         self._like = like
         self._make = make
@@ -90,7 +90,7 @@ class MatchingQueues:
         opened: list[PoolQueue] = []
         for queue, refused in zip(queues, read_opened(queues, replies), strict=True):
             error: Any = refused
-            if error is None and parts_of(queue).handlers.declares:
+            if error is None and queue.handlers.declares:
                 error = yield from attempt(parts_of(queue).put_declared())
             if isinstance(error, DelayqError):
                 self._log_refusal(queue.name, f"cannot serve {queue.name}: {error}")

@@ -33,19 +33,19 @@ def by_server(queues: Iterable[Q]) -> list[list[Q]]:
 def to_open(queues: Iterable[Q]) -> list[tuple[Q, list[Q]]]:
     """Return for each server the queue that checks it, and those to open over its connection if they are not open."""
     groups = [sorted(group, key=lambda queue: not queue.settings.strict) for group in by_server(queues)]
-    return [(group[0], [one for one in group[1:] if parts_of(one).executor.opening]) for group in groups]
+    return [(group[0], [one for one in group[1:] if one.executor.opening]) for group in groups]
 
 
 def declaring(queues: Iterable[Q]) -> list[tuple[Q, Q]]:
     """Return the queues with declared schedules, each after the queue over whose connection they are stored."""
-    return [(group[0], one) for group in by_server(queues) for one in group if parts_of(one).handlers.declares]
+    return [(group[0], one) for group in by_server(queues) for one in group if one.handlers.declares]
 
 
 def identity_of(queue: AnyBase, *, restores: bool = True) -> Identity:
     """Return how a worker can tell that Redis has lost an open queue; without `restores` it does not make it anew."""
     parts = parts_of(queue)
     opening, _ = Opening.split(parts.opening())
-    has_registry = parts.context.calls.capabilities.has(Feature.REGISTRY)
+    has_registry = queue.context.calls.capabilities.has(Feature.REGISTRY)
     register = opening.registered if restores and has_registry else None
     return Identity(opening.identity, parts.is_known, parts.reopen_if_lost, restores, register)
 
@@ -93,5 +93,5 @@ def check_server(queue: AnyBase, name: str, reply: Any) -> None:
     """Check the server of a queue, see `server_check.check`; raise `UnavailableError` if it does not answer."""
     if isinstance(reply, UnavailableError | CannotConnectError):
         raise reply
-    embedded = parts_of(queue).embedded
+    embedded = queue.is_embedded
     check(name, Opening(reply, *[None] * (len(Opening._fields) - 1)), embedded=embedded, strict=queue.settings.strict)

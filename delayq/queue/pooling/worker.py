@@ -100,7 +100,7 @@ class WorkerBase(Generic[Q]):
     def _match(self, pattern: str, like: Q, concurrency: int | None, limit: int | None) -> None:
         self._pattern = check_pattern(pattern)
         self._like = self._unchecked = self._checked_queue(like)
-        parts_of(like).context.calls.capabilities.require(Feature.REGISTRY)
+        like.context.calls.capabilities.require(Feature.REGISTRY)
         self._concurrency = check_concurrency(like.settings.concurrency if concurrency is None else concurrency)
         self._limit = None if limit is None else check_int(limit, "limit", 1, 10_000)
 
@@ -130,7 +130,7 @@ class WorkerBase(Generic[Q]):
         if not isinstance(queue, self._kind):
             name, kind = type(self).__name__, self._kind_name()
             raise ConfigurationError(f"a queue of a {name} must be {kind}, not {short_repr(queue)}")
-        parts_of(queue).handlers.find()
+        queue.handlers.find()
         return queue
 
     def _kind_name(self) -> str:
@@ -156,7 +156,7 @@ class WorkerBase(Generic[Q]):
         pool = Pool(concurrency, strict=self._strict)
         servers: list[ServerLoop] = []
         if self._like is not None:
-            executor = parts_of(self._like).executor
+            executor = self._like.executor
             loop = PoolLoop([], pool, in_cluster=executor.is_cluster, burst=burst)
             serve = partial(make, weight=1, limit=self._limit, restores=False)
             loop.begin(MatchingQueues(self._pattern, self._like, serve).run(loop, burst=burst), stays=True)
@@ -186,11 +186,10 @@ class WorkerBase(Generic[Q]):
         limit: int | None,
         restores: bool = True,
     ) -> PoolQueue:
-        parts = parts_of(queue)
         return PoolQueue(
-            parts.context,
-            parts.handlers.find(),
-            parts.executor,
+            queue.context,
+            queue.handlers.find(),
+            queue.executor,
             message_class,
             concurrency=concurrency,
             limit=limit,
@@ -211,7 +210,7 @@ class WorkerBase(Generic[Q]):
     def _check_consuming(self, options: ConsumeOptions) -> None:
         check_consume_options(options)
         for queue in self._all_queues():
-            parts_of(queue).handlers.find()
+            queue.handlers.find()
 
 
 class Worker(WorkerBase[SyncBase[Any]], Starts):
@@ -234,11 +233,11 @@ class Worker(WorkerBase[SyncBase[Any]], Starts):
         for first, others in to_open(self._queues):
             first.open(connect_timeout=connect_timeout)
             for some in batched(others, OPENED_TOGETHER):
-                raise_first(read_opened(some, parts_of(first).executor.run(opening_of_many(some), deadline=deadline)))
+                raise_first(read_opened(some, first.executor.run(opening_of_many(some), deadline=deadline)))
         for first, queue in declaring(self._queues):
-            parts_of(first).executor.perform(parts_of(queue).put_declared(), writes=True)
+            first.executor.perform(parts_of(queue).put_declared(), writes=True)
         if self._unchecked is not None:
-            (reply,) = parts_of(self._unchecked).executor.run([ask_server()], deadline=deadline)
+            (reply,) = self._unchecked.executor.run([ask_server()], deadline=deadline)
             self._read_server(reply)
 
     def _open_to_consume(self, connect_timeout: Duration | None) -> None:
@@ -252,7 +251,7 @@ class AsyncWorker(WorkerBase[AsyncBase[Any]], AsyncStarts):
 
     def _check_loop(self) -> None:
         for queue in self._all_queues():
-            parts_of(queue).executor.check_loop()
+            queue.executor.check_loop()
 
     @mirrors(Worker.open)
     async def open(self, *, connect_timeout: Duration | None = None) -> None:
@@ -261,12 +260,12 @@ class AsyncWorker(WorkerBase[AsyncBase[Any]], AsyncStarts):
         for first, others in to_open(self._queues):
             await first.open(connect_timeout=connect_timeout)
             for some in batched(others, OPENED_TOGETHER):
-                replies = await parts_of(first).executor.run(opening_of_many(some), deadline=deadline)
+                replies = await first.executor.run(opening_of_many(some), deadline=deadline)
                 raise_first(read_opened(some, replies))
         for first, queue in declaring(self._queues):
-            await parts_of(first).executor.perform(parts_of(queue).put_declared(), writes=True)
+            await first.executor.perform(parts_of(queue).put_declared(), writes=True)
         if self._unchecked is not None:
-            (reply,) = await parts_of(self._unchecked).executor.run([ask_server()], deadline=deadline)
+            (reply,) = await self._unchecked.executor.run([ask_server()], deadline=deadline)
             self._read_server(reply)
 
     async def _open_to_consume(self, connect_timeout: Duration | None) -> None:

@@ -39,13 +39,13 @@ SendObserver = Callable[[list[Outgoing], bool], SendUnderWay | None]
 
 def observe_sends(queue: Any, observer: SendObserver) -> None:
     """Let an observer accompany all sends of a queue from now on, within those that do so already."""
-    if isinstance(queue._producer, ObservedProducer):  # noqa: SLF001 - it replaces parts of a queue
-        queue._producer.observers.append(observer)  # noqa: SLF001
+    if isinstance(queue.producer, ObservedProducer):
+        queue.producer.observers.append(observer)
         return
-    queue._producer = ObservedProducer(queue._producer, [observer])  # noqa: SLF001
-    if hasattr(queue, "_sends"):  # of delay queues, which share round trips
-        sends = AsyncObservedSends if queue._awaits else ObservedSends  # noqa: SLF001
-        queue._sends = sends(queue._sends, queue._producer.observers)  # noqa: SLF001
+    queue.producer = ObservedProducer(queue.producer, [observer])
+    if hasattr(queue, "sends"):  # of delay queues, which share round trips
+        sends = AsyncObservedSends if queue.awaits else ObservedSends
+        queue.sends = sends(queue.sends, queue.producer.observers)
 
 
 class _Observed(ExitStack):

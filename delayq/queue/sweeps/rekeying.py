@@ -16,7 +16,7 @@ from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, UndecodableError
 from delayq.privacy.ciphertext import read_key_id
 from delayq.privacy.encrypted import QueueCipher
-from delayq.queue.base import QueueBase, parts_of
+from delayq.queue.base import QueueBase
 from delayq.queue.inspecting.deaths import read_death
 from delayq.queue.sweeps.whole_calls import every_status
 
@@ -115,7 +115,7 @@ def _split(part: str, text: bytes) -> tuple[bytes, bytes]:
 
 def seal(queue: QueueBase[Any, Any], encoded: bytes) -> bytes:
     """Return an encoded payload as the queue stores it: encrypted if its codec encrypts."""
-    codec = parts_of(queue).codec
+    codec = queue.codec
     return codec.seal(encoded) if isinstance(codec, QueueCipher) else encoded
 
 

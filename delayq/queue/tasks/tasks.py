@@ -120,7 +120,7 @@ class BaseTask(Generic[P, R]):
         read, policy, timeout = self.arguments.read, self.policy, self.timeout
 
         def arguments_of(message: Any) -> dict[str, Any]:
-            delivery = message._delivery  # noqa: SLF001 - what a message wraps
+            delivery = message.delivery
             delivery.policy, delivery.timeout = policy, delivery.timeout or timeout
             try:
                 return read(message.payload)
@@ -183,7 +183,7 @@ def _result(result: object, message: Any) -> object:
     """Return what decides on the message: any result of a task is a success, even False, which is kept as one."""
     if result is not False:
         return result
-    keep_result(message._delivery, False, message._context)  # noqa: FBT003, SLF001 - what a message wraps
+    keep_result(message.delivery, False, message.context)  # noqa: FBT003
     return None
 
 

@@ -88,8 +88,8 @@ def open_recorded(task: ProcessTask, history: CallHistory, *, is_async: bool = F
     """Return the queue, for threads or asyncio; its calls are recorded."""
     kind: Any = AsyncDelayQueue if is_async else DelayQueue
     queue = kind(task.queue, **task.options(**options))
-    queue._handlers.around = _with_breakers  # noqa: SLF001 - those of names are otherwise of tasks, not of a callback
-    queue._context.observe(history)  # noqa: SLF001
+    queue.handlers.around = _with_breakers
+    queue.context.observe(history)
     return queue
 
 
@@ -134,7 +134,7 @@ def _work(task: ProcessTask, recorder: Recorder) -> None:
         if behavior.repeats:
             time.sleep(ECHO)
             with _tolerated():
-                queue._executor.call(_repeated(queue, message, behavior))  # noqa: SLF001 - a queue does not do that
+                queue.executor.call(_repeated(queue, message, behavior))
         return behavior.finish()
 
     queue.callback(callback)
@@ -170,7 +170,7 @@ async def _work_async(task: ProcessTask, recorder: Recorder) -> None:
         if behavior.repeats:
             await asyncio.sleep(ECHO)
             with _tolerated():
-                await queue._executor.call(_repeated(queue, message, behavior))  # noqa: SLF001 - as above
+                await queue.executor.call(_repeated(queue, message, behavior))
         return behavior.finish()
 
     queue.callback(callback)
@@ -216,7 +216,7 @@ def _start(recorder: Recorder, message: Any, task: ProcessTask, server: int, run
 
 def _repeated(queue: Any, message: Any, behavior: CallbackBehavior) -> Any:
     """Return the call that settles a message by hand once more, as a program that is late may do."""
-    calls, receipt = queue._context.calls, message._delivery.receipt  # noqa: SLF001 - a message is settled once
+    calls, receipt = queue.context.calls, message.delivery.receipt
     if behavior.method == "nack":
         return calls.nack([Failure(receipt.id, receipt.token, round(BACKOFF * 1000), "late")])
     return calls.ack([receipt])

@@ -38,7 +38,7 @@ BY_HAND = {
 class _BaseMessage(Generic[T]):
     """What both kinds of message share: the properties, and the operations behind the methods."""
 
-    __slots__ = ("_context", "_delivery", "_executor", "_handed", "_headers", "payload")
+    __slots__ = ("_handed", "_headers", "context", "delivery", "executor", "payload")
 
     payload: T
     """The payload, decoded."""
@@ -61,9 +61,9 @@ class _BaseMessage(Generic[T]):
             raise
         except Exception as error:
             raise UndecodableError(f"undecodable: {short_repr(error)}") from error
-        self._delivery = delivery
-        self._context = context
-        self._executor = executor
+        self.delivery = delivery
+        self.context = context
+        self.executor = executor
         self._handed = handed
 
     def __repr__(self) -> str:
@@ -73,27 +73,27 @@ class _BaseMessage(Generic[T]):
     @property
     def id(self) -> str:
         """The message's id: the same for all attempts."""
-        return self._delivery.claimed.id
+        return self.delivery.claimed.id
 
     @property
     def queue(self) -> str:
         """The name of the queue, or the key of the stream."""
-        return self._context.queue
+        return self.context.queue
 
     @property
     def attempt(self) -> int:
         """The number of this delivery, from 1; released ones are not counted."""
-        return self._delivery.claimed.attempt
+        return self.delivery.claimed.attempt
 
     @property
     def retries_left(self) -> int:
         """How many more times the message is delivered if this attempt and the next ones fail."""
-        return self._delivery.claimed.retries_left
+        return self.delivery.claimed.retries_left
 
     @property
     def due(self) -> datetime:
         """When the message was due, in UTC."""
-        return from_millis(self._delivery.claimed.due)
+        return from_millis(self.delivery.claimed.due)
 
     @property
     def sent(self) -> datetime | None:
@@ -101,16 +101,16 @@ class _BaseMessage(Generic[T]):
 
         The ids that delayq makes contain it. Redis does not store it; only a stream does, by the server's clock.
         """
-        claimed = self._delivery.claimed
+        claimed = self.delivery.claimed
         if claimed.sent is not None:
             return from_millis(claimed.sent)
-        return time_of(claimed.id, now=self._delivery.server_now)
+        return time_of(claimed.id, now=self.delivery.server_now)
 
     @property
     def lateness(self) -> float:
         """Seconds between the due time and the hand-over to this process and its callback."""
-        at_claim = (self._delivery.server_now - self._delivery.claimed.due) / 1000
-        return at_claim + self._handed - self._delivery.claimed_at
+        at_claim = (self.delivery.server_now - self.delivery.claimed.due) / 1000
+        return at_claim + self._handed - self.delivery.claimed_at
 
     @property
     def headers(self) -> dict[str, str]:
@@ -120,27 +120,27 @@ class _BaseMessage(Generic[T]):
     @property
     def name(self) -> str:
         """The name the message was sent with; '' for none."""
-        return self._delivery.attributes.name
+        return self.delivery.attributes.name
 
     @property
     def priority(self) -> int:
         """The priority the message was sent with; 0 for none."""
-        return self._delivery.attributes.priority
+        return self.delivery.attributes.priority
 
     @property
     def snoozes(self) -> int:
         """How often the message has been snoozed or released with a delay."""
-        return self._delivery.attributes.snoozes
+        return self.delivery.attributes.snoozes
 
     @property
     def token(self) -> int:
         """The fencing token of this delivery: higher than the token of any earlier delivery of this queue."""
-        return self._delivery.claimed.token
+        return self.delivery.claimed.token
 
     @property
     def lease_lost(self) -> bool:
         """Whether the lease has expired or was taken over: another consumer may be processing the message."""
-        return self._delivery.lost or monotonic() > self._delivery.deadline
+        return self.delivery.lost or monotonic() > self.delivery.deadline
 
     @property
     def cancel_requested(self) -> bool:
@@ -148,116 +148,111 @@ class _BaseMessage(Generic[T]):
 
         A callback learns it within a tick. Whoever has leased the message learns it from `extend`.
         """
-        return self._delivery.cancel_requested
+        return self.delivery.cancel_requested
 
     def _settle(
         self, call: ScriptCall[str], *, failed: bool | None, text: str = "", delay: int | None = None
     ) -> Operation[bool]:
         """Settle by hand, and log it. If the call fails, the result of the callback settles the message."""
-        self._delivery.settled, self._delivery.failed_by_hand = True, failed
+        self.delivery.settled, self.delivery.failed_by_hand = True, failed
         try:
             (reply,) = yield [call]
         except BaseException:
-            self._delivery.settled = False
+            self.delivery.settled = False
             raise
         script = call.script.name.rpartition("/")[2]
-        self._delivery.by_hand = script if reply != "0" else ""
+        self.delivery.by_hand = script if reply != "0" else ""
         if reply != "0":
-            log_by_hand(self._delivery, BY_HAND[script], self._context.queue, text, delay)
+            log_by_hand(self.delivery, BY_HAND[script], self.context.queue, text, delay)
         if reply == "2":  # no retries left, or cancelled
-            yield [self._context.calls.collect(self._context.settings, ids=(self.id,))]
+            yield [self.context.calls.collect(self.context.settings, ids=(self.id,))]
         return bool(reply != "0")
 
     def _ack(self, result: object) -> Operation[bool]:
-        calls, claimed, done = self._context.calls, self._delivery.claimed, None
-        if calls.capabilities.has(Feature.RESULTS) and self._delivery.attributes.retention > 0:
-            done = completed(claimed, *self._context.results.pack_checked(result, self._delivery.attributes))
-        call = calls.ack([self._delivery.receipt]) if done is None else calls.complete([done])
+        calls, claimed, done = self.context.calls, self.delivery.claimed, None
+        if calls.capabilities.has(Feature.RESULTS) and self.delivery.attributes.retention > 0:
+            done = completed(claimed, *self.context.results.pack_checked(result, self.delivery.attributes))
+        call = calls.ack([self.delivery.receipt]) if done is None else calls.complete([done])
         return (yield from self._settle(call, failed=False))
 
     def _report(self, value: object) -> Operation[bool]:
-        self._context.calls.capabilities.require(Feature.RESULTS)
-        progress = self._context.results.pack_progress(value)
-        (reply,) = yield [self._context.calls.report(self._delivery.receipt, progress)]
+        self.context.calls.capabilities.require(Feature.RESULTS)
+        progress = self.context.results.pack_progress(value)
+        (reply,) = yield [self.context.calls.report(self.delivery.receipt, progress)]
         return bool(reply == "1")
 
     def _nack(self, delay: Duration | None, error: str) -> Operation[bool]:
-        policy = self._delivery.policy or self._context.settings.policy
+        policy = self.delivery.policy or self.context.settings.policy
         wait = policy.wait(self.attempt, None if delay is None else to_millis(delay, "delay"))
         text = truncate(error) if policy.keeps_text else ""
-        failure = Failure(*self._delivery.receipt, wait, text, self._delivery.span)
-        return (yield from self._settle(self._context.calls.nack([failure]), failed=True, text=text, delay=wait))
+        failure = Failure(*self.delivery.receipt, wait, text, self.delivery.span)
+        return (yield from self._settle(self.context.calls.nack([failure]), failed=True, text=text, delay=wait))
 
     def _reject(self, reason: str) -> Operation[bool]:
         text = truncate(reason, "reason")
-        if not (self._delivery.policy or self._context.settings.policy).keeps_text:
+        if not (self.delivery.policy or self.context.settings.policy).keeps_text:
             text = "rejected"
-        rejection = Rejection(*self._delivery.receipt, text, "")
-        return (yield from self._settle(self._context.calls.reject([rejection]), failed=True, text=text))
+        rejection = Rejection(*self.delivery.receipt, text, "")
+        return (yield from self._settle(self.context.calls.reject([rejection]), failed=True, text=text))
 
     def _release(self, delay: Duration | None) -> Operation[bool]:
-        release, stored = Release(*self._delivery.receipt), self._delivery.claimed.attributes
+        release, stored = Release(*self.delivery.receipt), self.delivery.claimed.attributes
         if delay is not None:
-            policy = self._delivery.policy or self._context.settings.policy
+            policy = self.delivery.policy or self.context.settings.policy
             wait = policy.wait(self.attempt, to_millis(delay, "delay"))
             if self.snoozes >= policy.max_snoozes > 0:
                 return (yield from self._nack(None, SNOOZED_OUT.format(policy.max_snoozes)))
-            release = Release(*self._delivery.receipt, wait, snoozed(stored))
+            release = Release(*self.delivery.receipt, wait, snoozed(stored))
         told = None if delay is None else release.delay
-        return (yield from self._settle(self._context.calls.release([release]), failed=None, delay=told))
+        return (yield from self._settle(self.context.calls.release([release]), failed=None, delay=told))
 
     def _extend(self, duration: Duration | None) -> Operation[bool]:
-        lease = self._context.settings.lease if duration is None else to_millis(duration, "lease", min=100)
-        before, deadline = self._delivery.deadline, monotonic() + lease / 1000
-        self._delivery.deadline = max(before, deadline)  # at once, or a heartbeat meanwhile would shorten it again
+        lease = self.context.settings.lease if duration is None else to_millis(duration, "lease", min=100)
+        before, deadline = self.delivery.deadline, monotonic() + lease / 1000
+        self.delivery.deadline = max(before, deadline)  # at once, or a heartbeat meanwhile would shorten it again
         try:
-            (reply,) = yield [self._context.calls.extend([self._delivery.receipt], lease=lease)]
+            (reply,) = yield [self.context.calls.extend([self.delivery.receipt], lease=lease)]
         except BaseException:
-            self._delivery.deadline = before
+            self.delivery.deadline = before
             raise
         if reply != "0":
-            self._delivery.deadline = deadline
-            self._delivery.cancel_requested |= reply == "2"
+            self.delivery.deadline = deadline
+            self.delivery.cancel_requested |= reply == "2"
         else:
-            self._delivery.lost = True
+            self.delivery.lost = True
         return bool(reply != "0")
-
-
-def parts_of(message: _BaseMessage[Any]) -> tuple[InFlightDelivery, EngineContext, Any]:
-    """Return what a message wraps, for the rest of the package: its delivery, its queue's context and executor."""
-    return message._delivery, message._context, message._executor  # noqa: SLF001 - the one place where others ask
 
 
 class Message(_BaseMessage[T]):
     """A delivered message. Settling it by hand takes precedence over what the callback returns."""
 
     __slots__ = ()
-    _executor: Executor
+    executor: Executor
 
     def ack(self, result: object = None) -> bool:
         """Settle the message as done. Only the first ack of a message returns True, even with a lost lease.
 
         The `result` is kept if the message has retention. Raises `PayloadError` for one that cannot be.
         """
-        return self._executor.perform(self._ack(result))
+        return self.executor.perform(self._ack(result))
 
     def report(self, progress: object) -> bool:
         """Store how far the callback is: any value of at most 4 KiB as encoded, which `queue.get` shows.
 
         The last report counts, until the message has ended. Returns False, and stores nothing, if the lease was lost.
         """
-        return self._executor.perform(self._report(progress))
+        return self.executor.perform(self._report(progress))
 
     def nack(self, *, delay: Duration | None = None, error: str = "") -> bool:
         """Deliver the message again after `delay`, or the queue's `nack_delay`; uses one retry.
 
         Returns False and changes nothing if the lease was lost before.
         """
-        return self._executor.perform(self._nack(delay, error))
+        return self.executor.perform(self._nack(delay, error))
 
     def extend(self, duration: Duration | None = None) -> bool:
         """Renew the lease for `duration` from now, by default the queue's `lease`. False if it was lost before."""
-        return self._executor.perform(self._extend(duration))
+        return self.executor.perform(self._extend(duration))
 
     def release(self, *, delay: Duration | None = None) -> bool:
         """Return the message to the head of the queue, or have it wait for `delay`, as if it had not been delivered.
@@ -265,18 +260,18 @@ class Message(_BaseMessage[T]):
         It uses no retry. With a delay it counts as a snooze: after `max_snoozes` of them, one more is a `nack`. Returns
         False and changes nothing if the lease was lost before.
         """
-        return self._executor.perform(self._release(delay))
+        return self.executor.perform(self._release(delay))
 
     def reject(self, reason: str) -> bool:
         """Move the message to the dead letter at once. False, and no change, if the lease was lost before."""
-        return self._executor.perform(self._reject(reason))
+        return self.executor.perform(self._reject(reason))
 
 
 class AsyncMessage(_BaseMessage[T]):
     """A delivered message of an `AsyncDelayQueue`; see `Message`."""
 
     __slots__ = ()
-    _executor: AsyncExecutor
+    executor: AsyncExecutor
 
     ack = awaited(Message.ack)
     nack = awaited(Message.nack)

@@ -166,7 +166,7 @@ class WorkBuffer:
             delivery.batch = batch
         messages = [one for one in (self._message(delivery, started) for delivery in deliveries) if one is not None]
         if len(messages) < len(deliveries):
-            deliveries = [message._delivery for message in messages]  # noqa: SLF001 - what a message wraps
+            deliveries = [message.delivery for message in messages]
         if self._single:
             return batch, deliveries, messages[0] if messages else None
         return batch, deliveries, messages or None
