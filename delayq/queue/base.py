@@ -95,7 +95,7 @@ class QueueBase(Generic[T, M]):
         self.executor = copy(self.executor)
         self.executor.opening = self.executor.checking = None  # its worker does both
         if self.telemetry is not None:
-            self.telemetry.attach(self)
+            self.telemetry(self)
 
     def _opening(self) -> list[Any]:
         """Return the requests that open the queue."""

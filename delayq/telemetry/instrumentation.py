@@ -39,11 +39,11 @@ def instrument(
         running: Any = getattr(queue, "_consuming", None)
         if running is not None and running.running:
             raise ConfigurationError(f"queue {queue.name} is being consumed: instrument it before")
-    options: Any = {"tracer_provider": tracer_provider, "meter_provider": meter_provider}
+    providers: Any = {"tracer_provider": tracer_provider, "meter_provider": meter_provider}
     for queue in queues:
         if queue.telemetry is None:
-            queue.telemetry = QueueTelemetry(create_spans=create_spans, record_exceptions=record_exceptions, **options)
-            queue.telemetry.attach(queue)
+            queue.telemetry = partial(_observe, record_exceptions=record_exceptions, **providers)
+            observe_sends(queue, TracedSends(queue.telemetry(queue), queue.name, create_spans=create_spans))
 
 
 def has_sdk() -> bool:
@@ -51,19 +51,12 @@ def has_sdk() -> bool:
     return is_real(trace.get_tracer_provider()) or is_real(metrics.get_meter_provider())
 
 
-class QueueTelemetry:
-    """What records a queue, and the queues that a worker serves like it."""
-
-    def __init__(self, *, create_spans: bool, **options: Any) -> None:
-        """Take the options of `instrument`."""
-        self._create_spans, self._options = create_spans, options
-
-    def attach(self, queue: Any) -> None:
-        """Put the recording parts in place of those of a queue."""
-        name, recorder = queue.name, QueueRecorder(partial(_attributes_of, queue), **self._options)
-        queue.context.observe(CallSpans(recorder, name))
-        queue.handlers.around = ProcessSpans(recorder, name, awaits=queue.awaits).around
-        observe_sends(queue, TracedSends(recorder, name, create_spans=self._create_spans))
+def _observe(queue: Any, **options: Any) -> QueueRecorder:
+    """Record the claims, callbacks and settlements of a queue."""
+    recorder = QueueRecorder(partial(_attributes_of, queue), **options)
+    queue.context.observe(CallSpans(recorder, queue.name))
+    queue.handlers.around = ProcessSpans(recorder, queue.name, awaits=queue.awaits).around
+    return recorder
 
 
 def _attributes_of(queue: Any) -> dict[str, Any]:

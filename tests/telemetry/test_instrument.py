@@ -105,7 +105,9 @@ def test_a_worker_records_each_of_its_queues(redis_url, recorded):
         for queue in (first, second):
             queue.send_delay_msg("x")
         Worker.matching("tenant-*", first).run(burst=True)
+        first.send_delay_msg("after")  # is no send of the queues that the worker has made of it
     assert sorted(one.name for one in recorded.spans("process")) == ["process tenant-a", "process tenant-b"]
+    assert [one.name for one in recorded.spans("send")] == ["send tenant-a"] * 2
     assert [len(one.links) for one in recorded.spans("process") if one.name.endswith("a")] == [1]
 
 
