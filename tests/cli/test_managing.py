@@ -1,6 +1,7 @@
 """`delayq cancel`, `kill`, `reschedule`, `run-now` and `purge`."""
 
 import os
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -213,3 +214,35 @@ def test_ctrl_c_at_a_confirmation_exits_130(start, messages):
         assert program.ends() == 130
     assert messages.counts().living == 3
     assert "Traceback" not in program.err
+
+
+# The table of actions
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["cancel", "reminders", "other"],
+        ["cancel", "reminders", "--id-prefix", "oth", "--yes"],
+        ["kill", "reminders", "other"],
+        ["limits", "list", "reminders"],
+        ["limits", "remove", "reminders"],
+        ["pause", "reminders", "--name", "mail"],
+        ["purge", "reminders", "--dry-run"],
+        ["reschedule", "reminders", "other", "--delay", "2h"],
+        ["resume", "reminders"],
+        ["run-now", "reminders", "other"],
+        ["runs", "list", "reminders"],
+        ["workers", "reminders"],
+    ],
+    ids=" ".join,
+)
+def test_json_has_the_fields_that_the_help_lists(cli, messages, command):
+    named = command[: command.index("reminders")]
+    text = " ".join(cli(*named, "--help", env={"COLUMNS": "1000"}).out.partition("JSON: ")[2].split())
+    while (
+        shorter := re.sub(r'(?<="): (\{[^{}]*\}|\[\{[^{}]*\}, …\])', "", text)
+    ) != text:  # without what is in the fields
+        text = shorter
+    known = [set(re.findall(r'"(\w+)"', shape)) for shape in re.findall(r"{[^{}]*}", text)]
+    assert set(cli(*command, "--json").json) - {"name"} in [names - {"name"} for names in known]

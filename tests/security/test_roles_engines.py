@@ -358,8 +358,9 @@ OF_STREAMS: dict[str, Callable[[Any], Any]] = {
     "counts": lambda q: q.counts().dead == 1,
     "groups": lambda q: list(q.groups()) == ["workers"],
     "dead.list": lambda q: [message.id for message in q.dead.list().messages] == ["d"],
+    "dead.groups": lambda q: [group.count for group in q.dead.groups()] == [1],
     "dead.redrive": lambda q: q.dead.redrive(all=True).redriven == 1,
-    "dead.purge": lambda q: q.dead.purge(all=True) == 1,
+    "dead.purge": lambda q: q.dead.purge("d") == 1,
     "open": lambda q: q.open() is None,
     "preload": lambda q: q.preload() == len(preload("streams")),
 }

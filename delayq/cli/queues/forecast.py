@@ -9,7 +9,7 @@ from typing import Any, get_args
 import click
 
 from delayq.broker.engine import Feature
-from delayq.cli.queues.pause import pause_json, pause_text
+from delayq.cli.queues.pause import pause_text
 from delayq.cli.support.exit_codes import Exit
 from delayq.cli.support.options import RATE, UNTIL, json_option, queue_with
 from delayq.cli.support.output import (
@@ -169,7 +169,7 @@ def _peak_text(found: Forecast) -> str:
 
 
 def _json(queue: str, found: Forecast, above: str | None, spikes: Sequence[ForecastBucket] | None) -> dict[str, Any]:
-    fields = {"queue": queue, **json_fields(found), "until": iso(found.until), "paused": pause_json(found.paused)}
+    fields = {"queue": queue, **json_fields(found), "until": iso(found.until)}
     fields["buckets"] = [_bucket(bucket) for bucket in found.buckets]
     return fields | ({} if spikes is None else {"above": above, "spikes": [_bucket(bucket) for bucket in spikes]})
 

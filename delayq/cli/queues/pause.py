@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
 
 from delayq.cli.support.zones import until_text
 from delayq.queue.control.pausing import Pause
-from delayq.values.text import clean, iso
+from delayq.values.text import clean
 
 
 def label(queue: str, name: str | None) -> str:
@@ -19,8 +18,3 @@ def pause_text(pause: Pause, now: datetime | None = None) -> str:
     """Return until when a queue is paused, and why."""
     end = "until it is resumed" if pause.until is None else until_text(pause.until, now or datetime.now(UTC))
     return f"paused {end}{f': {clean(pause.reason)}' if pause.reason else ''}"
-
-
-def pause_json(pause: Pause | None) -> dict[str, Any] | None:
-    """Return a pause for JSON; None for none."""
-    return None if pause is None else {"until": iso(pause.until), "reason": pause.reason}

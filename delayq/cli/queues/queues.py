@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import click
 
 from delayq.broker.engine import Feature
-from delayq.cli.queues.pause import label, pause_json, pause_text
+from delayq.cli.queues.pause import label, pause_text
 from delayq.cli.support.exit_codes import Exit
 from delayq.cli.support.options import engine_option, json_option
-from delayq.cli.support.output import print_json, print_line, print_note, print_rich, table
+from delayq.cli.support.output import json_value, print_json, print_line, print_note, print_rich, table
 from delayq.cli.support.session import Session
 from delayq.errors import ServerError
 from delayq.queue.control.pausing import Pause
@@ -70,8 +70,7 @@ def _read(session: Session, name: str, found: Stats | ServerError) -> _Row | Ser
 def _fields(row: _Row | ServerError) -> dict[str, Any]:
     if isinstance(row, ServerError):
         return {"error": str(row)}
-    names = {name: pause_json(pause) for name, pause in row.paused_names.items()}
-    return {**counts_json(row.stats), "paused_names": names}
+    return {**counts_json(row.stats), "paused_names": json_value(row.paused_names)}
 
 
 def _print(found: dict[str, _Row | ServerError]) -> None:
@@ -109,7 +108,7 @@ def counts_json(stats: Stats) -> dict[str, Any]:
         "overdue": stats.counts.overdue,
         "lag": stats.lag.total_seconds(),
         "nobody_consumes": stats.nobody_consumes,
-        "paused": pause_json(stats.counts.paused),
+        "paused": json_value(stats.counts.paused),
     }
 
 

@@ -53,15 +53,13 @@ class QueueAction:
         function: Any = click.pass_obj(self._run)
         for option in reversed(options):
             function = option(function)
-        return click.command(self.name, help=self.help.replace("{json}", self._shape()), short_help=self.short)(
-            function
-        )
+        text = self.help.replace("{json}", self._shape())
+        return click.command(self.name, help=text, short_help=self.short)(function)
 
     def _run(self, session: Session, /, queue: str, *, as_json: bool = False, **options: Any) -> int:
         if self.check is not None:
             self.check(**options)
-        hidden = {"reveal": options.pop("reveal")} if "reveal" in options else {}
-        found = self.call(session.existing_queue(queue, **hidden), **options)
+        found = self.call(session.existing_queue(queue), **options)
         if as_json:
             print_json(self._as_json(found, {"queue": queue, **options}))
         else:
@@ -106,7 +104,7 @@ def json_shape(kind: Any) -> str:
     if is_dataclass(kind):
         types = get_type_hints(kind)
         shapes = {one.name: one.metadata.get("json") or json_shape(types[one.name]) for one in fields(kind)}
-        parts = (f'"{name}": {shape}' if shape else f'"{name}"' for name, shape in shapes.items() if name[0] != "_")
+        parts = (f'"{name}": {shape}' if shape else f'"{name}"' for name, shape in shapes.items())
         return f"{{{', '.join(parts)}}}"
     shape = next(filter(None, map(json_shape, get_args(kind))), "")
     return f"[{shape}, …]" if shape and getattr(kind, "__origin__", None) in (list, tuple) else shape

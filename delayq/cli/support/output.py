@@ -47,9 +47,8 @@ def print_result(result: Any, *lines: str, as_json: bool) -> None:
 
 
 def json_fields(value: Any) -> dict[str, Any]:
-    """Return the public fields of a dataclass for JSON."""
-    names = (field.name for field in dataclasses.fields(value))
-    return {name: json_value(getattr(value, name)) for name in names if name[0] != "_"}
+    """Return the fields of a dataclass for JSON."""
+    return {field.name: json_value(getattr(value, field.name)) for field in dataclasses.fields(value)}
 
 
 def json_value(value: Any) -> Any:
