@@ -9,6 +9,7 @@ from delayq.safe_log import SafeLog
 from delayq.schedules.definition import DECLARED_HEADER, HEADER
 from delayq.values.outcomes import Outcome, Reject, Snooze
 from delayq.values.text import format_duration
+from delayq.worker.delivery.message import parts_of
 
 log = SafeLog("delayq.consumer")
 
@@ -56,7 +57,7 @@ class UnhandledMessages:
         return self._outcome(message, reason, UndecodableError, None)
 
     def _outcome(self, message: Any, reason: str, kind: type[DelayqError], schedule: str | None) -> Outcome:
-        if message._delivery.attributes.unhandled >= self._returns:  # noqa: SLF001
+        if parts_of(message)[0].attributes.unhandled >= self._returns:
             rejection = Reject(f"{kind.__name__}: {reason}")
             rejection._stored_as = kind.__name__  # noqa: SLF001 - the error that it stands for
             return rejection

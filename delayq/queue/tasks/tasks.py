@@ -18,6 +18,7 @@ from delayq.values.backoff import FailurePolicy
 from delayq.values.breaker import check_breaker
 from delayq.values.codec import Codec
 from delayq.values.rates import check_limits
+from delayq.worker.delivery.message import parts_of
 from delayq.worker.delivery.results import keep_result
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class BaseTask(Generic[P, R]):
         read, policy, timeout = self.arguments.read, self.policy, self.timeout
 
         def arguments_of(message: Any) -> dict[str, Any]:
-            delivery = message._delivery  # noqa: SLF001 - what a message wraps
+            delivery, _, _ = parts_of(message)
             delivery.policy, delivery.timeout = policy, delivery.timeout or timeout
             try:
                 return read(message.payload)
@@ -183,7 +184,8 @@ def _result(result: object, message: Any) -> object:
     """Return what decides on the message: any result of a task is a success, even False, which is kept as one."""
     if result is not False:
         return result
-    keep_result(message._delivery, False, message._context)  # noqa: FBT003, SLF001 - what a message wraps
+    delivery, context, _ = parts_of(message)
+    keep_result(delivery, value=False, context=context)
     return None
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from delayq._parity import awaited
@@ -223,9 +225,9 @@ class _BaseMessage(Generic[T]):
         return bool(reply != "0")
 
 
-def parts_of(message: _BaseMessage[Any]) -> tuple[InFlightDelivery, EngineContext, Any]:
-    """Return what a message wraps, for the rest of the package: its delivery, its queue's context and executor."""
-    return message._delivery, message._context, message._executor  # noqa: SLF001 - the one place where others ask
+parts_of: Callable[[Any], tuple[InFlightDelivery, EngineContext, Any]]
+parts_of = attrgetter("_delivery", "_context", "_executor")
+"""Returns what a message wraps, for the rest of the package: its delivery, its queue's context and executor."""
 
 
 class Message(_BaseMessage[T]):

@@ -30,6 +30,7 @@ from delayq.worker.delivery.disposition import (
     undecodable,
 )
 from delayq.worker.delivery.in_flight_delivery import Batch, InFlightDelivery
+from delayq.worker.delivery.message import parts_of
 from delayq.worker.delivery.results import keep_result
 from delayq.worker.parts.breakers import Breakers, ClosedScopes, scope_closed
 from delayq.worker.parts.part import LoopPart
@@ -166,7 +167,7 @@ class WorkBuffer:
             delivery.batch = batch
         messages = [one for one in (self._message(delivery, started) for delivery in deliveries) if one is not None]
         if len(messages) < len(deliveries):
-            deliveries = [message._delivery for message in messages]  # noqa: SLF001 - what a message wraps
+            deliveries = [parts_of(message)[0] for message in messages]
         if self._single:
             return batch, deliveries, messages[0] if messages else None
         return batch, deliveries, messages or None
