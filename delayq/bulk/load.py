@@ -22,6 +22,7 @@ from delayq.queue.sweeps.bulk_runs import check_run
 from delayq.values.codec import decode_headers
 from delayq.values.times import Duration
 
+pc: Any = pyarrow.compute
 """Untyped: its stubs lack plain values as arguments."""
 
 _INSTANT = pa.timestamp("us", tz="UTC")
@@ -53,24 +54,13 @@ def _is_read(name: str, kind: pa.DataType) -> bool:
     return spark_name(kind) == "string" or pa.types.is_null(kind) or (name == "headers" and pa.types.is_struct(kind))
 
 
-def _read_due(column: Any) -> Any:
-    return _cast(column.cast(pa.string()), _INSTANT, "due", f"a time with its zone, such as {_EXAMPLE}")
-
-
-def _read_retries(column: Any) -> Any:
-    return _cast(column.cast(pa.string()), pa.int64(), "retries", "a whole number")
-
-
 def _cast(column: Any, kind: pa.DataType, name: str, wanted: str) -> Any:
     """Return texts as values of another type; an error names the first row that cannot be one."""
+    texts = column.cast(pa.string())
     try:
-        return pc.cast(column, kind)
+        return pc.cast(texts, kind)
     except pa.ArrowInvalid:
-        return _each(column, lambda text: pc.cast(pa.scalar(text), kind).as_py(), kind, name, wanted)
-
-
-def _read_headers(column: Any) -> Any:
-    return _each(column, _pairs, _HEADERS, "headers", "an object of texts")
+        return _each(texts, lambda text: pc.cast(pa.scalar(text), kind).as_py(), kind, name, wanted)
 
 
 def _pairs(headers: Any) -> list[tuple[str, str]]:
@@ -93,11 +83,12 @@ def _each(column: Any, read: Callable[[Any], Any], kind: pa.DataType, name: str,
         raise ConfigurationError(f"{name} must be {wanted} in each row") from None
 
 
-_READERS = {"due": _read_due, "retries": _read_retries, "headers": _read_headers}
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "due": lambda column: _cast(column, _INSTANT, "due", f"a time with its zone, such as {_EXAMPLE}"),
+    "retries": lambda column: _cast(column, pa.int64(), "retries", "a whole number"),
+    "headers": lambda column: _each(column, _pairs, _HEADERS, "headers", "an object of texts"),
+}
 
-
-pc: Any = pyarrow.compute
-"""Untyped: its stubs lack plain values as arguments."""
 
 BATCH_ROWS = 10_000
 """Rows that are checked and sent at a time, at most."""

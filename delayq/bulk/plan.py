@@ -9,7 +9,7 @@ import base64
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -33,7 +33,7 @@ from delayq.errors import ConfigurationError
 from delayq.values.times import timestamp
 
 NULL = "null"
-_START = datetime(1970, 1, 1)  # noqa: DTZ001 - UTC
+_START = datetime(1970, 1, 1)  # noqa: DTZ001 - UTC, or a wall clock
 _ESCAPES: dict[int, str] = {
     **{code: f"\\u{code:04X}" for code in range(32)},
     **str.maketrans({'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}),
@@ -81,55 +81,25 @@ def _java_number(text: str) -> str:
     return f"{'-' * sign}{digits[0]}.{rest}E{exponent}"
 
 
-def _instant_in_quotes(microseconds: int) -> str:
-    return f'"{instant_text(microseconds)}"'
-
-
-def _wall_text(at: datetime) -> str:
-    return f'"{at.isoformat(timespec="microseconds")}"'
-
-
-def _boolean(value: bool) -> str:  # noqa: FBT001 - a value of a column
-    return "true" if value else "false"
-
-
-def _date_text(day: date) -> str:
-    return f'"{day.isoformat()}"'
-
-
-def _bytes_text(value: bytes) -> str:
-    return f'"{base64.b64encode(value).decode()}"'
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
-
-
-def _is_instant(kind: pa.DataType) -> bool:
-    return isinstance(kind, pa.TimestampType) and kind.tz is not None
-
-
 _KINDS: list[tuple[Callable[[pa.DataType], bool], list[pa.DataType], Callable[[Any], str]]] = [
-    (_is_text, [], json_text),
-    (pa.types.is_boolean, [], _boolean),
+    (lambda kind: spark_name(kind) == "string", [], json_text),
+    (pa.types.is_boolean, [], lambda value: "true" if value else "false"),
     (pa.types.is_integer, [], str),
     (pa.types.is_floating, [pa.string()], _java_number),
     (pa.types.is_decimal, [], str),
-    (_is_instant, [pa.timestamp("us", tz="UTC"), pa.int64()], _instant_in_quotes),
-    (pa.types.is_timestamp, [pa.timestamp("us")], _wall_text),
-    (pa.types.is_date, [pa.date32()], _date_text),
-    (_is_binary, [], _bytes_text),
+    (
+        lambda kind: spark_name(kind) == "timestamp",
+        [pa.timestamp("us", tz="UTC"), pa.int64()],
+        lambda microseconds: f'"{instant_text(microseconds)}"',
+    ),
+    (pa.types.is_timestamp, [pa.timestamp("us")], lambda at: f'"{at.isoformat(timespec="microseconds")}"'),
+    (pa.types.is_date, [pa.date32()], lambda day: f'"{day.isoformat()}"'),
+    (lambda kind: spark_name(kind) == "binary", [], lambda value: f'"{base64.b64encode(value).decode()}"'),
     (pa.types.is_null, [], str),
 ]
 """Types of columns: what they are cast to, one after the other, and how their values are written."""
 
 
-_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a wall clock
-_MICROSECOND = timedelta(microseconds=1)
 _WALL_CLOCK = re.compile(WALL_CLOCK, re.ASCII)
 
 
@@ -201,7 +171,7 @@ def _wall(text: str) -> int | None:
         at = datetime(year, month, day, hour, minute, second, int((fraction or "").ljust(6, "0")))  # noqa: DTZ001
     except ValueError:
         return None
-    return (at - _EPOCH) // _MICROSECOND
+    return (at - _START) // timedelta(microseconds=1)
 
 
 pc: Any = pyarrow.compute
@@ -261,7 +231,7 @@ def plan(
     since_micros = None if since is None else timestamp(since, "since") * 1000
     wanted = _reminders(things, checked)
     if previous is None:
-        return _table(_Reminder(_new_id(key, 0), key, payload, 0, "new", retries) for key, payload, retries in wanted)
+        return _table(_Reminder(id_of(*key, 0), key, payload, 0, "new", retries) for key, payload, retries in wanted)
     return _table(_compare(wanted, list(_rows_of(previous)), since_micros))
 
 
@@ -285,10 +255,6 @@ def _reminders(things: pa.Table, rules: tuple[Rule, ...]) -> Iterator[tuple[_Key
                 yield _Key(source, rule.name, occurrence, due), f"{{{head}{values}}}", rule.retries
 
 
-def _new_id(key: _Key, revision: int) -> str:
-    return id_of(*key, revision)
-
-
 def _compare(
     wanted: Iterable[tuple[_Key, str, int]], before: Sequence[_Reminder], since: int | None
 ) -> Iterator[_Reminder]:
@@ -303,9 +269,9 @@ def _compare(
         revision, cancelled, planned = last.get(key, (-1, True, ""))
         if not cancelled and planned == payload:
             kept.add(key)
-            yield _Reminder(_new_id(key, revision), key, payload, revision, "keep", retries)
+            yield _Reminder(id_of(*key, revision), key, payload, revision, "keep", retries)
         else:
-            yield _Reminder(_new_id(key, revision + 1), key, payload, revision + 1, "new", retries)
+            yield _Reminder(id_of(*key, revision + 1), key, payload, revision + 1, "new", retries)
     for one in before:
         over = one.key in kept and one.revision == last[one.key][0]
         if not (over or (since is not None and one.key.due < since)):

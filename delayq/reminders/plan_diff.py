@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from operator import attrgetter
 from typing import Literal
 
 from delayq.reminders.event import Event, start_of
@@ -126,7 +127,7 @@ def _late(stored: StoredPlan, plan: Plan, now: int, earliest: int, delivered: Co
     for one in plan.reminders.values():
         if one.due <= now:
             key = _identity(one.event)
-            passed[key] = max(passed.get(key, one), one, key=_due)
+            passed[key] = max(passed.get(key, one), one, key=attrgetter("due"))
     if not passed:
         return []
     before = {_identity(one.event): one.event for one in stored.reminders.values()}
@@ -138,10 +139,6 @@ def _late(stored: StoredPlan, plan: Plan, now: int, earliest: int, delivered: Co
         return event is None or start_of(event, plan.rules.tz).at != start_of(one.event, plan.rules.tz).at
 
     return [one for one in passed.values() if one.due < earliest and is_new(one)]
-
-
-def _due(reminder: Reminder) -> int:
-    return reminder.due
 
 
 def _send_time(reminder: Reminder, plan: Plan, now: int) -> int:

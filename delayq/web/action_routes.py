@@ -63,10 +63,6 @@ def _cancel(queue: DelayQueue[Any], fields: Fields) -> Done:
     return Done(f"{fields['id']}: {outcome}.", "/message", "id")
 
 
-def _kill(queue: DelayQueue[Any], fields: Fields) -> Done:
-    return Done(f"{fields['id']}: {queue.kill(fields['id'])}.", "/message", "id")
-
-
 def _reschedule(queue: DelayQueue[Any], fields: Fields) -> Done:
     delay, at = fields.get("delay") or None, time_in(fields.get("at", ""), "at")
     if (delay is None) == (at is None):
@@ -127,7 +123,7 @@ def _schedule(queue: DelayQueue[Any], fields: Fields) -> Done:
 ACTIONS: dict[str, Callable[[DelayQueue[Any], Fields], Done]] = {
     "pause": _pause,
     "cancel": _cancel,
-    "kill": _kill,
+    "kill": lambda queue, fields: Done(f"{fields['id']}: {queue.kill(fields['id'])}.", "/message", "id"),
     "reschedule": _reschedule,
     "redrive": _redrive,
     "limit": _limit,

@@ -11,8 +11,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from delayq import DelayQueue, NewMessage
-from delayq.cli.queues.top_figures import TopFigures
-from delayq.cli.queues.top_screen import TopScreen
+from delayq.cli.queues.top_screen import TopFigures, TopScreen
 from delayq.cli.support.session import Session
 from delayq.metrics import QueueCollector
 from delayq.streams import StreamQueue

@@ -18,8 +18,7 @@ import pytest
 from rich.console import Console
 
 from delayq import DelayQueue, Reject
-from delayq.cli.queues.top_figures import MAX_COUNTED, TopFigures
-from delayq.cli.queues.top_screen import TopScreen
+from delayq.cli.queues.top_screen import MAX_COUNTED, TopFigures, TopScreen
 from delayq.cli.support.session import Session
 from tests.cli.conftest import PATIENCE, terminal
 from tests.support.processes import Process

@@ -14,8 +14,7 @@ from datetime import timedelta
 import click
 
 from delayq.broker.engine import Feature
-from delayq.cli.queues.top_figures import TopFigures
-from delayq.cli.queues.top_screen import TopScreen
+from delayq.cli.queues.top_screen import TopFigures, TopScreen
 from delayq.cli.support.exit_codes import Exit
 from delayq.cli.support.options import DURATION, PATTERN, QUEUE, engine_option
 from delayq.cli.support.output import console

@@ -124,18 +124,10 @@ def divide(
         # A merged file comes before those inside it: of two made at a time, one has all batches of the other and more.
         merged = list[ArchiveFile]()
         for file in sorted(files, key=lambda one: (not one.is_merged, one.first, -one.last, one.is_hidden)):
-            before = bisect_right(merged, file.first, key=_first) - 1
+            before = bisect_right(merged, file.first, key=lambda one: one.first) - 1
             if before >= 0 and file.last <= merged[before].last:
                 replaced.append(Replaced(file, merged[before]))
             else:
                 (merged if file.is_merged else counting).append(file)
         counting += merged
-    return sorted(counting, key=_order), replaced
-
-
-def _first(file: ArchiveFile) -> int:
-    return file.first
-
-
-def _order(file: ArchiveFile) -> tuple[date, str, int, str]:
-    return file.day or date.min, file.query, file.first, file.path
+    return sorted(counting, key=lambda one: (one.day or date.min, one.query, one.first, one.path)), replaced
