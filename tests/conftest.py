@@ -83,14 +83,15 @@ LONG_LIMIT = 400
 
 @pytest.hookimpl(tryfirst=True)  # before pytest's own hook, which reads the markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave three quarters of asyncio on the embedded server to the long tests, and begin with what may take longest.
+    """Leave most of what runs on the embedded server to the long tests, and begin with what may take longest.
 
-    Asyncio is tested on Redis, and the embedded server with threads. Begun last, a test that takes long would keep one
-    process busy and the others waiting.
+    The quick tests run on Redis with both faces, and on the embedded server a third with threads and an eighth with
+    asyncio. Begun last, a test that takes long would keep one process busy and the others waiting.
     """
     for item in items:
-        on_both = {"asyncio", "memory"} <= {*item.name.rstrip("]").replace("[", "-").split("-")}
-        if on_both and zlib.crc32(item.nodeid.encode()) % 4:
+        words = {*item.name.rstrip("]").replace("[", "-").split("-")}
+        share = 1 if "memory" not in words else 8 if "asyncio" in words else 3 if "blocking" in words else 1
+        if zlib.crc32(item.nodeid.encode()) % share:
             item.add_marker("long")
         if item.get_closest_marker("long") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(LONG_LIMIT))
