@@ -9,10 +9,12 @@ import signal
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import cache
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import pytest
 import redis
+import redis.utils
 
 from delayq.testing.redis_server import find_program
 from tests.support import processes, tables
@@ -28,6 +30,9 @@ COLOURS = ("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE")
 pytest.register_assert_rewrite(
     *(f"tests.model.{name}" for name in ("laws", "machine", "model", "player", "scan", "traps", "world")),
 )
+
+# redis-py reads its own version from a file at every new connection, and a test makes several.
+redis.utils.get_lib_version = cache(redis.utils.get_lib_version)
 
 StartRedis = Callable[..., RedisServer]
 
