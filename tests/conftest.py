@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import cache
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import pytest
 import redis
+import redis.utils
 
 from delayq.testing.redis_server import find_program
 from tests.support import processes, tables
@@ -27,6 +30,9 @@ COLOURS = ("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE")
 pytest.register_assert_rewrite(
     *(f"tests.model.{name}" for name in ("laws", "machine", "model", "player", "scan", "traps", "world")),
 )
+
+# redis-py reads its own version from a file at every new connection, and a test makes several.
+redis.utils.get_lib_version = cache(redis.utils.get_lib_version)
 
 StartRedis = Callable[..., RedisServer]
 
@@ -65,20 +71,32 @@ def log_of_pytest() -> Iterator[None]:
     root.setLevel(level)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """Look for no garbage while tests are collected, and never in what they are: a million objects that stay."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 LONG_LIMIT = 400
 """Seconds for a long test: it takes many on its own, and beside others several times as long."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest's own hook, which reads the markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave three quarters of asyncio on the embedded server to the long tests, and begin with what may take longest.
+    """Leave most of what runs on the embedded server to the long tests, and begin with what may take longest.
 
-    Asyncio is tested on Redis, and the embedded server with threads. Begun last, a test that takes long would keep one
-    process busy and the others waiting.
+    The quick tests run on Redis with both faces, and on the embedded server a third with threads and an eighth with
+    asyncio. Begun last, a test that takes long would keep one process busy and the others waiting.
     """
     for item in items:
-        on_both = {"asyncio", "memory"} <= {*item.name.rstrip("]").replace("[", "-").split("-")}
-        if on_both and zlib.crc32(item.nodeid.encode()) % 4:
+        words = {*item.name.rstrip("]").replace("[", "-").split("-")}
+        share = 1 if "memory" not in words else 8 if "asyncio" in words else 3 if "blocking" in words else 1
+        if zlib.crc32(item.nodeid.encode()) % share:
             item.add_marker("long")
         if item.get_closest_marker("long") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(LONG_LIMIT))

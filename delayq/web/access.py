@@ -49,10 +49,8 @@ class Access:
         self._hosts = {host.lower() for host in hosts}
         if self.is_open and not all(map(is_loopback, self._hosts)):
             raise ConfigurationError("hosts other than localhost need a token, viewers, a proxy header or viewer_of")
-        text = "\n".join(sorted(tokens)) or secrets.token_hex(32)
-        # Slow on purpose: whoever has a cookie could try tokens against its signature.
         self._ended: dict[str, int] = {}  # sessions that were logged out, and until when they would have lasted
-        self._key = hashlib.scrypt(text.encode(), salt=b"delayq web", n=1 << 14, r=8, p=1, dklen=32)
+        self._key = _key_of(tokens) if tokens else secrets.token_bytes(32)
 
     # Hosts and origins
 
@@ -201,3 +199,8 @@ def _block_of(client: str) -> str:
     if not isinstance(address, IPv6Address):
         return client
     return str(address.ipv4_mapped or ip_network((address.packed[:8] + bytes(8), 64)))
+
+
+def _key_of(tokens: list[str]) -> bytes:
+    """Return the key of signatures, slowly on purpose: whoever has a cookie could try tokens against its signature."""
+    return hashlib.scrypt("\n".join(sorted(tokens)).encode(), salt=b"delayq web", n=1 << 14, r=8, p=1, dklen=32)

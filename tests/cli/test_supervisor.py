@@ -304,10 +304,10 @@ def test_max_memory_below_what_the_program_takes_is_an_error(start: Start, done)
 
 
 @pytest.mark.parametrize("size", ["0", "-5M", "much", "5T", "", "1.5G", "9999999999999M"])
-def test_bad_sizes_are_named(start: Start, done, size):
-    program: Program = start("worker", "app:queue", "--max-memory", size)
-    assert program.ends() == 2
-    assert "--max-memory must be a size above 0, such as 500M or 2G" in program.err
+def test_bad_sizes_are_named(cli, importing, done, size):
+    ended = cli("worker", "app:queue", "--max-memory", size)
+    assert ended.code == 2
+    assert "--max-memory must be a size above 0, such as 500M or 2G" in ended.err
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def test_a_worker_waits_when_the_last_queue_is_gone(start: Start, app, fill, red
         (["--queue", "q", "--deliver", "log", "--queues", "tenant-*"], "--queues, --strict and --limit are for"),
     ],
 )
-def test_wrong_usage_says_what_to_do(start: Start, app, words, text):
-    ended = start("worker", *words).ended()
+def test_wrong_usage_says_what_to_do(cli, importing, app, words, text):
+    ended = cli("worker", *words)
     assert ended.code == 2
     assert text in ended.err

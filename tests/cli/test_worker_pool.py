@@ -111,6 +111,6 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("words", "error"), WRONG.items())
-def test_wrong_weights_are_usage_errors(start: Start, app, words, error):
-    ended = start("worker", *words.split()).ended()
+def test_wrong_weights_are_usage_errors(cli, importing, app, words, error):
+    ended = cli("worker", *words.split())
     assert (ended.code, error in " ".join(ended.err.split())) == (2, True), ended.err

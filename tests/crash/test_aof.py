@@ -112,7 +112,13 @@ def cut_everywhere(server: RedisServer, script: str, layout: Layout, sample: int
     return len(chosen) + 1
 
 
-@pytest.mark.parametrize(("script", "layout"), list(zip(CASES, cycle([several_files, single_file]), strict=False)))
+@pytest.mark.parametrize(
+    ("script", "layout"),
+    [
+        pytest.param(script, layout, marks=pytest.mark.long if number % 3 else ())
+        for number, (script, layout) in enumerate(zip(CASES, cycle([several_files, single_file]), strict=False))
+    ],
+)
 def test_script_is_kept_completely_or_not_at_all(start_redis, script, layout):
     assert cut_everywhere(start_redis(*DURABLE), script, layout, SAMPLE) >= 3
 

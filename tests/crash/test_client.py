@@ -23,6 +23,14 @@ from tests.model.running import connected
 from tests.support.processes import run
 
 EACH = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+TURNS = pytest.mark.parametrize("turn", [0, pytest.param(1, marks=pytest.mark.long)])
+"""Commands are cut off before and after in turn, and in the long tests the other way round as well."""
+
+
+def cuts(course: Course, turn: int) -> Iterator[tuple[int, Cut]]:
+    """Yield each command of a course, and where it is cut off."""
+    for at in range(1, len(course.stood)):
+        yield at, list(Cut)[(at + turn) % len(Cut)]
 
 
 class Course(NamedTuple):
@@ -38,7 +46,17 @@ def looking(redis_url) -> Iterator[Executor]:
         yield executor
 
 
+_courses: dict[str, Course] = {}
+"""By the names of operations: each course is the same every time."""
+
+
 def undisturbed(url: str, looking: Executor, operation: Operation) -> Course:
+    if operation.name not in _courses:
+        _courses[operation.name] = _watched(url, looking, operation)
+    return _courses[operation.name]
+
+
+def _watched(url: str, looking: Executor, operation: Operation) -> Course:
     cutter = Cutter()
     stood: list[dict[str, Any]] = []
     with begun(url, operation, cutter) as (queue, prepared):
@@ -48,34 +66,34 @@ def undisturbed(url: str, looking: Executor, operation: Operation) -> Course:
         return Course(operation.act(queue, prepared), stood)
 
 
+@TURNS
 @EACH
-def test_process_that_continues_gets_its_result_once(redis_url, looking, operation):
+def test_process_that_continues_gets_its_result_once(redis_url, looking, operation, turn):
     course = undisturbed(redis_url, looking, operation)
     assert len(course.stood) > 1
-    for at in range(1, len(course.stood)):
-        for cut in Cut:
-            cutter = Cutter()
-            with begun(redis_url, operation, cutter) as (queue, prepared):
-                cutter.arm(at, cut)
-                assert operation.act(queue, prepared) == course.result, f"cut {cut} command {at}"
-                assert cutter.count > at
-            assert standing(looking, CALLS) == course.stood[-1], f"cut {cut} command {at}"
+    for at, cut in cuts(course, turn):
+        cutter = Cutter()
+        with begun(redis_url, operation, cutter) as (queue, prepared):
+            cutter.arm(at, cut)
+            assert operation.act(queue, prepared) == course.result, f"cut {cut} command {at}"
+            assert cutter.count > at
+        assert standing(looking, CALLS) == course.stood[-1], f"cut {cut} command {at}"
 
 
+@TURNS
 @EACH
-def test_executed_commands_of_a_dead_process_stay(redis_url, looking, operation):
+def test_executed_commands_of_a_dead_process_stay(redis_url, looking, operation, turn):
     course = undisturbed(redis_url, looking, operation)
-    for at in range(1, len(course.stood)):
-        for cut in Cut:
-            cutter = Cutter()
-            with begun(redis_url, operation, cutter) as (queue, prepared):
-                cutter.arm(at, cut, ends=gone)
-                with pytest.raises(GoneError):
-                    operation.act(queue, prepared)
-                cutter.armed = cutter.is_gone = False
-            stands = standing(looking, CALLS)
-            assert stands == course.stood[at - (cut is Cut.BEFORE)], f"gone {cut} command {at}"
-            finish(looking, CALLS)
+    for at, cut in cuts(course, 1 - turn):
+        cutter = Cutter()
+        with begun(redis_url, operation, cutter) as (queue, prepared):
+            cutter.arm(at, cut, ends=gone)
+            with pytest.raises(GoneError):
+                operation.act(queue, prepared)
+            cutter.armed = cutter.is_gone = False
+        stands = standing(looking, CALLS)
+        assert stands == course.stood[at - (cut is Cut.BEFORE)], f"gone {cut} command {at}"
+        finish(looking, CALLS)
 
 
 def commands_of_a_burst(url: str) -> int:

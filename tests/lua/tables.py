@@ -30,9 +30,9 @@ def parameters(*, refused: bool = True) -> list[Any]:
     ]
 
 
-def every_case(*, refused: bool = True) -> pytest.MarkDecorator:
-    """Run a test for every case, as one test for each script."""
-    return pytest.mark.table("case", parameters(refused=refused), apart=lambda name: name.partition(":")[0])
+def every_case(*, refused: bool = True, some: int = 1) -> pytest.MarkDecorator:
+    """Run a test for every case, as one test for each script; with `some=4`, most cases in the long tests."""
+    return pytest.mark.table("case", parameters(refused=refused), apart=lambda name: name.partition(":")[0], some=some)
 
 
 on_both = pytest.mark.parametrize(

@@ -123,7 +123,7 @@ def test_next_call_of_a_slot_is_executed_and_other_slots_are_kept(real_executor,
 
 @pytest.mark.faults
 @on_both
-@every_case(refused=False)
+@every_case(refused=False, some=4)
 def test_call_whose_replies_are_lost_executes_once(executor, monkeypatch, case: Case):
     plant(executor, case.before)
     executor.client.script_load(case.call.script.text)

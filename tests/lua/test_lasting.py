@@ -50,7 +50,7 @@ def ends_of_done(world: World) -> int:
 
 
 @on_both
-@every_case(refused=False)
+@every_case(refused=False, some=4)
 def test_what_a_script_adds_lasts_until_its_end(executor, case: Case):
     plant(executor, case.before)
     deliver(executor, case.call)

@@ -59,7 +59,7 @@ def without(world: World, part: str) -> World:
 
 
 @pytest.mark.faults
-@every_case(refused=False)
+@every_case(refused=False, some=4)
 def test_key_of_wrong_type_is_refused_before_the_first_write(real_executor, case: Case):
     executor, script = real_executor, case.call.script
     # The remembered reply of the slot of the call, which is the first or the second of this client.
@@ -107,7 +107,7 @@ def test_repair_and_rekey_refuse_a_key_of_wrong_type_that_they_do_not_use(real_e
 
 
 @pytest.mark.faults
-@every_case(refused=False)
+@every_case(refused=False, some=4)
 def test_replies_of_wrong_type_are_refused_before_the_first_write(real_executor, case: Case):
     plant(real_executor, case.before)
     real_executor.client.set(KEYS.replies, "a text")

@@ -70,7 +70,7 @@ def test_mutants_cover_every_kind_of_mistake_and_every_script():
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("parts", [2 * PARTS, pytest.param(PARTS, marks=pytest.mark.long)])
+@pytest.mark.parametrize("parts", [5 * PARTS, pytest.param(PARTS, marks=pytest.mark.long)])
 def test_sample_of_the_mutants_is_killed_except_for_survivors(parts):
     drawn = [mutant for file in FILES for mutant in mutants_of(file) if is_drawn(mutant, parts)]
     assert len(drawn) > 2000 // parts

@@ -46,10 +46,10 @@ def cli(tmp_path, monkeypatch) -> Cli:
     return run
 
 
-@pytest.fixture(params=["a third", pytest.param("all", marks=pytest.mark.long)])
+@pytest.fixture(params=["a tenth", pytest.param("all", marks=pytest.mark.long)])
 def cases(request: pytest.FixtureRequest) -> Callable[[int], settings]:
-    """`cases(3000)` has a function tried with so many inputs, a third of them in the quick tests; nothing is timed."""
-    share = 1 if request.param == "all" else 3
+    """`cases(3000)` has a function tried with so many inputs, a tenth of them in the quick tests; nothing is timed."""
+    share = 1 if request.param == "all" else 10
     return lambda number: settings(
         max_examples=number // share,
         deadline=None,

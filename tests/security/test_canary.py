@@ -563,9 +563,10 @@ def scene(url, tmp_path, monkeypatch, headers) -> str:
     return url
 
 
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.long)], ids=["a wrong url", "every url"])
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.usefixtures("scene")
-def test_no_command_prints_the_secret(verb, url, guarded, caplog):
+def test_no_command_prints_the_secret(verb, url, guarded, caplog, every):
     urls = [
         url,
         NOWHERE,
@@ -575,6 +576,8 @@ def test_no_command_prints_the_secret(verb, url, guarded, caplog):
         f"redis://:x@localhost:6379/0?{CANARY}=1",
         f"redis://:begin@{CANARY}/x@localhost:6379/0",
     ]
+    if not every:  # each verb with another of those at which nothing answers well
+        urls = [url, urls[1 + VERBS.index(verb) % (len(urls) - 1)]]
     showing = verb in SHOWING
     lines = [["q", "m"], ["q"], ["broken"]] if showing else ARGUMENTS.get(verb, [["--help"]])
     said = ""

@@ -108,23 +108,24 @@ def user_of(engine: str, role: Role) -> str:
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[RedisServer]:
-    """A server with a user of each role of each engine."""
+    """A server with a user of each role of each engine, and with their scripts."""
     with RedisServer() as server:
         with server.client() as admin:
             for engine, role in SCRIPTS:
                 rule = rules([role], **queue_of(engine, role))
                 admin.execute_command("ACL", "SETUSER", user_of(engine, role), "on", ">secret", *rule)
+            with StreamQueue(STREAM, redis=admin) as queue:
+                assert queue.preload() == len(preload("streams"))
+            for command in preload("workqueue"):
+                admin.execute_command(*command.args)
         yield server
 
 
 @pytest.fixture
 def admin(guarded) -> Iterator[redis.Redis]:
     """A client that may do everything, on the emptied server that has the scripts."""
-    with guarded.client() as client, StreamQueue(STREAM, redis=client) as queue:
+    with guarded.client() as client:
         empty(client)
-        assert queue.preload() == len(preload("streams"))
-        for command in preload("workqueue"):
-            client.execute_command(*command.args)
         yield client
 
 

@@ -22,8 +22,8 @@ from pathlib import Path
 from delayq import DelayQueue
 from delayq.spark import archive, audit, load, plan, read_archive, read_messages, read_rules, report, session
 
-folder, url, master = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-spark = session(master=None if master == "submitted" else master)
+folder, url, master, settings = Path(sys.argv[1]), sys.argv[2], sys.argv[3], json.loads(sys.argv[4])
+spark = session(master=None if master == "submitted" else master, **settings)
 things = spark.read.csv(str(folder / "things.csv"), header=True)
 plan(things, read_rules(folder / "rules.toml")).write.mode("overwrite").parquet(str(folder / "plan"))
 planned = spark.read.parquet(str(folder / "plan"))
@@ -61,9 +61,11 @@ def check(printed: str, folder: Path, session: str) -> None:
     assert "Audit" not in (folder / "report" / "report.html").read_text(encoding="utf-8")
 
 
-def run_pipelines(folder: Path, url: str, master: str) -> str:
+def run_pipelines(folder: Path, url: str, master: str, **settings: object) -> str:
     """Run the pipelines in a process of their own; returns what they print."""
-    command = [sys.executable, "-W", "ignore", str(folder / "pipelines.py"), str(folder), url, master]
+    settings["spark.sql.shuffle.partitions"] = 2  # not 200, for two visits
+    words = [str(folder / "pipelines.py"), str(folder), url, master, json.dumps(settings)]
+    command = [sys.executable, "-W", "ignore", *words]
     done = run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -71,7 +73,8 @@ def run_pipelines(folder: Path, url: str, master: str) -> str:
 
 @pytest.mark.smoke
 def test_pipelines_on_a_spark_of_their_own(redis_url, visits, folder):
-    check(run_pipelines(folder, redis_url, "local[2]"), folder, "pyspark.sql.session")
+    printed = run_pipelines(folder, redis_url, "local[2]", **{"spark.driver.extraJavaOptions": JAVA_OPTIONS})
+    check(printed, folder, "pyspark.sql.session")
 
 
 @pytest.mark.long
@@ -89,7 +92,7 @@ def test_pipelines_by_spark_submit(redis_url, visits, folder):
     environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     submit = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[2]"]
     submit += ["--conf", f"spark.driver.extraJavaOptions={JAVA_OPTIONS}", "--conf", "spark.ui.enabled=false"]
-    script = [str(folder / "pipelines.py"), str(folder), redis_url, "submitted"]
+    script = [str(folder / "pipelines.py"), str(folder), redis_url, "submitted", "{}"]
     done = run([*submit, *script], capture_output=True, text=True, check=False, env=environ, cwd=folder)
     assert done.returncode == 0, done.stderr
     check(done.stdout, folder, "pyspark.sql.session")

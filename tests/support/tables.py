@@ -1,7 +1,8 @@
 """A table of rows as one test: the mark `table(arguments, rows)`, which takes what `parametrize` takes.
 
 A parametrised test pays for its fixtures at every row; one of a table pays once and names every row that fails. Rows
-can be `apart`: a function of a row's id gives the name of its group, and each group is a test of its own.
+can be `apart`: a function of a row's id gives the name of its group, and each group is a test of its own. Of `some=4`
+the quick tests run every fourth row of each group, and the long tests the rest.
 """
 
 from __future__ import annotations
@@ -57,13 +58,22 @@ def generate(metafunc: pytest.Metafunc) -> None:
     """Make one test of a table, or one for each of its groups."""
     for mark in metafunc.definition.iter_markers("table"):
         options = dict(mark.kwargs)
-        apart = options.pop("apart", None)
+        apart, every = options.pop("apart", None), options.pop("some", 1)
         groups: dict[str, Rows] = {}
         for row in rows_of(*mark.args, **options):
             groups.setdefault(apart(row.name) if apart else "", Rows()).append(row)
         names = list(groups[next(iter(groups))][0].values)
-        values = [[rows] * len(names) for rows in groups.values()]
-        metafunc.parametrize(names, values, ids=[*groups] if apart else ["all"])
+        first = crc32(metafunc.function.__name__.encode()) % every
+        tests = []
+        for group, rows in groups.items():
+            chosen = range(first % len(rows), len(rows), every)
+            some = Rows(rows[number] for number in chosen)
+            rest = Rows(row for number, row in enumerate(rows) if number not in chosen)
+            name = group or "all"
+            tests.append(pytest.param(*[some] * len(names), id=name))
+            if rest:
+                tests.append(pytest.param(*[rest] * len(names), id=f"{name}, the rest", marks=pytest.mark.long))
+        metafunc.parametrize(names, tests)
 
 
 def run(item: pytest.Function, between_rows: Iterable[Callable[[], object]]) -> bool | None:

@@ -58,7 +58,7 @@ def test_every_kind_of_fault(folder, aof):
     if shutil.which("cc") is None:
         pytest.skip("needs a C compiler")
     once = dict.fromkeys(FAULT_KINDS, 1)
-    torture(folder, 3_000, once | {"kill": 2, "replies": 50, "cut": 12}, "--aof", aof, "--lease", "3")
+    torture(folder, 1_000, once | {"kill": 2, "replies": 50, "cut": 12}, "--aof", aof, "--lease", "3")
 
 
 @LONG

@@ -122,8 +122,9 @@ def test_python_blocks_of_a_page_run(page, workplace, capsys):
             if isinstance(queue, DelayQueue):
                 queue.close()
     if list(workplace.glob("test_*.py")):
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", "."]
-        done = run(command, cwd=workplace, capture_output=True, text=True, check=False)
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "delayq.testing.pytest_plugin", "."]
+        alone = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # the others take as long to load as the tests
+        done = run(command, cwd=workplace, env=alone, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout
     if page == README:
         assert "remember {'user': 42}\n" in capsys.readouterr().out

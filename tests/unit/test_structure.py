@@ -83,6 +83,11 @@ class Module:
     def tree(self):
         return ast.parse(self.text)
 
+    @cached_property
+    def nodes(self):
+        """All nodes of its tree: many rules look at each."""
+        return [*ast.walk(self.tree)]
+
     @property
     def layer(self):
         return LAYER_OF.get(self.name.split(".")[0])
@@ -90,11 +95,11 @@ class Module:
     @cached_property
     def imports(self):
         """Runtime imports, also those inside functions: (module, name), and no name for `import module`."""
-        return self._imports(ast.walk(self.tree), skip=self._typing_only)
+        return self._imports(self.nodes, skip=self._typing_only)
 
     @cached_property
     def _typing_only(self):
-        blocks = [node for node in ast.walk(self.tree) if isinstance(node, ast.If)]
+        blocks = [node for node in self.nodes if isinstance(node, ast.If)]
         return {node for one in blocks if ast.unparse(one.test) == "TYPE_CHECKING" for node in ast.walk(one)}
 
     @staticmethod
@@ -132,11 +137,9 @@ class Module:
     def strings(self):
         """Its string constants, without docstrings."""
         docstrings = {
-            node.value
-            for node in ast.walk(self.tree)
-            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+            node.value for node in self.nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         }
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in docstrings:
                 yield node.value
 
@@ -144,6 +147,16 @@ class Module:
 # What is in `docs` is data: programs of users, to start from.
 MODULES = [Module(path) for path in sorted(ROOT.rglob("*.py")) if "docs" not in path.relative_to(ROOT).parts]
 BY_NAME = {module.name: module for module in MODULES}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forgotten():
+    """Forget a million nodes at the end: whoever searches for garbage would go through them."""
+    yield
+    for module in MODULES:
+        vars(module).pop("nodes", None)
+        vars(module).pop("tree", None)
+        vars(module).pop("_typing_only", None)
 
 
 def within(module, *packages):
@@ -314,7 +327,7 @@ def test_nothing_uses_features_that_spark_connect_lacks():
     found = [
         f"{module} uses .{node.attr}"
         for module in MODULES
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.Attribute) and node.attr in lacking
     ]
     assert not found, "\n".join(found)
@@ -323,19 +336,21 @@ def test_nothing_uses_features_that_spark_connect_lacks():
 def test_only_calls_orders_the_arguments_of_a_script():
     """A `calls` module builds them, and functions `*_call` beside what reads their replies."""
 
-    def calls_within(tree, name):
-        return [one for one in ast.walk(tree) if isinstance(one, ast.Call) and ast.unparse(one.func) == name]
+    def calls(nodes, name):
+        return any(isinstance(one, ast.Call) and ast.unparse(one.func) == name for one in nodes)
 
     found = [
         f"{module}: build the call in a function `*_call`"
         for module in MODULES
         if not module.name.endswith("calls")
-        if ("delayq.broker.scripts", "script") in module.imports
-        or calls_within(module.tree, "ScriptCall")
-        or any(
-            calls_within(node, "calls.script")
-            for node in module.tree.body
-            if not (isinstance(node, ast.FunctionDef) and node.name.endswith("_call"))
+        and (
+            ("delayq.broker.scripts", "script") in module.imports
+            or calls(module.nodes, "ScriptCall")
+            or any(
+                calls(ast.walk(node), "calls.script")
+                for node in module.tree.body
+                if not (isinstance(node, ast.FunctionDef) and node.name.endswith("_call"))
+            )
         )
     ]
     assert not found, "\n".join(found)
@@ -378,14 +393,10 @@ def test_only_the_safe_log_logs():
     allowed = {"safe_log", "cli.support.logs"}
     found = []
     for module in MODULES:
-        set_up = {
-            id(node.value)
-            for node in ast.walk(module.tree)
-            if isinstance(node, ast.Attribute) and node.attr in settings
-        }
+        set_up = {id(node.value) for node in module.nodes if isinstance(node, ast.Attribute) and node.attr in settings}
         found += [
             f"{module}: {ast.unparse(node)}; log by a SafeLog"
-            for node in ast.walk(module.tree)
+            for node in module.nodes
             if isinstance(node, ast.Call)
             and (called := ast.unparse(node.func)).startswith(("logging.", "warnings.warn", "getLogger"))
             and called.rpartition(".")[2] in LOGGING_CALLS
@@ -403,7 +414,7 @@ def test_only_own_threads_starts_threads_and_tasks():
         f"{module}: {ast.unparse(node.func)}; start it by worker.drivers.own_threads"
         for module in MODULES
         if not within(module, *exempt)
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in starts
     ]
     assert not found, "\n".join(found)
@@ -434,7 +445,7 @@ def test_what_is_imported_late_is_loaded_when_a_process_begins_to_run():
     late = set()
     for module in MODULES:
         if within(module, *parts, "telemetry", "web", "notify", "metrics") or "." not in module.name:
-            for function in ast.walk(module.tree):
+            for function in module.nodes:
                 if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                     late |= set(module._own(module._imports(ast.walk(function))))
     assert late - at_creation == {name.removeprefix("delayq.") for name in LATE}
@@ -445,7 +456,7 @@ def test_what_is_imported_late_is_loaded_when_a_process_begins_to_run():
 def test_nothing_is_unpickled_or_evaluated():
     for module in MODULES:
         assert not {where.split(".")[0] for where, _ in module.imports} & {"pickle", "marshal", "shelve", "dill"}
-        called = {ast.unparse(node.func) for node in ast.walk(module.tree) if isinstance(node, ast.Call)}
+        called = {ast.unparse(node.func) for node in module.nodes if isinstance(node, ast.Call)}
         assert not called & {"eval", "exec", "__import__", "compile"}, module
 
 
@@ -455,7 +466,7 @@ def test_the_command_line_uses_public_names_only():
         f"{module}: {ast.unparse(node)} is private"
         for module in MODULES
         if within(module, "cli")
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.Attribute)
         and re.match(r"_(?!_)", node.attr)
         and node.attr not in documented
@@ -662,7 +673,7 @@ def test_every_server_of_a_test_ends_with_pytest():
     found = [
         str(path.relative_to(tests))
         for path in tests.rglob("*.py")
-        if path != tests / "support" / "redis_server.py"
+        if path != tests / "support" / "redis_server.py" and "delayq.testing.redis_server" in path.read_text("utf-8")
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.ImportFrom) and node.module == "delayq.testing.redis_server"
         if any(one.name == "RedisServer" for one in node.names)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import cache
 from typing import Any
 
 import pytest
@@ -11,6 +13,14 @@ import pytest
 from delayq import DelayQueue, Reject
 from delayq.web import web_app
 from tests.support.visitor import Visitor
+
+
+@pytest.fixture(scope="session", autouse=True)
+def keys_made_once() -> Iterator[None]:
+    """Make the key of the same tokens once: it is slow on purpose."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hashlib.scrypt", cache(hashlib.scrypt))
+        yield
 
 
 @pytest.fixture
