@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from delayq._parity import awaited
-from delayq.broker.batches import batched
+from delayq.broker.batches import batched, byte_slices
 from delayq.broker.context import QueueContext
 from delayq.broker.requests import ScriptCall
 from delayq.broker.transport.operation import Operation
-from delayq.errors import ConfigurationError, short_repr
+from delayq.errors import ConfigurationError, PayloadError, short_repr
 from delayq.queue.dead_groups import DeadGroup, check_group, group_of, grouped
 from delayq.queue.inspecting.deaths import BATCH, check_entry
 from delayq.queue.inspecting.inspector import MAX_ROWS, Inspector
 from delayq.queue.inspecting.message_info import MessageInfo, Page
+from delayq.queue.sending.producer import BATCH_BYTES
 from delayq.queue.sweeps.whole_calls import every_status
 from delayq.values.checks import check_bool, check_retries
+from delayq.values.codec import encode_payload
 from delayq.values.rates import parse_rate
 from delayq.values.states import State
 from delayq.values.times import from_millis
@@ -99,10 +101,8 @@ class _DeadLetterOperations:
         return Redriven(statuses.count("1"), statuses.count("2"))
 
     def _edit(self, payloads: Mapping[str, Any], retries: int | None, rate: str | None) -> Operation[Redriven]:
-        from delayq.queue.edited_redrive import encode_edited, redrive_edited  # few programs edit
-
-        encoded = encode_edited(payloads, self._encode, self._context.settings.max_payload)
-        found = yield from redrive_edited(self._context, encoded, retries, _interval(retries, rate))
+        encoded = _encode_edited(payloads, self._encode, self._context.settings.max_payload)
+        found = yield from _redrive_edited(self._context, encoded, retries, _interval(retries, rate))
         statuses = "".join(found.values())
         gone = tuple(which for which, status in found.items() if status == "0")
         return Redriven(statuses.count("1"), statuses.count("2"), gone)
@@ -224,3 +224,44 @@ class AsyncDeadLetter(_DeadLetterOperations):
     groups = awaited(DeadLetter.groups)
     redrive = awaited(DeadLetter.redrive)
     purge = awaited(DeadLetter.purge)
+
+
+def _encode_edited(payloads: Mapping[str, Any], encode: Callable[[Any], bytes], max_bytes: int) -> dict[str, bytes]:
+    """Return the encoded payloads; `ConfigurationError` or `PayloadError` if one, or what names it, is wrong."""
+    if not isinstance(payloads, Mapping) or not payloads:
+        raise ConfigurationError("payloads must map ids or entries of dead messages to their new payloads")
+    encoded: dict[str, bytes] = {}
+    for which, payload in payloads.items():
+        check_entry(which)
+        try:
+            encoded[which] = encode_payload(payload, encode, max_bytes)
+        except PayloadError as error:
+            raise type(error)(f"of {which}: {error}") from None
+    return encoded
+
+
+def _redrive_edited(
+    context: QueueContext, payloads: Mapping[str, bytes], retries: int | None, interval: float
+) -> Operation[dict[str, str]]:
+    """Redrive dead messages, by entry or id (its last death); a status of each as of the script, 0 for gone."""
+
+    def call(before: str, rows: Sequence[tuple[str, bytes]], done: str) -> ScriptCall[str]:
+        entries, texts = zip(*rows, strict=True)
+        first = (before + done).count("1") * interval
+        return context.calls.redrive(entries, retries=retries, payloads=texts, first=first, interval=interval)
+
+    def redrive(rows: Sequence[tuple[str, bytes]], before: str) -> Operation[str]:
+        statuses = ""
+        for part in byte_slices([len(payload) for _, payload in rows], BATCH_BYTES, BATCH):
+            statuses += yield from every_status(context, partial(call, before + statuses), rows[part])
+        return statuses
+
+    first_statuses = yield from redrive(list(payloads.items()), "")
+    statuses = dict(zip(payloads, first_statuses, strict=True))
+    last: dict[str, str] = {}
+    for which in [which for which, status in statuses.items() if status == "0"]:
+        (found,) = yield [context.calls.get(which)]
+        if found is not None and found.entry:  # it was an id
+            last[found.entry] = which
+    again = yield from redrive([(entry, payloads[which]) for entry, which in last.items()], first_statuses)
+    return statuses | dict(zip(last.values(), again, strict=True))

@@ -22,7 +22,7 @@ from delayq.queue.control.limits import PAGE
 from delayq.queue.control.pausing import pause_call, resume_call
 from delayq.queue.inspecting.inspector import MAX_READ
 from delayq.queue.repairing.repair import recount_call, repair_call
-from delayq.queue.results.ends import await_ends_call, outcomes_call
+from delayq.queue.results.result_waits import await_ends_call, outcomes_call
 from delayq.queue.sweeps.stored_messages import snapshot_call
 from delayq.values.rates import Pace, read_rate
 from measure.bench_server import BenchServer

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from delayq.broker.replies import CountsReply, GetReply, MessageRow
-from delayq.queue.results.ends import EndReply, outcomes_call
+from delayq.queue.results.result_waits import EndReply, outcomes_call
 from tests.lua.cases.states import CROWD, DEAD, LEASED, LEFTOVERS, STATES
 from tests.support.scripts import KEYS, NOW, After, Dead, Kept, T, World, at, calls, observe, plant
 

@@ -14,7 +14,7 @@ from delayq.broker.results import Completed
 from delayq.broker.scripts import MAX_IDS
 from delayq.bulk.import_messages import ImportedDeath, dead_import_call
 from delayq.queue.repairing.repair import recount_call, repair_call, repair_dead_call
-from delayq.queue.results.ends import await_ends_call
+from delayq.queue.results.result_waits import await_ends_call
 from delayq.queue.sweeps.rekeying import rekey_call
 from delayq.schedules.calls import ScheduleFire, SchedulePut, fire_call, schedule_put_call, schedule_remove_call
 from tests.lua.tables import MUTATING

@@ -18,7 +18,7 @@ from delayq.broker.scripts import MAX_IDS
 from delayq.errors import QueueFullError
 from delayq.queue.control.limit_calls import declare_call, limit_call
 from delayq.queue.control.pausing import pause_call, resume_call
-from delayq.queue.results.ends import await_ends_call
+from delayq.queue.results.result_waits import await_ends_call
 from tests.model.draws import (
     DAY,
     at_mosts,

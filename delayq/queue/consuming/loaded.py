@@ -9,7 +9,6 @@ from importlib import import_module
 from delayq.broker.scripts import read_all
 
 LATE = (
-    "delayq.queue.edited_redrive",
     "delayq.queue.hooks.hooks",
     "delayq.queue.inspecting.forecast",
     "delayq.queue.sweeps.handler_check",

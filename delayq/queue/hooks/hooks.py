@@ -2,19 +2,126 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from functools import partial
-from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
+from inspect import isasyncgenfunction, isawaitable, iscoroutinefunction, isgeneratorfunction
 from typing import Any, TypeVar
 
+from delayq.broker.replies import ExpiredLease
 from delayq.errors import ConfigurationError, short_repr
-from delayq.queue.hooks.ending_hooks import EndingHooks
 from delayq.queue.hooks.hook_calls import ENDINGS, Ended, Ending, HookCalls
-from delayq.queue.hooks.hooked_callbacks import CallbackHook, HookedCallbacks
 from delayq.queue.hooks.hooked_sends import HookedSend, SendHook
 from delayq.queue.sending.observed_sends import observe_sends
+from delayq.worker.delivery.disposition import Completion, Disposition
+from delayq.worker.delivery.in_flight_delivery import InFlightDelivery, truncate
+from delayq.worker.delivery.message import BY_HAND
+from delayq.worker.drivers.callbacks import is_blocking
 from delayq.worker.drivers.work_buffer import Callback
+from delayq.worker.parts.part import LoopPart, Stage
+
+CallbackHook = Callable[[Any], Any]
+"""Returns what is entered before the callback and left after it, plain or to be awaited."""
+
+
+class HookedCallbacks:
+    """Puts hooks around the callback of a queue; the first one is outermost."""
+
+    def __init__(self, hooks: Sequence[CallbackHook], *, awaits: bool) -> None:
+        """Callbacks may be coroutine functions if the queue `awaits` them."""
+        self._hooks, self._awaits = hooks, awaits
+
+    def around(self, callback: Callback) -> Callback:
+        """Return a callback that does the same within the hooks."""
+        return callback.wrapped(self._wrapped)
+
+    def _wrapped(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        return partial(self._call if is_blocking(function) else self._call_async, function)
+
+    def _call(self, function: Callable[[Any], Any], argument: Any) -> Any:
+        result = None  # a hook may keep what the function raises
+        with ExitStack() as stack:
+            for hook in self._hooks:
+                stack.enter_context(hook(argument))
+            result = function(argument)
+            if self._awaits and isawaitable(result):  # a function that returns a coroutine
+                return self._finish(stack.pop_all(), result)
+        return result
+
+    async def _finish(self, stack: ExitStack, awaited: Awaitable[Any]) -> Any:
+        with stack:
+            return await awaited
+
+    async def _call_async(self, function: Callable[[Any], Awaitable[Any]], argument: Any) -> Any:
+        async with AsyncExitStack() as stack:
+            for hook in self._hooks:
+                around = hook(argument)
+                if isinstance(around, AbstractAsyncContextManager):
+                    await stack.enter_async_context(around)
+                else:
+                    stack.enter_context(around)
+            return await function(argument)
+
+
+_DONE: dict[Disposition, Ending] = {
+    Disposition.ACK: "acked",
+    Disposition.DISCARD: "discarded",
+    Disposition.DROP: "discarded",
+}
+
+
+class EndingHooks(LoopPart):
+    """Looks at what was settled."""
+
+    stage = Stage.BESIDE
+
+    def __init__(self, calls: HookCalls, queue: str) -> None:
+        """Tell of the messages of `queue`."""
+        self._calls, self._queue = calls, queue
+        self._errors: dict[InFlightDelivery, str] = {}
+
+    def on_settling(self, completions: Sequence[Completion]) -> None:
+        """Keep the texts of what has failed until Redis has replied, and tell of what was settled by hand."""
+        for deliveries, disposition, text, _delay, _took in completions:
+            for delivery in deliveries:
+                if delivery.by_hand:
+                    self._tell(BY_HAND[delivery.by_hand], delivery)
+                elif text and disposition in (Disposition.NACK, Disposition.REJECT) and not delivery.settled:
+                    self._errors[delivery] = truncate(text)
+
+    def on_settled(self, disposition: Disposition, settled: Sequence[InFlightDelivery]) -> None:
+        """Tell of what Redis has settled."""
+        for delivery in settled:
+            self._tell(disposition, delivery)
+
+    def on_expired(self, expired: Iterable[ExpiredLease]) -> None:
+        """Tell of expired leases: their workers were lost."""
+        for lease in expired:
+            event: Ending = "failed" if lease.retries_left else "dead"
+            if event in self._calls.events:
+                of_lease = lease.id, lease.name, lease.attempt, lease.retries_left
+                self._calls.tell(Ended(event, self._queue, *of_lease, "lease expired"))
+
+    def _tell(self, disposition: Disposition, delivery: InFlightDelivery) -> None:
+        error, claimed = self._errors.pop(delivery, ""), delivery.claimed
+        event = _event_of(disposition, delivery)
+        if event is not None and event in self._calls.events:
+            of_message = claimed.id, delivery.attributes.name, claimed.attempt, claimed.retries_left
+            self._calls.tell(Ended(event, self._queue, *of_message, error))
+
+    def leave(self) -> list[Any]:
+        """Wait for the last calls: nobody makes them afterwards."""
+        self._calls.finish()
+        return []
+
+
+def _event_of(disposition: Disposition, delivery: InFlightDelivery) -> Ending | None:
+    if disposition is Disposition.NACK:
+        if delivery.cancel_requested:
+            return "discarded"
+        return "failed" if delivery.claimed.retries_left else "dead"
+    return "dead" if disposition is Disposition.REJECT else _DONE.get(disposition)
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 

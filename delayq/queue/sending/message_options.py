@@ -16,13 +16,21 @@ from delayq.broker.engine import Feature
 from delayq.broker.message.attributes import Attributes, check_message_name, check_timeout
 from delayq.broker.message.expiry import Missed, check_expiry
 from delayq.broker.message.ids import Unique
-from delayq.broker.message.priority import check_priority
 from delayq.broker.message.same_id import check_debounce, check_holds
 from delayq.broker.requests import Replace
 from delayq.broker.results import check_retention
 from delayq.errors import ConfigurationError
-from delayq.values.checks import check_options
+from delayq.values.checks import check_int, check_options
 from delayq.values.times import Duration
+
+MAX_PRIORITY = 100
+"""The largest priority; the smallest is its negative."""
+
+
+def check_priority(priority: Any) -> int:
+    """Return a valid priority; raise `ConfigurationError` for anything else."""
+    return check_int(priority, "priority", -MAX_PRIORITY, MAX_PRIORITY)
+
 
 T = TypeVar("T")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from delayq.queue.results.ends import await_ends_call
+from delayq.queue.results.result_waits import await_ends_call
 from tests.lua.cases.states import CROWD
 from tests.support.scripts import ANYWHERE, Case, World, calls
 
