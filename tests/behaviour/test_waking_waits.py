@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from delayq import Discard, MessageFailedError, NoResultError, Reject, Retry, Snooze
-from delayq.queue.results import ends
+from delayq.queue.results import result_waits
 from tests.behaviour.places import everywhere
 from tests.support.waiting import wait_until
 
@@ -29,7 +29,7 @@ def never_renews(monkeypatch):
 @pytest.fixture
 def wait_for(monkeypatch):
     """`wait_for(queue)` waits for the result in a thread, and returns once ends are read."""
-    reads, read = threading.Event(), ends.next_ends
+    reads, read = threading.Event(), result_waits.next_ends
 
     def next_ends(*args: Any, **options: Any) -> Any:
         reads.set()
