@@ -126,7 +126,7 @@ def test_some_thousand_steps_match_the_model(redis_url):
     reached: Counter[str] = Counter()
     with connected(redis_url) as executor:
         run(executor, STEPS // 4, reached)
-    assert len(seldom_met(reached, least=1)) < len(reached) // 4
+    assert len(seldom_met(reached, least=1)) < 20  # of 187: the long tests go on until none is left
 
 
 @pytest.mark.long
