@@ -28,12 +28,12 @@ class ItemClaimReply(NamedTuple):
 
 
 class ItemView(NamedTuple):
-    """An item as read at a time (ms). If it has a holder, its lease lasts another `remaining` ms."""
+    """An item as read at a time (ms). If it has a consumer, its lease lasts another `remaining` ms."""
 
     now: int
     data: bytes
     size: int
-    holder: str
+    consumer: str
     remaining: int
     location: str
 
@@ -109,7 +109,7 @@ class WorkQueueCalls:
         """Read ids of the queue or in processing."""
         return RedisCommand(("LRANGE", key, first, last), lambda reply: reply)
 
-    def holders(self, ids: Iterable[bytes]) -> RedisCommand[Sequence[bytes | None]]:
+    def consumers(self, ids: Iterable[bytes]) -> RedisCommand[Sequence[bytes | None]]:
         """Read who has leased each of these ids."""
         return RedisCommand(("MGET", *map(self.keys.lease, ids)), lambda reply: reply)
 
@@ -146,5 +146,5 @@ def _read_views(reply: list[Any]) -> list[ItemView | None]:
 
 
 def _read_view(now: int, row: list[Any]) -> ItemView:
-    data, size, holder, remaining, location = row
-    return ItemView(now, data, size, holder.decode("utf-8", "replace"), remaining, location.decode())
+    data, size, consumer, remaining, location = row
+    return ItemView(now, data, size, consumer.decode("utf-8", "replace"), remaining, location.decode())

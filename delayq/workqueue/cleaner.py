@@ -76,8 +76,8 @@ def _scan(calls: WorkQueueCalls, position: ScanPosition, max_scans: int | None) 
 def _restore(calls: WorkQueueCalls, suspects: Counter[bytes], grace: float) -> Operation[int]:
     free: list[bytes] = []
     for ids in batched(suspects, BATCH):
-        (holders,) = yield [calls.holders(ids)]
-        free += [id for id, holder in zip(ids, holders, strict=True) if holder is None]
+        (consumers,) = yield [calls.consumers(ids)]
+        free += [id for id, consumer in zip(ids, consumers, strict=True) if consumer is None]
     cleaner = ""
     if free and grace:
         cleaner = uuid.uuid4().hex

@@ -77,7 +77,7 @@ def test_it_names_the_messages_that_run_with_their_start(open_queue, busy, clien
 
     (worker,) = queue.workers()
     assert {message.id for message in worker.running} == {message.id for message in queue.list("active").messages}
-    assert {message.holder for message in queue.list("active").messages} == {worker.id}
+    assert {message.consumer for message in queue.list("active").messages} == {worker.id}
     assert all(worker.started <= message.since <= worker.beat + worker.age for message in worker.running)
     assert [message.since for message in worker.running] == sorted(message.since for message in worker.running)
     assert b"secret" not in b"".join(client.hvals(KEYS.workers))

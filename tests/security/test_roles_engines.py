@@ -218,7 +218,7 @@ def test_inspector_has_no_write_commands(engine, admin):
 def calls_of_streams(queue: StreamQueue[Any]) -> dict[str, Any]:
     """Return a call of each script on the scene, in the name of who holds the message that is leased."""
     calls = queue._calls
-    object.__setattr__(calls, "consumer_id", lambda: queue.list("active").messages[0].holder)
+    object.__setattr__(calls, "consumer_id", lambda: queue.list("active").messages[0].consumer)
     entry, dead = queue.get("a").entry, queue.dead.list().messages[0].entry
     token = delayq.streams.calls.EntryToken(entry, 1, True).token
     return {
@@ -383,7 +383,7 @@ OF_WORK_QUEUES: dict[str, Callable[[Any], Any]] = {
     "processing": lambda jobs: jobs.processing() == 2,
     "counts": lambda jobs: jobs.counts() == (1, 2),
     "get_item_data": lambda jobs: jobs.get_item_data("q") == b"data",
-    "get": lambda jobs: jobs.get("p").holder,
+    "get": lambda jobs: jobs.get("p").consumer,
     "list": lambda jobs: [len(jobs.list(state).items) for state in ("queued", "processing")] == [1, 2],
 }
 

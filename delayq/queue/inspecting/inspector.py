@@ -158,7 +158,7 @@ class Inspector:
             retries_left=int(row.retries_left or 0),
             deadline=_time(int(deadline)) if deadline else None,
             token=record.token or None if record else None,
-            holder=record.holder if record and record.holder != "-" else None,
+            consumer=record.consumer if record and record.consumer != "-" else None,
             headers=read_headers(row.headers),
             error=row.error,
             entry=entry,
@@ -183,7 +183,7 @@ class Inspector:
             retries_left=0,
             deadline=None,
             token=int(token),
-            holder=None,
+            consumer=None,
             headers=read_headers(death.headers),
             error=death.error,
             reason=death.reason,
@@ -208,7 +208,7 @@ class Inspector:
             retries_left=0,
             deadline=None,
             token=record.token,
-            holder=None,
+            consumer=None,
             headers={},
             error="",
             reason=record.note,
@@ -283,14 +283,14 @@ class _DeliveryRecord(NamedTuple):
     due: str
     attempts: int
     token: int
-    holder: str
+    consumer: str
 
     @classmethod
     def read(cls, text: str) -> _DeliveryRecord | None:
         if not text:
             return None
-        state, due, attempts, _, token, holder = record_fields(text)
-        return cls(RECORDED_STATES[state], due, int(attempts), int(token), holder)
+        state, due, attempts, _, token, consumer = record_fields(text)
+        return cls(RECORDED_STATES[state], due, int(attempts), int(token), consumer)
 
 
 def _ended_at(message: MessageInfo) -> datetime:

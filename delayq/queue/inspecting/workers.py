@@ -28,7 +28,7 @@ class WorkerInfo:
     """One consumer of a queue, as of its last beat. All times are the server's."""
 
     id: str
-    """The consumer's id, as in `MessageInfo.holder`."""
+    """The consumer's id, as in `MessageInfo.consumer`."""
     host: str
     pid: int
     version: str
