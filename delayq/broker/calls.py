@@ -259,13 +259,13 @@ class Calls:
         """Move messages to the dead letter; a status each: 1 moved, 0 not leased."""
         return self.script("reject", [self.now, *flat(rejections)], statuses)
 
-    def hold(self, name: str | None, delay: int, *, pause: int | None = None) -> ScriptCall[str]:
+    def close(self, name: str | None, delay: int, *, pause: int | None = None) -> ScriptCall[str]:
         """Close a name or the queue for so many milliseconds, as a callback asks.
 
         With a `pause` (ms), trip its breaker instead; with 0, let all start again. Status: 1 done, 2 nothing to do, 0
         too many limits.
         """
-        return self.script("hold", [self.now, scope_of(name), delay, "" if pause is None else pause], statuses)
+        return self.script("close", [self.now, scope_of(name), delay, "" if pause is None else pause], statuses)
 
     def collect(self, settings: Settings, *, ids: Iterable[str] = ()) -> ScriptCall[replies.CollectReply]:
         """Collect garbage (`ids`, or any). The limits of `settings` count unless the queue has its own."""

@@ -63,10 +63,10 @@ class WorkQueueCalls:
         keys = (self.keys.item(id), self.keys.processing, self.keys.lease(id), self.keys.queue)
         return _call("complete", keys, (id, MAX_SCANNED), bool)
 
-    def hold(self, ids: Sequence[bytes], cleaner: str, milliseconds: int) -> ScriptCall[list[bool]]:
+    def lease_suspects(self, ids: Sequence[bytes], cleaner: str, milliseconds: int) -> ScriptCall[list[bool]]:
         """Lease ids to a cleaner. Replies for each whether the cleaner has the lease."""
         keys = (self.keys.processing, *map(self.keys.lease, ids))
-        return _call("hold", keys, (cleaner, milliseconds), lambda reply: [*map(bool, reply)])
+        return _call("lease_suspects", keys, (cleaner, milliseconds), lambda reply: [*map(bool, reply)])
 
     def restore(self, suspects: Mapping[bytes, int], cleaner: str = "") -> ScriptCall[tuple[list[bytes], int]]:
         """Requeue these ids, each with how often it was seen in processing.

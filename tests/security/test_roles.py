@@ -38,7 +38,7 @@ SCRIPTS = {
     | {"schedule_put", "schedule_remove", "schedules_page", "schedules_find"},
     Role.CONSUMER: {
         *("pending_to_ready", "ready_to_unack", "pending_to_unack", "unack_to_retry", "collect_garbage", "wake"),
-        *("ack", "complete", "nack", "extend", "release", "reject", "withdraw", "report", "hold"),
+        *("ack", "complete", "nack", "extend", "release", "reject", "withdraw", "report", "close"),
         "declare",
         *("counts", "get", "page", "limits_page", "beat", "workers_page", "history", "forecast", "sample_names"),
         *("fire", "schedules_due", "schedule_put", "schedule_remove", "schedules_page", "schedules_find"),

@@ -46,7 +46,7 @@ SCRIPTS = {
     ("streams", Role.ADMIN): set(names("streams")) - {"streams/relay"},
     ("workqueue", Role.PRODUCER): {"workqueue/add"},
     ("workqueue", Role.CONSUMER): {
-        f"workqueue/{name}" for name in ("claim", "complete", "hold", "restore", "counts", "view")
+        f"workqueue/{name}" for name in ("claim", "complete", "lease_suspects", "restore", "counts", "view")
     },
     ("workqueue", Role.INSPECTOR): {"workqueue/counts", "workqueue/view"},
     ("workqueue", Role.ADMIN): set(names("workqueue")),
@@ -273,7 +273,7 @@ def test_script_of_work_queues_is_executed_or_refused_completely(role, name, gua
         "add": calls.add(b"new", b"x", known=False),
         "claim": calls.claim("session", 1000, [b"q"], 8),
         "complete": calls.complete(b"p"),
-        "hold": calls.hold([b"x"], "cleaner", 1000),
+        "lease_suspects": calls.lease_suspects([b"x"], "cleaner", 1000),
         "restore": calls.restore({b"x": 1}),
         "counts": calls.counts(),
         "view": calls.view([b"q", b"p"], last=-1, max_searched=10),

@@ -103,7 +103,7 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
                 *("pending_to_ready", "ready_to_unack", "pending_to_unack", "unack_to_retry"),
                 *("collect_garbage", "wake"),
                 *("ack", "complete", "nack", "extend", "release", "reject", "withdraw", "report"),
-                *("hold", "declare"),
+                *("close", "declare"),
                 *("counts", "get", "page", "limits_page", "beat", "workers_page", "history", *_FORECAST),
                 *("fire", "schedules_due", *_SCHEDULES),
             ],
@@ -167,7 +167,8 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
         Role.PRODUCER: Grant(["workqueue/add"]),
         # A consumer also cleans: SCAN shows the names of all keys of the database. Putting items back lets it add some.
         Role.CONSUMER: Grant(
-            _of("workqueue", "claim complete hold restore counts view"), ("blmove", "mget", "scan", *_READ_ITEMS)
+            _of("workqueue", "claim complete lease_suspects restore counts view"),
+            ("blmove", "mget", "scan", *_READ_ITEMS),
         ),
         Role.INSPECTOR: Grant(_of("workqueue", "counts view"), _READ_ITEMS),
         # Adding in pipelines needs EVAL: whoever may use it may run any script within these keys and commands.

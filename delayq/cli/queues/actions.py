@@ -123,8 +123,8 @@ def _closed(limit: Limit) -> str:
     if limit.paused is not None:
         return pause_text(limit.paused)
     now = datetime.now(UTC)
-    if limit.held_until is not None:
-        return f"closed {until_text(limit.held_until, now)}"
+    if limit.closed_until is not None:
+        return f"closed {until_text(limit.closed_until, now)}"
     if limit.tripped_until is not None:
         return f"tripped {until_text(limit.tripped_until, now)}" if limit.tripped_until > now else "tries the next"
     return "" if limit.spread_until is None else f"spread {until_text(limit.spread_until, now)}"

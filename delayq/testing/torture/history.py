@@ -87,9 +87,9 @@ class CallRecord(Record, tag="call", frozen=True):
     lease: int = 0
     """Of a claim or an extend (ms)."""
     name: str = ""
-    """Of a hold or a break: the name of which nothing more is to start; of a break '' for the whole queue."""
+    """Of `hold` or `break`: the name of which nothing more is to start; of `break` '' for the whole queue."""
     lasts: int = 0
-    """Of a hold: for how long (ms). Of a break: the pause of the breaker that trips, 0 if all start again."""
+    """Of `hold`, which closes a name: for how long (ms). Of `break`: the pause of its breaker, 0 if all start again."""
 
 
 class ReplyRecord(Record, tag="reply", frozen=True):

@@ -143,8 +143,8 @@ class RecordedCalls(Calls):
         entries = list(entries)
         return self.with_statuses(super().dead_purge(entries), "dead_purge", **_dead_letter_columns(entries))
 
-    def hold(self, name: str | None, delay: int, *, pause: int | None = None) -> ScriptCall[str]:
-        call = super().hold(name, delay, pause=pause)
+    def close(self, name: str | None, delay: int, *, pause: int | None = None) -> ScriptCall[str]:
+        call = super().close(name, delay, pause=pause)
         if pause is not None:
             return self.with_statuses(call, "break", name=name or "", lasts=pause)
         return call if name is None else self.with_statuses(call, "hold", name=name, lasts=delay)
