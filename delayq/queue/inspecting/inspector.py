@@ -6,7 +6,6 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from delayq.broker.beats import history_call
 from delayq.broker.context import EngineContext, QueueContext
 from delayq.broker.foreign import read_headers, record_fields, shown_id
 from delayq.broker.keys import check_stored_id
@@ -16,6 +15,7 @@ from delayq.broker.message.ids import time_of
 from delayq.broker.replies import GetReply, MessageRow
 from delayq.broker.requests import ALWAYS, Period
 from delayq.broker.results import KeptRecord
+from delayq.broker.stored_presence import history_call
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, short_repr
 from delayq.queue.inspecting.counts import Counts, Stats, counts_of, stats_of
