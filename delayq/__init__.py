@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from delayq._lazy import attach
 
 if TYPE_CHECKING:
-    from delayq.broker.calls import Holder as Holder
+    from delayq.broker.calls import Owner as Owner
     from delayq.errors import CalendarChangedError as CalendarChangedError
     from delayq.errors import CannotConnectError as CannotConnectError
     from delayq.errors import ConfigurationError as ConfigurationError

@@ -21,8 +21,8 @@ import uvicorn
 from playwright.sync_api import Browser, Error, Playwright, sync_playwright
 
 from delayq import DelayQueue, Message, NewMessage, Reject
-from delayq.broker.beats import BUCKETS, HOUR, HourCounts, write_counts
 from delayq.broker.keys import Keys
+from delayq.broker.stored_presence import BUCKETS, HOUR, HourCounts, write_counts
 from delayq.testing.redis_server import RedisServer
 from delayq.web import web_app
 

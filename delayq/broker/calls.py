@@ -45,44 +45,44 @@ _REPLACE: dict[Any, str] = {False: "0", True: "1", "after": "2", "moved up": "3"
 """How a send says what to replace; see `Replace`."""
 QUEUE = "queue"
 """The scope of the limit of the whole queue."""
-HELD = "035"
+OWNED = "035"
 """The statuses of ids that the send left as they were: exists, running, settled."""
 _RECORDED = {"leased": State.ACTIVE, "ranked": State.READY}
 """The states of records that have another name."""
 Placing = int | str
-"""The server's time from which a delay counts (microseconds, 0 if unknown), or who holds the id: its state and time."""
+"""The server's time from which a delay counts (microseconds, 0 if unknown), or who has the id: its state and time."""
 
 
 class SendStatuses(str):
     """The statuses of a send, with the server's time from which its delays count (microseconds, 0 if unknown)."""
 
-    __slots__ = ("_holders", "at")
+    __slots__ = ("_owners", "at")
     at: int
-    _holders: list[str]
+    _owners: list[str]
 
     @classmethod
     def read(cls, reply: bytes) -> SendStatuses:
         """Parse the reply of `send`."""
         texts, _, rest = reply.decode().partition(" ")
         read = cls(texts)
-        at, *read._holders = rest.split(" ")
+        at, *read._owners = rest.split(" ")
         read.at = int(at or 0)
         return read
 
     @property
     def placings(self) -> list[Placing]:
-        """For each message, the time from which its delay counts, or who holds its id."""
-        if not self._holders:
+        """For each message, the time from which its delay counts, or who has its id."""
+        if not self._owners:
             return [self.at] * len(self)
-        pairs = iter(zip(self._holders[::2], self._holders[1::2], strict=True))
-        return [" ".join(next(pairs)) if status in HELD else self.at for status in self]
+        pairs = iter(zip(self._owners[::2], self._owners[1::2], strict=True))
+        return [" ".join(next(pairs)) if status in OWNED else self.at for status in self]
 
 
-class Holder(NamedTuple):
-    """Who holds the id of a message that was not stored, at the time of the send."""
+class Owner(NamedTuple):
+    """Who has the id of a message that was not stored, at the time of the send."""
 
     state: str
-    """The state of the message with this id, see `State`, or `settled` if it has ended and the id is held."""
+    """The state of the message with this id, see `State`, or `settled` if it has ended and the id is reserved."""
     due: datetime | None
     """When that message is due, or when an id that is settled can be sent again.
 
@@ -90,8 +90,8 @@ class Holder(NamedTuple):
     """
 
     @classmethod
-    def of(cls, placing: str) -> Holder:
-        """Return the holder of an id as the reply of a send tells it."""
+    def of(cls, placing: str) -> Owner:
+        """Return the owner of an id as the reply of a send tells it."""
         state, _, due = placing.partition(" ")
         return cls(_RECORDED.get(state, state), from_millis(int(due)) if due != "-" else None)
 
@@ -110,7 +110,7 @@ class Debounced(NamedTuple):
     def read(cls, reply: bytes) -> Debounced:
         """Parse the reply of `debounce`."""
         status, _, rest = reply.decode().partition(" ")
-        if status in HELD:
+        if status in OWNED:
             return cls(status, 0, rest, unstarted=False)
         due, _, mark = rest.partition(" ")
         return cls(status, f"@{due}" if due else 0, 1, unstarted=mark != "")
@@ -259,13 +259,13 @@ class Calls:
         """Move messages to the dead letter; a status each: 1 moved, 0 not leased."""
         return self.script("reject", [self.now, *flat(rejections)], statuses)
 
-    def hold(self, name: str | None, delay: int, *, pause: int | None = None) -> ScriptCall[str]:
+    def close(self, name: str | None, delay: int, *, pause: int | None = None) -> ScriptCall[str]:
         """Close a name or the queue for so many milliseconds, as a callback asks.
 
         With a `pause` (ms), trip its breaker instead; with 0, let all start again. Status: 1 done, 2 nothing to do, 0
         too many limits.
         """
-        return self.script("hold", [self.now, scope_of(name), delay, "" if pause is None else pause], statuses)
+        return self.script("close", [self.now, scope_of(name), delay, "" if pause is None else pause], statuses)
 
     def collect(self, settings: Settings, *, ids: Iterable[str] = ()) -> ScriptCall[replies.CollectReply]:
         """Collect garbage (`ids`, or any). The limits of `settings` count unless the queue has its own."""

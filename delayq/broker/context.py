@@ -58,7 +58,7 @@ class EngineCalls(Protocol):
     def report(self, receipt: Receipt, progress: str) -> ScriptCall[str]:
         """Store the progress (base64) of a message, for engines with `RESULTS`. Status: 1 stored, 0 not in flight."""
 
-    def hold(self, name: str | None, delay: int, *, pause: int | None = None) -> ScriptCall[str]:
+    def close(self, name: str | None, delay: int, *, pause: int | None = None) -> ScriptCall[str]:
         """Close a name or the queue for so long (ms), or change its breaker, for engines with `LIMITS`; 0 not done."""
 
     def discard(self, receipts: Iterable[Receipt]) -> ScriptCall[str]:

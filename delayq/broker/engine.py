@@ -26,7 +26,7 @@ class Feature(StrEnum):
     EXPIRY = "expiry"
     PRIORITIES = "priorities"
     DEBOUNCE = "debouncing"
-    HOLDS = "holding ids for a time"
+    RESERVED = "ids reserved for a time"
     RESULTS = "results"
     TIMEOUTS = "timeouts of messages"
     UNIQUE_IDS = "unique ids"

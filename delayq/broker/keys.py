@@ -172,11 +172,11 @@ class Keys:
     schedule_labels: str
     """zset: label and schedule, separated by a space → 0; only of schedules with labels."""
     workers: str
-    """hash: consumer → what it tells of itself, one line of JSON (see `broker.beats`)."""
+    """hash: consumer → its presence, one line of JSON (see `broker.stored_presence`)."""
     beats: str
     """zset: consumer → time until which that counts (ms); one that has not told more by then is silent."""
     history: str
-    """hash: hour since 1970 → what consumers have counted in it (see `broker.beats`); first → the first hour
+    """hash: hour since 1970 → what consumers have counted in it (see `broker.stored_presence`); first → the first hour
     that may be there; total → what they have ever counted."""
     wake: str
     """list: at most one element, on which idle consumers block."""

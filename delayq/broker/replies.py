@@ -39,7 +39,7 @@ class ExpiredLease(NamedTuple):
     retries_left: int
     """Of this attempt, as those of the message: 0 for the last one."""
     name: str
-    holder: str
+    consumer: str
     """The consumer that was lost; '' if that is not known."""
 
     @classmethod

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
-from delayq.broker.beats import HourCounts, history_call, read_counted
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys, check_name, check_pattern
 from delayq.broker.replies import CountsReply
 from delayq.broker.requests import RedisCommand
+from delayq.broker.stored_presence import HourCounts, history_call, read_counted
 from delayq.broker.transport.executor import open_executor
 from delayq.errors import DelayqError, ServerError
 from delayq.metrics.families import Collector, Families, Metric

@@ -258,10 +258,12 @@ class StreamCalls:
         messages = [self._delivery(*row) for row in rows]
         return replies.ClaimReply(now, deadline, more, messages, alone == 1, expired=expired)
 
-    def _expired(self, entry: bytes, holder: bytes, attempt: int, body: list[bytes]) -> replies.ExpiredLease:
+    def _expired(self, entry: bytes, consumer: bytes, attempt: int, body: list[bytes]) -> replies.ExpiredLease:
         message = self._delivery(entry, attempt, attempt, body)
         name = Attributes.of(message.attributes).name
-        return replies.ExpiredLease(message.id, attempt, message.retries_left, name, holder.decode("utf-8", "replace"))
+        return replies.ExpiredLease(
+            message.id, attempt, message.retries_left, name, consumer.decode("utf-8", "replace")
+        )
 
     def _delivery(self, entry: bytes, delivery: int, attempt: int, body: list[bytes]) -> replies.ClaimedMessage:
         """Return a claimed message; an entry that another client has added may lack any field."""

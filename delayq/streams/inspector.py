@@ -101,7 +101,7 @@ class StreamInspector:
             retries_left=0 if died else max(retries_left, 0),
             deadline=from_millis(deadline) if row.consumer else None,
             token=None,
-            holder=row.consumer if state is State.ACTIVE else None,
+            consumer=row.consumer if state is State.ACTIVE else None,
             headers=read_headers(row.fields),
             error=read_text(row.fields, b"error") if died else row.error,
             reason=read_text(row.fields, b"reason") if died else "",

@@ -10,9 +10,9 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from delayq.broker.beats import beat_call
 from delayq.broker.context import EngineContext
 from delayq.broker.replies import PromoteReply
+from delayq.broker.stored_presence import presence_call
 from delayq.errors import DelayqError, StoppedByCallbackError
 from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.testing.clock import Clock
@@ -117,12 +117,12 @@ class DrainWorker:
             step = loop.send(result)
 
     def _count(self, consumer: ConsumerLoop) -> Steps[None]:
-        """Add what was counted to the history of the queue, as the beat of a consumer does, and let its parts end."""
+        """Add what was counted to the history of the queue, as the report of a consumer does, and let its parts end."""
         for leave in consumer.parts.leave:
             leave()
         tally = consumer.parts.find(Tally)
         if tally and (counted := tally.take()):
-            yield from perform(self._executor.run, [beat_call(self._context.calls, "drain", None, counted)])
+            yield from perform(self._executor.run, [presence_call(self._context.calls, "drain", None, counted)])
 
     def _make_message(
         self, delivery: InFlightDelivery, context: EngineContext, executor: Any, _: float

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from delayq.broker.beats import history_call
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys, check_name, is_name
+from delayq.broker.stored_presence import history_call
 from delayq.broker.transport.executor import open_executor
 from delayq.broker.transport.operation import together
 from delayq.errors import ServerError

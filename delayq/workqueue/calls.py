@@ -28,12 +28,12 @@ class ItemClaimReply(NamedTuple):
 
 
 class ItemView(NamedTuple):
-    """An item as read at a time (ms). If it has a holder, its lease lasts another `remaining` ms."""
+    """An item as read at a time (ms). If it has a consumer, its lease lasts another `remaining` ms."""
 
     now: int
     data: bytes
     size: int
-    holder: str
+    consumer: str
     remaining: int
     location: str
 
@@ -63,10 +63,10 @@ class WorkQueueCalls:
         keys = (self.keys.item(id), self.keys.processing, self.keys.lease(id), self.keys.queue)
         return _call("complete", keys, (id, MAX_SCANNED), bool)
 
-    def hold(self, ids: Sequence[bytes], cleaner: str, milliseconds: int) -> ScriptCall[list[bool]]:
+    def lease_suspects(self, ids: Sequence[bytes], cleaner: str, milliseconds: int) -> ScriptCall[list[bool]]:
         """Lease ids to a cleaner. Replies for each whether the cleaner has the lease."""
         keys = (self.keys.processing, *map(self.keys.lease, ids))
-        return _call("hold", keys, (cleaner, milliseconds), lambda reply: [*map(bool, reply)])
+        return _call("lease_suspects", keys, (cleaner, milliseconds), lambda reply: [*map(bool, reply)])
 
     def restore(self, suspects: Mapping[bytes, int], cleaner: str = "") -> ScriptCall[tuple[list[bytes], int]]:
         """Requeue these ids, each with how often it was seen in processing.
@@ -109,7 +109,7 @@ class WorkQueueCalls:
         """Read ids of the queue or in processing."""
         return RedisCommand(("LRANGE", key, first, last), lambda reply: reply)
 
-    def holders(self, ids: Iterable[bytes]) -> RedisCommand[Sequence[bytes | None]]:
+    def consumers(self, ids: Iterable[bytes]) -> RedisCommand[Sequence[bytes | None]]:
         """Read who has leased each of these ids."""
         return RedisCommand(("MGET", *map(self.keys.lease, ids)), lambda reply: reply)
 
@@ -146,5 +146,5 @@ def _read_views(reply: list[Any]) -> list[ItemView | None]:
 
 
 def _read_view(now: int, row: list[Any]) -> ItemView:
-    data, size, holder, remaining, location = row
-    return ItemView(now, data, size, holder.decode("utf-8", "replace"), remaining, location.decode())
+    data, size, consumer, remaining, location = row
+    return ItemView(now, data, size, consumer.decode("utf-8", "replace"), remaining, location.decode())

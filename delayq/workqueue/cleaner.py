@@ -76,12 +76,12 @@ def _scan(calls: WorkQueueCalls, position: ScanPosition, max_scans: int | None) 
 def _restore(calls: WorkQueueCalls, suspects: Counter[bytes], grace: float) -> Operation[int]:
     free: list[bytes] = []
     for ids in batched(suspects, BATCH):
-        (holders,) = yield [calls.holders(ids)]
-        free += [id for id, holder in zip(ids, holders, strict=True) if holder is None]
+        (consumers,) = yield [calls.consumers(ids)]
+        free += [id for id, consumer in zip(ids, consumers, strict=True) if consumer is None]
     cleaner = ""
     if free and grace:
         cleaner = uuid.uuid4().hex
-        free = yield from _hold(calls, free, suspects, cleaner, grace)
+        free = yield from _lease_suspects(calls, free, suspects, cleaner, grace)
     listed = [id for id in free if suspects[id]]
     orphans = [id for id in free if not suspects[id]]
     size = BATCH
@@ -98,7 +98,7 @@ def _restore(calls: WorkQueueCalls, suspects: Counter[bytes], grace: float) -> O
     return total
 
 
-def _hold(
+def _lease_suspects(
     calls: WorkQueueCalls, free: list[bytes], suspects: Counter[bytes], cleaner: str, grace: float
 ) -> Operation[list[bytes]]:
     """Lease ids to the cleaner for a grace; returns those that nobody else has leased meanwhile.
@@ -108,7 +108,7 @@ def _hold(
     """
     ours = [id for id in free if not suspects[id]]
     for ids in batched([id for id in free if suspects[id]], BATCH):
-        (replies,) = yield [calls.hold(ids, cleaner, round(1000 * (grace + ABANDONED_AFTER)))]
+        (replies,) = yield [calls.lease_suspects(ids, cleaner, round(1000 * (grace + ABANDONED_AFTER)))]
         ours += [id for id, is_ours in zip(ids, replies, strict=True) if is_ours]
     (processing,) = yield [calls.ids(calls.keys.processing)]
     copies = Counter[bytes](processing)

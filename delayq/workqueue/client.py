@@ -36,8 +36,8 @@ def add_to_pipeline(pipeline: Any, call: ScriptCall[Any]) -> None:
 
 def max_wait(db: Any) -> float:
     """Return how long a blocking command may wait, in seconds, so that it answers within the socket's time-out."""
-    holder = next((getattr(db, name) for name in ("connection_pool", "nodes_manager") if hasattr(db, name)), db)
-    return max_block(getattr(holder, "connection_kwargs", {}))
+    owner = next((getattr(db, name) for name in ("connection_pool", "nodes_manager") if hasattr(db, name)), db)
+    return max_block(getattr(owner, "connection_kwargs", {}))
 
 
 def perform(db: Any, keys: WorkQueueKeys, operation: Operation[T]) -> T:

@@ -40,7 +40,7 @@ class ItemState(StrEnum):
     QUEUED = "queued"
     """It waits to be leased."""
     PROCESSING = "processing"
-    """It was leased and is not completed. Without a holder its lease has expired, and a clean requeues it."""
+    """It was leased and is not completed. Without a consumer its lease has expired, and a clean requeues it."""
     ORPHANED = "orphaned"
     """It is in neither list, because an add was cut off. A clean that finds it requeues it."""
 
@@ -55,7 +55,7 @@ class ItemInfo:
     """All bytes; in a page, the first 4,096."""
     size: int
     """Bytes of the data as stored."""
-    holder: str | None
+    consumer: str | None
     """The session that has leased it."""
     deadline: datetime | None
     """When that lease expires."""
@@ -93,8 +93,8 @@ def page(calls: WorkQueueCalls, state: ItemState | str, *, limit: int, cursor: s
 def _info(id: str, view: ItemView | None, state: ItemState | None) -> ItemInfo | None:
     if view is None:
         return None
-    ends = from_millis(view.now + view.remaining) if view.holder and view.remaining >= 0 else None
-    return ItemInfo(id, state or ItemState(view.location), view.data, view.size, view.holder or None, ends)
+    ends = from_millis(view.now + view.remaining) if view.consumer and view.remaining >= 0 else None
+    return ItemInfo(id, state or ItemState(view.location), view.data, view.size, view.consumer or None, ends)
 
 
 MIN_PEEK = 8
@@ -243,7 +243,7 @@ class WorkQueue(_WorkQueueBase):
         return self._perform(db, single(self._calls.counts()))
 
     def get(self, db: Any, item_id: str) -> ItemInfo | None:
-        """Read an item by its id, with its state and holder; None if it is completed or was never added. Read-only.
+        """Read an item by its id, with its state and consumer; None if it is completed or was never added. Read-only.
 
         It is searched for among the first million ids of each list; beyond that it is reported as queued.
         """

@@ -142,9 +142,9 @@ class _Control:
         for _ in range(3):
             run(limits_page_call(calls, "0", limit=PAGE))
         for name in ("job1", None):
-            run(calls.hold(name, 1))
-            run(calls.hold(name, 0, pause=1000))
-            run(calls.hold(name, 0, pause=0))
+            run(calls.close(name, 1))
+            run(calls.close(name, 0, pause=1000))
+            run(calls.close(name, 0, pause=0))
             run(limit_call(calls, name, paused="+60000", reason="no use"))
             run(limit_call(calls, name, paused="-", spread=1, waiting=None if name else MESSAGES))
         run(pause_call(calls, "+60000", "no use"))

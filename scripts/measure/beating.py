@@ -1,6 +1,6 @@
-"""Beats: consuming with them and what they count, compared with without, and reading 1,000 workers and 90 days.
+"""Presence: consuming with reports and what they count, compared with without, and reading 1,000 workers and 90 days.
 
-A beat is due every 10 s: these come every second, so that a measurement of seconds has some. The
+A report is due every 10 s: these come every second, so that a measurement of seconds has some. The
 workers that are read run ten messages each.
 """
 
@@ -13,7 +13,15 @@ from typing import Any
 from unittest.mock import patch
 
 from delayq import DelayQueue
-from delayq.broker.beats import BUCKETS, HOUR, KEPT_HOURS, HourCounts, WorkerEntry, beat_call, write_counts
+from delayq.broker.stored_presence import (
+    BUCKETS,
+    HOUR,
+    KEPT_HOURS,
+    HourCounts,
+    WorkerEntry,
+    presence_call,
+    write_counts,
+)
 from delayq.worker.loop import loop_parts
 from delayq.worker.parts import presence
 from measure.backlog import slowlog
@@ -23,30 +31,33 @@ from measure.figure import MILLISECONDS, Figure, Measurement, Reading, at_least,
 
 MESSAGES = 200_000
 OFTEN = 1.0
-"""Seconds between two beats."""
+"""Seconds between two reports."""
 WORKERS = 1000
 RUNNING = 10
 TURNS = 7
 
 
 def _consume_with(server: BenchServer, n: int) -> tuple[float, int]:
-    """Return the messages per second, and how many beats there were."""
-    with patch.object(presence, "BEAT_EVERY", OFTEN), patch.object(presence, "WorkerEntry", wraps=WorkerEntry) as told:
+    """Return the messages per second, and how many reports there were."""
+    with (
+        patch.object(presence, "PRESENCE_EVERY", OFTEN),
+        patch.object(presence, "WorkerEntry", wraps=WorkerEntry) as told,
+    ):
         return in_threads(server, n), told.call_count
 
 
 def _consume_without(server: BenchServer, n: int) -> float:
-    """Return the messages per second of a consumer that neither beats nor counts."""
-    with patch.object(presence, "BEAT_EVERY", math.inf), patch.object(loop_parts, "Tally", return_value=None):
+    """Return the messages per second of a consumer that neither reports nor counts."""
+    with patch.object(presence, "PRESENCE_EVERY", math.inf), patch.object(loop_parts, "Tally", return_value=None):
         return in_threads(server, n)
 
 
 def beating(server: BenchServer) -> Iterator[Reading]:
-    """Messages per second with beats and what they count, compared with none."""
+    """Messages per second with reports and what they count, compared with none."""
     n = server.many(MESSAGES)
     (rate, told), without = server.compare(lambda: _consume_with(server, n), lambda: _consume_without(server, n))
     if told < int(n / rate / OFTEN):
-        raise AssertionError(f"there were {told} beats")
+        raise AssertionError(f"there were {told} reports")
     yield Reading("beats", rate, without)
 
 
@@ -57,7 +68,7 @@ def listing(server: BenchServer) -> Iterator[Reading]:
     names = [f"queue-{number}" for number in range(RUNNING)]
     for number in range(WORKERS):
         entry = WorkerEntry("host", number, "1.0", names, RUNNING, RUNNING, 10_000, 1000, RUNNING, running)
-        server.raw.call(beat_call(server.calls, f"{number:022}", entry))
+        server.raw.call(presence_call(server.calls, f"{number:022}", entry))
     with DelayQueue(QUEUE, url=server.url) as queue:
         queue.workers()  # which loads the script
         with slowlog(server) as longest:
@@ -79,7 +90,9 @@ def listing(server: BenchServer) -> Iterator[Reading]:
 
 def measurements() -> list[Measurement]:
     """Return the measurements of this module."""
-    often = Figure("beats", "consume, 10 threads, a beat a second", at_least(0.95, "without"), reference_name="without")
+    often = Figure(
+        "beats", "consume, 10 threads, a report a second", at_least(0.95, "without"), reference_name="without"
+    )
     title = f"{WORKERS:,} workers"
     listed = [
         Figure("workers", f"read {title}", at_most(50, MILLISECONDS), MILLISECONDS),

@@ -239,5 +239,5 @@ def measurements() -> list[Measurement]:
         _measurement("callbacks_1", "callbacks of 1 ms", 10_000, takes(0.001), commands=7, trips=0.3),
         _measurement("callbacks_0", "empty callbacks", 100_000, takes(0.0), commands=1.5, trips=0.01),
         _idle(1, 4),
-        _idle(20, 56),  # of these, 22 to 26 are beats: eleven in each, every 10 s
+        _idle(20, 56),  # of these, 22 to 26 are reports: eleven in each, every 10 s
     ]

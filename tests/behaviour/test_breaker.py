@@ -206,7 +206,7 @@ def test_breaker_of_a_task_holds_up_nobody_else(open_queue, service, caplog):
     assert told(caplog, "3 of the last 3 failed: nothing of pay starts for 1h") == 1
     (limit,) = queue.limits.list()
     assert timedelta(minutes=59) < limit.tripped_until - queue.stats().at <= timedelta(hours=1)
-    assert (limit.held_until, limit.spread_until, limit.paused) == (None, None, None)
+    assert (limit.closed_until, limit.spread_until, limit.paused) == (None, None, None)
 
 
 @pytest.mark.long
@@ -348,7 +348,7 @@ def test_breaker_sends_nothing_while_all_is_well(open_queue, service, redis_clie
     send(queue, *range(50))
     queue.run(burst=True)
     assert len(service.seen) == 50
-    assert redis_client.script_exists(script("hold").sha) == [False]
+    assert redis_client.script_exists(script("close").sha) == [False]
     assert redis_client.hget("delayq:{reminders}:meta", "limited") is None
 
 

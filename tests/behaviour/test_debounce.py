@@ -70,7 +70,7 @@ def test_a_burst_begins_whatever_became_of_the_message_before(queue, state):
     assert queue.counts().living == 1
 
 
-def test_an_id_that_is_held_is_not_debounced(open_queue):
+def test_a_reserved_id_is_not_debounced(open_queue):
     queue = open_queue()
     queue.send_delay_msg("old", id=ID, unique_after="1h")
     with queue.lease() as message:
@@ -78,7 +78,7 @@ def test_an_id_that_is_held_is_not_debounced(open_queue):
 
     sent = queue.send_delay_msg("new", id=ID, **HALF_A_MINUTE)
 
-    assert (sent.status, sent.holder.state) == (SendStatus.SETTLED, "settled")
+    assert (sent.status, sent.owner.state) == (SendStatus.SETTLED, "settled")
     assert queue.counts().living == 0
 
 
@@ -139,6 +139,6 @@ def test_a_full_queue_refuses_a_new_burst_and_puts_off_an_old_one(open_queue):
 
 def test_other_engines_refuse_it(redis_url):
     with StreamQueue("tasks", url=redis_url) as stream:
-        with pytest.raises(ConfigurationError, match="the streams engine has no holding ids for a time"):
+        with pytest.raises(ConfigurationError, match="the streams engine has no ids reserved for a time"):
             stream.send_many([NewMessage(1, id=ID, unique_for="1h")])
         assert stream.counts().ready == 0

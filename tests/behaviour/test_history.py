@@ -1,4 +1,4 @@
-"""Consumers count what they do, and tell it with their beats: the history of a queue."""
+"""Consumers count what they do, and report it with their presence: the history of a queue."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 import redis
 
 from delayq import ConfigurationError, LatenessCounts
-from delayq.broker.beats import HOUR, KEPT_HOURS, HourCounts, write_counts
 from delayq.broker.keys import Keys
+from delayq.broker.stored_presence import HOUR, KEPT_HOURS, HourCounts, write_counts
 from delayq.worker.parts import presence
 from tests.support.processes import Process
 from tests.support.waiting import wait_until
@@ -21,7 +21,7 @@ CONSUMER = """
 import sys
 from delayq import DelayQueue
 from delayq.worker.parts import presence
-presence.BEAT_EVERY = 0.2
+presence.PRESENCE_EVERY = 0.2
 DelayQueue("reminders", url=sys.argv[1], callback=lambda message: None, tick="50ms").run()
 """
 
@@ -54,8 +54,8 @@ def test_a_consumer_tells_what_it_did_when_it_stops_at_the_latest(open_queue, bu
     assert total.lateness.percentile(0.99) < timedelta(minutes=1)
 
 
-def test_it_is_told_with_each_beat(open_queue, monkeypatch):
-    monkeypatch.setattr(presence, "BEAT_EVERY", 0.05)
+def test_it_is_told_with_each_report(open_queue, monkeypatch):
+    monkeypatch.setattr(presence, "PRESENCE_EVERY", 0.05)
     queue = open_queue(callback=lambda message: None, tick="50ms")
     queue.start_consume()
     for number in range(1, 4):
@@ -66,7 +66,7 @@ def test_it_is_told_with_each_beat(open_queue, monkeypatch):
 
 
 @pytest.mark.long
-def test_a_killed_consumer_loses_only_what_came_after_its_last_beat(redis_url, queue):
+def test_a_killed_consumer_loses_only_what_came_after_its_last_report(redis_url, queue):
     with Process([sys.executable, "-c", CONSUMER, redis_url]) as process:
         queue.send_many(list(range(50)))
         wait_until(lambda: total_of(queue).acked == 50)

@@ -67,7 +67,7 @@ def test_active_message_shows_its_consumer_and_deadline(queue):
 
     message = queue.get("m")
 
-    assert message.holder.startswith(f"{os.uname().nodename}:{os.getpid()}:")
+    assert message.consumer.startswith(f"{os.uname().nodename}:{os.getpid()}:")
     assert message.token
     assert timedelta(seconds=50) < message.deadline - queue.stats().at <= timedelta(seconds=60)
 

@@ -391,8 +391,8 @@ def test_rate_limited_callback_closes_its_name_for_a_time(open_queue):
     queue.send_delay_msg(0, id="m0", name="mail")
     queue.start_consume()
     wait_until(lambda: queue.limits.list())
-    held = queue.limits.list()[0].held_until
-    assert timedelta(minutes=59) < held - queue.stats().at < timedelta(minutes=61)
+    closed = queue.limits.list()[0].closed_until
+    assert timedelta(minutes=59) < closed - queue.stats().at < timedelta(minutes=61)
     queue.send_many([NewMessage(1, id="m1", name="mail"), NewMessage(2, id="o", name="sms")])
     wait_until(lambda: "o" in seen and queue.counts().throttled == 1)
     assert seen == ["m0", "o"]
@@ -405,7 +405,7 @@ def test_rate_limited_callback_closes_the_queue(open_queue):
     with queue.lease():
         raise RateLimited("1h", scope="queue")
     assert claimed(queue) == []
-    assert queue.limits.list()[0].held_until is not None
+    assert queue.limits.list()[0].closed_until is not None
 
 
 def test_burst_ends_while_the_queue_is_closed_for_longer(open_queue):

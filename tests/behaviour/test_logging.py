@@ -199,10 +199,10 @@ def test_every_failed_attempt_and_every_death_has_one_line(open_queue, logged, h
 def test_expired_lease_is_logged_with_the_worker_that_was_lost(open_queue, logged):
     queue = open_queue(lease="100ms", nack_delay=0)
     queue.send_many([NewMessage("x", id="m", name="remind", retries=1)])
-    holders = []
+    consumers = []
     for _ in range(2):
         lease = queue.lease()
-        holders.append(queue.get("m").holder)
+        consumers.append(queue.get("m").consumer)
         assert len(lease) == 1
         wait_until(lambda: queue.get("m").deadline < queue.stats().at)
     assert len(queue.lease()) == 0
@@ -212,9 +212,9 @@ def test_expired_lease_is_logged_with_the_worker_that_was_lost(open_queue, logge
         (logging.WARNING, 1, 1),
         (logging.ERROR, 2, 0),
     ]
-    for record, holder in zip((first, second), holders, strict=True):
-        assert (record.id, record.message_name, record.holder) == ("m", "remind", holder)
-        assert f"worker {holder} was lost" in record.getMessage()
+    for record, consumer in zip((first, second), consumers, strict=True):
+        assert (record.id, record.message_name, record.consumer) == ("m", "remind", consumer)
+        assert f"worker {consumer} was lost" in record.getMessage()
 
 
 def test_message_that_is_killed_by_hand_is_logged_with_its_name(open_queue, logged):

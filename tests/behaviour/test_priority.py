@@ -86,7 +86,7 @@ def test_ready_lists_and_counts_what_is_ranked(open_queue):
         assert ids == ["m4", "m3", "m2", "m1", "m0"]
         assert {one.state for one in first.messages} == {"ready"}
         sent = queue.send_delay_msg(1, id="m4")
-        assert (sent.status, sent.holder.state) == ("exists", "ready")
+        assert (sent.status, sent.owner.state) == ("exists", "ready")
         assert queue.cancel("m4")
         assert {finding.kind for finding in queue.examine(deep=True).findings} <= {"server"}
 

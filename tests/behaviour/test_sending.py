@@ -318,16 +318,16 @@ def test_full_queue_refuses_the_whole_batch(open_queue):
 
 
 @pytest.mark.parametrize("state", ["pending", "ready", "active", "backoff", "retry"])
-def test_send_says_who_holds_an_id_that_exists(queue, state):
+def test_send_says_who_has_an_id_that_exists(queue, state):
     bring(queue, state)
     found = queue.get("m")
 
     sent = queue.send_delay_msg("again", id="m")
 
-    assert (sent.status, sent.due, sent.holder) == ("exists", None, (state, found.due))
+    assert (sent.status, sent.due, sent.owner) == ("exists", None, (state, found.due))
     (of_many,) = queue.send_many([NewMessage("again", id="m")])
-    assert of_many.holder == sent.holder
-    assert queue.send_delay_msg("new", id="n").holder is None
+    assert of_many.owner == sent.owner
+    assert queue.send_delay_msg("new", id="n").owner is None
 
 
 def test_send_says_that_the_message_to_replace_runs(queue):
@@ -335,8 +335,8 @@ def test_send_says_that_the_message_to_replace_runs(queue):
 
     sent = queue.send_delay_msg("again", id="m", replace=True)
 
-    assert (sent.status, sent.holder) == ("running", ("active", queue.get("m").due))
-    assert queue.send_delay_msg("again", id="m", replace="after").holder is None
+    assert (sent.status, sent.owner) == ("running", ("active", queue.get("m").due))
+    assert queue.send_delay_msg("again", id="m", replace="after").owner is None
 
 
 def test_send_says_when_a_settled_id_is_free_again(open_queue):
@@ -345,5 +345,5 @@ def test_send_says_when_a_settled_id_is_free_again(open_queue):
 
     sent = queue.send_delay_msg("again", id="m")
 
-    assert (sent.status, sent.holder.state) == ("settled", "settled")
-    assert timedelta(minutes=59) < sent.holder.due - queue.stats().at <= timedelta(hours=1)
+    assert (sent.status, sent.owner.state) == ("settled", "settled")
+    assert timedelta(minutes=59) < sent.owner.due - queue.stats().at <= timedelta(hours=1)

@@ -115,7 +115,7 @@ ENDS = {
 
 @everywhere
 @pytest.mark.parametrize("how", ENDS)
-def test_an_id_is_held_from_the_send_however_its_message_ends(queue, how):
+def test_an_id_is_reserved_from_the_send_however_its_message_ends(queue, how):
     sent = queue.send_delay_msg("first", id="m", retries=0, unique_for="10m")
     assert queue.send_delay_msg("second", id="m").status is SendStatus.EXISTS
 
@@ -125,13 +125,13 @@ def test_an_id_is_held_from_the_send_however_its_message_ends(queue, how):
 
     for replace in (False, True, "after"):
         again = queue.send_delay_msg("second", id="m", replace=replace)
-        assert (again.status, again.holder.state) == (SendStatus.SETTLED, "settled")
-        assert timedelta(minutes=9) < again.holder.due - sent.due <= timedelta(minutes=10)
+        assert (again.status, again.owner.state) == (SendStatus.SETTLED, "settled")
+        assert timedelta(minutes=9) < again.owner.due - sent.due <= timedelta(minutes=10)
     assert queue.send_many([NewMessage(1, id="m"), NewMessage(2, id="o")]).new == ["o"]
 
 
 @everywhere
-def test_an_id_is_held_from_the_end_of_its_message(queue):
+def test_an_id_is_reserved_from_the_end_of_its_message(queue):
     queue.send_delay_msg("first", id="m", unique_after="10m")
     with queue.lease() as message:
         assert message.id == "m"
@@ -140,7 +140,7 @@ def test_an_id_is_held_from_the_end_of_its_message(queue):
     again = queue.send_delay_msg("second", id="m")
 
     assert again.status is SendStatus.SETTLED
-    assert abs(again.holder.due - ended - timedelta(minutes=10)) < timedelta(seconds=5)
+    assert abs(again.owner.due - ended - timedelta(minutes=10)) < timedelta(seconds=5)
 
 
 def test_the_later_of_two_times_counts(open_queue):
@@ -149,8 +149,8 @@ def test_the_later_of_two_times_counts(open_queue):
         queue.send_delay_msg("first", id=id, unique_for=times[0], unique_after=times[1])
         with queue.lease():
             pass
-        held = queue.send_delay_msg("second", id=id).holder
-        assert held.due > queue.stats().at + timedelta(hours=1, minutes=50)
+        reserved = queue.send_delay_msg("second", id=id).owner
+        assert reserved.due > queue.stats().at + timedelta(hours=1, minutes=50)
 
 
 def test_an_id_can_be_sent_again_when_its_time_is_over(open_queue):
@@ -164,7 +164,7 @@ def test_an_id_can_be_sent_again_when_its_time_is_over(open_queue):
     assert queue.get("m").payload == "second"
 
 
-def test_an_id_stays_held_when_its_message_is_cancelled_or_the_queue_is_purged(open_queue):
+def test_an_id_stays_reserved_when_its_message_is_cancelled_or_the_queue_is_purged(open_queue):
     queue = open_queue()
     for id in ("cancelled", "purged"):
         queue.send_delay_msg("first", "1h", id=id, unique_for="10m")
@@ -188,7 +188,7 @@ def test_a_dedupe_window_and_own_times_go_together(open_queue):
     assert queue.send_delay_msg("second", "1h", id="long").status is SendStatus.SETTLED
 
 
-def test_a_redriven_message_lives_again_while_its_id_is_held(open_queue):
+def test_a_redriven_message_lives_again_while_its_id_is_reserved(open_queue):
     queue = open_queue()
     queue.send_delay_msg("first", id="m", unique_for="10m")
     (message,) = queue.lease(n=1)

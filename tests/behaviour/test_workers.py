@@ -1,4 +1,4 @@
-"""Consumers tell of themselves: where they run, since when, and what they hold."""
+"""Consumers report their presence: where they run, since when, and what they hold."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import redis
 
 import delayq
 from delayq import DelayQueue, Worker
-from delayq.broker.beats import SILENT_KEPT
 from delayq.broker.keys import Keys
+from delayq.broker.stored_presence import SILENT_KEPT
 from delayq.worker.parts import presence
 from delayq.worker.pool import pool
 from tests.support.processes import Process
@@ -32,9 +32,9 @@ DelayQueue("reminders", url=sys.argv[1], callback=lambda message: None).run()
 
 @pytest.fixture
 def often(monkeypatch):
-    """Consumers beat with each turn."""
-    monkeypatch.setattr(presence, "BEAT_EVERY", 0.05)
-    monkeypatch.setattr(pool, "BEAT_EVERY", 0.05)
+    """Consumers report with each turn."""
+    monkeypatch.setattr(presence, "PRESENCE_EVERY", 0.05)
+    monkeypatch.setattr(pool, "PRESENCE_EVERY", 0.05)
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def client(redis_url):
 
 
 def be_silent(client: redis.Redis, *, seconds: float) -> None:
-    """Let the only consumer of the queue have told of itself so much earlier."""
+    """Let the only consumer of the queue have reported so much earlier."""
     (id,) = client.zrange(KEYS.beats, 0, -1)
     client.zincrby(KEYS.beats, -seconds * 1000, id)
 
@@ -59,7 +59,7 @@ def test_a_consumer_is_listed_while_it_runs(open_queue):
 
     assert (worker.host, worker.pid, worker.version) == (socket.gethostname(), os.getpid(), delayq.__version__)
     assert (worker.queues, worker.served, worker.concurrency, worker.state) == (("reminders",), 1, 7, "working")
-    assert worker.started <= worker.beat <= worker.beat + worker.age
+    assert worker.started <= worker.reported <= worker.reported + worker.age
     assert (worker.every, worker.held, worker.running) == (timedelta(seconds=10), 0, ())
     assert queue.stats().workers == 1
 
@@ -77,13 +77,13 @@ def test_it_names_the_messages_that_run_with_their_start(open_queue, busy, clien
 
     (worker,) = queue.workers()
     assert {message.id for message in worker.running} == {message.id for message in queue.list("active").messages}
-    assert {message.holder for message in queue.list("active").messages} == {worker.id}
-    assert all(worker.started <= message.since <= worker.beat + worker.age for message in worker.running)
+    assert {message.consumer for message in queue.list("active").messages} == {worker.id}
+    assert all(worker.started <= message.since <= worker.reported + worker.age for message in worker.running)
     assert [message.since for message in worker.running] == sorted(message.since for message in worker.running)
     assert b"secret" not in b"".join(client.hvals(KEYS.workers))
 
 
-def test_a_consumer_that_ends_with_a_kill_is_silent_after_three_beats(redis_url, queue, client):
+def test_a_consumer_that_ends_with_a_kill_is_silent_after_three_reports(redis_url, queue, client):
     with Process([sys.executable, "-c", CONSUMER, redis_url]) as process:
         wait_until(queue.workers)
         process.kill()
@@ -135,8 +135,8 @@ def test_a_worker_of_many_queues_is_listed_by_each(face, open_queue, client):
             (found,) = queue.workers()
             assert (found.served, found.concurrency) == (12, 5)
             assert found.queues == tuple(f"q{number:02}" for number in range(10))
-        first = {queue.name: queue.workers()[0].beat for queue in queues}
-        wait_until(lambda: all(queue.workers()[0].beat > first[queue.name] for queue in queues))
+        first = {queue.name: queue.workers()[0].reported for queue in queues}
+        wait_until(lambda: all(queue.workers()[0].reported > first[queue.name] for queue in queues))
     finally:
         worker.stop_consume()
     assert [queue.workers() for queue in queues] == [[]] * 12

@@ -162,10 +162,10 @@ def test_dead_letter_keeps_its_own_limit(redis_url, move, other):
     assert (kinds.count("dead_imported"), kinds.count("dead_trimmed")) == (9, 6)
 
 
-def test_id_is_held_as_after_its_death(queue, other, move):
-    _die(queue, NewMessage(b"1", id="held", unique_after="1h"), NewMessage(b"1", id="plain"))
+def test_id_is_reserved_as_after_its_death(queue, other, move):
+    _die(queue, NewMessage(b"1", id="reserved", unique_after="1h"), NewMessage(b"1", id="plain"))
     move(dedupe_window=0)
-    assert other.send_delay_msg(b"2", id="held").status == "settled"
+    assert other.send_delay_msg(b"2", id="reserved").status == "settled"
     assert other.send_delay_msg(b"2", id="plain").new
     assert (other.get("plain").state, other.counts().dead) == ("ready", 2)
 

@@ -120,7 +120,7 @@ ALL_OPTIONS = [
     NewMessage(b"1", at=LATER, id="name", name="send:mail/1", priority=-3, timeout=1.5),
     NewMessage(b"1", at=LATER, id="expires", expires=LATER + HOUR, missed="drop"),
     NewMessage(b"1", at=LATER, id="soon", expires="90m"),
-    NewMessage(b"1", at=LATER, id="held", unique_for="1h", unique_after="90s"),
+    NewMessage(b"1", at=LATER, id="reserved", unique_for="1h", unique_after="90s"),
     NewMessage(b"1", at=LATER, id="kept", retention="1d"),
 ]
 
@@ -154,7 +154,7 @@ def test_line_has_the_fields_that_the_message_has(queue, export):
     assert lines["name"] == plain | {"name": "send:mail/1", "priority": -3, "timeout": 1.5}
     assert lines["expires"] == plain | {"expires": "2099-01-31T10:00:00.000Z", "missed": "drop"}
     assert lines["soon"] == plain | {"expires_after": 5400}
-    assert lines["held"] == plain | {"unique_for": 3600, "unique_after": 90}
+    assert lines["reserved"] == plain | {"unique_for": 3600, "unique_after": 90}
     assert lines["kept"] == plain | {"retention": 86400}
 
 

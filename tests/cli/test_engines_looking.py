@@ -60,7 +60,7 @@ def jobs(redis_client):
     ("state", "titles", "words"),
     [
         ("ready", "id entry retries payload", ["r", "3", '{"of":"r"}']),
-        ("active", "id entry lease ends attempts holder payload", ["a", "1", '{"of":"a"}']),
+        ("active", "id entry lease ends attempts consumer payload", ["a", "1", '{"of":"a"}']),
         ("backoff", "id entry next try attempts retries error", ["b", "in", "1h", "2", "ConnectionError:", "refused"]),
         ("dead", "id died attempts reason error", ["d", "1", "no", "such", "user"]),
     ],
@@ -88,14 +88,14 @@ def test_lists_all_living_messages_of_an_engine_by_default(cli, tasks, jobs):
 def test_lists_each_state_of_a_work_queue(cli, jobs):
     assert cli("list", "jobs", *WORK, "--state", "queued").out == 'id  payload\nq   {"of":"q"}\n'
     head, expired, held = cli("list", "jobs", *WORK, "--state", "processing").out.splitlines()
-    assert head.split() == ["id", "lease", "ends", "holder", "payload"]
+    assert head.split() == ["id", "lease", "ends", "consumer", "payload"]
     assert expired.split() == ["x", "expired", '{"of":"x"}']
     assert held.split()[:2] == ["p", "in"]
     assert jobs._session in held
     (first, second) = cli("list", "jobs", *WORK, "--state", "processing", "--json").json["messages"]
-    assert set(first) == {"id", "state", "payload", "encoding", "truncated", "size", "deadline", "holder"}
-    assert (first["id"], first["holder"], first["deadline"]) == ("x", None, None)
-    assert (second["holder"], second["deadline"][-1]) == (jobs._session, "Z")
+    assert set(first) == {"id", "state", "payload", "encoding", "truncated", "size", "deadline", "consumer"}
+    assert (first["id"], first["consumer"], first["deadline"]) == ("x", None, None)
+    assert (second["consumer"], second["deadline"][-1]) == (jobs._session, "Z")
 
 
 def test_lease_option_sets_the_deadlines_shown(cli, tasks):
@@ -180,7 +180,7 @@ def test_shows_an_item_of_a_work_queue(cli, jobs, redis_client):
     expired = cli("show", "jobs", "x", *WORK).out
     assert "state       processing\nlease ends  expired: a clean requeues it\n" in expired
     held = cli("show", "jobs", "p", *WORK).out
-    assert f"holder      {jobs._session}\n" in held
+    assert f"consumer    {jobs._session}\n" in held
     redis_client.set("jobs:item:lost", "1")
     assert cli("show", "jobs", "lost", *WORK, "--json").json["state"] == "orphaned"
     redis_client.set("jobs:item:any text, ü", "1")
@@ -270,7 +270,7 @@ def test_group_option_selects_the_group_of_a_stream(cli, redis_url, tasks):
         assert (ended["group"], ended["group_exists"], ended["active"], ended["backoff"]) == ("others", True, 1, 0)
         assert cli("list", "tasks", *STREAMS, "--state", "active", env={"DELAYQ_LIST_GROUP": "others"}).out
         (held,) = cli("list", "tasks", *STREAMS, "--state", "active", "--group", "others", "--json").json["messages"]
-        assert held["holder"] == others.executor.consumer_id
+        assert held["consumer"] == others.executor.consumer_id
         assert cli("show", "tasks", held["id"], *STREAMS, "--group", "others", "--json").json["state"] == "active"
 
 

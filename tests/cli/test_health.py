@@ -35,8 +35,8 @@ def waits(queue, redis_client):
 
 
 @pytest.fixture
-def beat(queue, redis_client):
-    """Say that one worker has just told of itself."""
+def report(queue, redis_client):
+    """Say that one worker has just reported."""
     return lambda: redis_client.zadd(f"{PREFIX}beats", {"w": queue.stats().at.timestamp() * 1000 + 30_000})
 
 
@@ -47,7 +47,7 @@ def test_a_queue_that_nobody_needs_is_well(cli, queue):
 
 
 @pytest.mark.usefixtures("waits")
-def test_problems_in_one_line(cli, beat):
+def test_problems_in_one_line(cli, report):
     ended = cli("health", "reminders")
     assert (ended.code, ended.out) == (4, "reminders: nobody consumes: 1 message, the first for 5m\n")
     strict = ("--max-lag", "30s", "--max-dead", "0", "--min-workers", "2")
@@ -58,7 +58,7 @@ def test_problems_in_one_line(cli, beat):
         r"1 dead, should be at most 0\n",
         ended.out,
     )
-    beat()
+    report()
     well = cli("health", "reminders").out
     assert re.fullmatch(r"reminders: well, 1 worker, 1 overdue, the first for 5m( \ds)?, 1 dead\n", well)
     found = cli("health", "reminders", *strict, "--json")
@@ -73,8 +73,8 @@ def test_problems_in_one_line(cli, beat):
 
 
 @pytest.mark.usefixtures("waits")
-def test_limits_are_kept_up_to_their_value(cli, beat):
-    beat()
+def test_limits_are_kept_up_to_their_value(cli, report):
+    report()
     kept = ("--max-lag", "1h", "--max-dead", "1", "--min-workers", "1")
     assert cli("health", "reminders", *kept).code == 0
 

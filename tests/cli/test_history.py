@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from delayq.broker.beats import HOUR, HourCounts, write_counts
+from delayq.broker.stored_presence import HOUR, HourCounts, write_counts
 
 COUNTS = HourCounts(200, 150, 10, 30, 5, 5, 100, 5_000_000, (0, 0, 190, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 1))
 

@@ -20,7 +20,7 @@ HARMLESS = "evil redgnp!"
 
 MESSAGE_KEYS = {
     "id", "state", "payload", "encoding", "truncated", "size", "due", "attempts", "retries_left", "deadline",
-    "token", "holder", "headers", "error", "reason", "died", "entry", "name", "snoozes", "expires",
+    "token", "consumer", "headers", "error", "reason", "died", "entry", "name", "snoozes", "expires",
     "priority", "timeout", "cancel_requested", "progress", "retention", "completed", "kept_until", "result", "sent",
     "unhandled",
 }  # fmt: skip
@@ -260,7 +260,7 @@ def test_watch_ends_when_redis_stops(start, start_redis):
     [
         ("pending", "id due retries payload", ["p", "in", "3h", "3", '{"of":"p"}']),
         ("ready", "id due attempts retries payload", ["r", "0", "3", '{"of":"r"}']),
-        ("active", "id lease ends attempts holder payload", ["a", "in", "1", '{"of":"a"}']),
+        ("active", "id lease ends attempts consumer payload", ["a", "in", "1", '{"of":"a"}']),
         ("backoff", "id next try attempts retries error", ["b", "in", "1", "2", "ConnectionError:", "refused"]),
         ("retry", "id due attempts retries error", ["y", "1", "2", "ValueError:", "again"]),
         ("dead", "id died attempts reason error", ["d", "1", "no", "such", "user"]),

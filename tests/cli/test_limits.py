@@ -20,7 +20,7 @@ def test_sets_lists_and_removes_limits(cli, queue):
     limit = {"name": "mail", "rate_limit": "5/m", "burst": 2, "running": 3, "throttled": 0, "active": 0}
     assert made.json["limit"] == limit | {
         "paused": None,
-        "held_until": None,
+        "closed_until": None,
         "tripped_until": None,
         "spread_until": None,
         "declared": None,

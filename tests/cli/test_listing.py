@@ -118,7 +118,7 @@ def test_csv_contains_no_formula(cli, redis_url, text):
 
 def test_empty_list_of_items_has_the_columns_of_items_as_csv(cli):
     (head,) = csv.reader(io.StringIO(cli("list", "jobs", "--engine", "workqueue", "--csv").out))
-    assert head == ["id", "state", "payload", "encoding", "truncated", "size", "holder", "deadline"]
+    assert head == ["id", "state", "payload", "encoding", "truncated", "size", "consumer", "deadline"]
 
 
 # Tables

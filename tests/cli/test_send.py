@@ -24,12 +24,12 @@ def test_sends_json_now_and_prints_the_id(cli, queue):
     assert ended.err == "sent to reminders, due now\n"
 
 
-def test_prints_id_status_and_holder_as_json(cli, queue):
+def test_prints_id_status_and_owner_as_json(cli, queue):
     options = ("send", "reminders", "1", "--id", "a", "--delay=1h", "--json")
     assert cli(*options).json == {"queue": "reminders", "id": "a", "status": "new"}
     again = cli(*options)
-    holder = {"state": "pending", "due": iso(queue.get("a").due)}
-    assert (again.code, again.json) == (0, {"queue": "reminders", "id": "a", "status": "exists", "holder": holder})
+    owner = {"state": "pending", "due": iso(queue.get("a").due)}
+    assert (again.code, again.json) == (0, {"queue": "reminders", "id": "a", "status": "exists", "owner": owner})
 
 
 def test_sends_with_every_option(cli, queue):
@@ -98,10 +98,10 @@ def test_reports_an_id_settled_before(cli, redis_url):
         queue.cancel("a")
     ended = cli("send", "reminders", "2", "--id=a")
     assert (ended.code, ended.out.strip()) == (0, "a")
-    assert ended.err.startswith("not sent to reminders: a message with this id has ended, and the id is held until 2")
+    assert ended.err.startswith("not sent to reminders: a message with this id has ended, and the id is reserved until")
     found = cli("send", "reminders", "2", "--id=a", "--json").json
-    assert (found["status"], found["holder"]["state"]) == ("settled", "settled")
-    free = datetime.fromisoformat(found["holder"]["due"]) - datetime.now(UTC)
+    assert (found["status"], found["owner"]["state"]) == ("settled", "settled")
+    free = datetime.fromisoformat(found["owner"]["due"]) - datetime.now(UTC)
     assert timedelta(minutes=58) < free < timedelta(minutes=61)
 
 
@@ -165,14 +165,14 @@ def test_sends_a_burst_as_one_message(cli, queue):
     assert queue.counts().living == 2
 
 
-def test_sends_what_holds_its_id(cli, queue):
+def test_sends_what_reserves_its_id(cli, queue):
     cli("send", "reminders", "1", "--id=a", "--unique-for=1h", "--unique-after=10m")
     with queue.lease():
         pass
     ended = cli("send", "reminders", "2", "--id=a")
-    assert "not sent to reminders: a message with this id has ended, and the id is held until 2" in ended.err
+    assert "not sent to reminders: a message with this id has ended, and the id is reserved until 2" in ended.err
     found = cli("send", "reminders", "2", "--id=a", "--json").json
-    assert (found["status"], found["holder"]["state"]) == ("settled", "settled")
+    assert (found["status"], found["owner"]["state"]) == ("settled", "settled")
     for options, line in (
         (["3", "--unique-for=1h"], "--unique-for needs an --id, or --unique"),
         (["-", "--unique-after=1h"], "--unique-after needs an --id, or --unique"),

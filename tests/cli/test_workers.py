@@ -38,8 +38,8 @@ def test_lists_who_works_and_what_they_hold(cli, tell):
     }  # fmt: skip
     assert (found["queues"], found["concurrency"]) == (["reminders"], 10)
     assert [message["id"] for message in found["running"]] == ["m-7", "m-8"]
-    assert found["running"][0]["since"] < found["running"][1]["since"] < found["beat"]
-    assert found["started"] < found["beat"]
+    assert found["running"][0]["since"] < found["running"][1]["since"] < found["reported"]
+    assert found["started"] < found["reported"]
     assert 5 <= found["age"] < 10
 
 
@@ -87,7 +87,7 @@ def test_stats_count_them(cli, tell):
 def test_nobody_has_told_of_itself(cli, queue):
     queue.send_delay_msg(1, "1h")
     found = cli("workers", "reminders")
-    assert (found.code, found.out, found.err) == (0, "", "no worker of reminders has told of itself\n")
+    assert (found.code, found.out, found.err) == (0, "", "no worker of reminders has reported\n")
     assert cli("workers", "reminders", "--json").json == {"workers": []}
 
 

@@ -159,17 +159,17 @@ def debounces(worker):
     assert worker.do(lambda: worker.queue.get("m")).payload == b"last"
 
 
-def holds_ids(worker):
+def reserves_ids(worker):
     worker.do(lambda: worker.queue.send_many([NewMessage(b"", id="m", unique_for="1h")]))
     assert worker.take().ack()
     (again,) = worker.do(lambda: worker.queue.send_many([NewMessage(b"", id="m")]))
     assert again.status == "settled"
 
 
-def holds_no_ids(worker):
+def reserves_no_ids(worker):
     takes_no(sending(worker), "unique_for", "unique_after")
     if hasattr(worker.queue, "send_many"):
-        with pytest.raises(ConfigurationError, match="has no holding ids for a time"):
+        with pytest.raises(ConfigurationError, match="has no ids reserved for a time"):
             worker.do(lambda: worker.queue.send_many([NewMessage(b"", id="m", unique_for="1h")]))
 
 
@@ -583,7 +583,7 @@ CHECKS = {
     Feature.EXPIRY: Check(expires, expires_not),
     Feature.PRIORITIES: Check(has_priorities, has_no_priorities),
     Feature.DEBOUNCE: Check(debounces, lambda worker: takes_no(sending(worker), "debounce", "at_most")),
-    Feature.HOLDS: Check(holds_ids, holds_no_ids),
+    Feature.RESERVED: Check(reserves_ids, reserves_no_ids),
     Feature.RESULTS: Check(keeps_results, keeps_no_results),
     Feature.TIMEOUTS: Check(limits_callbacks, limits_callbacks_not),
     Feature.BLOCKING_LEASES: Check(waits),

@@ -43,25 +43,25 @@ def test_failed_attempt_is_logged_with_its_message_id_and_exception(hire, caplog
 
 @pytest.mark.parametrize("engine", ENGINES, indirect=True)
 def test_expired_lease_is_logged_once_with_the_worker_that_was_lost(engine, hire, caplog):
-    keeps_holders = engine != "workqueue"  # which has neither retries nor a name of whose lease has expired
-    lost, another = (hire(default_retries=1) if keeps_holders else hire() for _ in range(2))
+    keeps_consumers = engine != "workqueue"  # which has neither retries nor a name of whose lease has expired
+    lost, another = (hire(default_retries=1) if keeps_consumers else hire() for _ in range(2))
     lost.send(b"x", id="m1")
-    holders = []
+    consumers = []
     for worker in (lost, another):
         wait_until(lambda worker=worker: worker.recover() or worker.take(SHORT))
-        if keeps_holders:
-            holders += [one.holder for one in lost.do(lambda: lost.queue.list("active")).messages]
+        if keeps_consumers:
+            consumers += [one.consumer for one in lost.do(lambda: lost.queue.list("active")).messages]
     wait_until(lambda: lost.recover() or (lost.take(), len(records(caplog, "its lease expired")) == 2)[1])
 
     first, second = records(caplog, "its lease expired, as ")
     assert [one.id for one in (first, second)] == ["m1", "m1"]
     assert [one.levelno for one in (first, second)] == [
         logging.WARNING,
-        logging.ERROR if keeps_holders else logging.WARNING,
+        logging.ERROR if keeps_consumers else logging.WARNING,
     ]
-    if keeps_holders:
-        assert [one.holder for one in (first, second)] == holders
-        assert all(f"worker {one.holder} was lost" in one.getMessage() for one in (first, second))
+    if keeps_consumers:
+        assert [one.consumer for one in (first, second)] == consumers
+        assert all(f"worker {one.consumer} was lost" in one.getMessage() for one in (first, second))
 
 
 @consuming

@@ -66,7 +66,7 @@ def test_two_idle_workers_take_one_of_two_slow_messages_each(workers):
 
     queue.send_many(["slow", "slow"])
 
-    wait_until(lambda: len({message.holder for message in queue.list("active").messages}) == 2)
+    wait_until(lambda: len({message.consumer for message in queue.list("active").messages}) == 2)
     for worker in both:
         assert worker.stdout.readline() == "started\n"
         go_on(worker)

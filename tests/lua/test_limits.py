@@ -19,7 +19,7 @@ def test_limit_of_one_name_too_many_is_refused(real_executor):
     plant(real_executor, FULL)
     with pytest.raises(ConfigurationError, match="limits for at most 8000 names: remove some"):
         deliver(real_executor, limit_call(calls, "b", places=1))
-    assert deliver(real_executor, calls.hold("b", 500), sequence=2) == "0"
+    assert deliver(real_executor, calls.close("b", 500), sequence=2) == "0"
     assert observe(real_executor) == FULL
 
 

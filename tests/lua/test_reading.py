@@ -342,7 +342,7 @@ COUNTED = [
         ),
     ),
     (
-        "workers that have told of themselves of late",
+        "workers that have reported lately",
         World(
             workers=dict.fromkeys("abcdef", "{}"),
             beats={"a": -9, "b": -1, "c": 0, "d": 9, "e": 30_000, "f": 30_001},

@@ -309,7 +309,7 @@ def test_every_script_has_a_case():
         "send_one",
         "debounce",
     }
-    of_one_or_no_id |= {"limit", "declare", "hold", "beat"}
+    of_one_or_no_id |= {"limit", "declare", "close", "presence"}
     assert {case.call.script.name for case in CASES} == set(MUTATING) - of_one_or_no_id
 
 

@@ -1,10 +1,10 @@
-"""What consumers tell of themselves is read in pages; a sample of the entries without an end is removed."""
+"""The presence of consumers is read in pages; a sample of the entries without an end is removed."""
 
 from __future__ import annotations
 
-from delayq.broker.beats import HOUR, HourCounts, beat_call, history_call, workers_page_call, write_counts
 from delayq.broker.calls import Calls
-from tests.lua.cases.beat import ENTRY, LASTS, TEXT, beat, told
+from delayq.broker.stored_presence import HOUR, HourCounts, history_call, presence_call, workers_page_call, write_counts
+from tests.lua.cases.presence import ENTRY, LASTS, TEXT, report, told
 from tests.support.scripts import KEYS, NOW, World, calls, deliver, observe, plant
 
 MANY = {f"w{number}": number for number in range(1500)}
@@ -42,17 +42,17 @@ def test_a_page_ends_with_a_mebibyte(executor):
 
 def test_entries_without_an_end_are_removed_a_hundred_at_a_time(executor):
     plant(executor, World(workers=dict.fromkeys(MANY, "{}")))
-    assert deliver(executor, beat(), sequence=1) == 100
+    assert deliver(executor, report(), sequence=1) == 100
     assert len(observe(executor).workers) == 1401
     for sequence in range(2, 200):
-        deliver(executor, beat(), sequence=sequence)
+        deliver(executor, report(), sequence=sequence)
     assert observe(executor) == told({"w": LASTS}, TEXT)
 
 
 def test_entries_without_an_end_are_found_among_others(executor):
     plant(executor, told(MANY) + World(workers={"x": "{}"}))
     for sequence in range(1, 1000):
-        if deliver(executor, beat(), sequence=sequence):
+        if deliver(executor, report(), sequence=sequence):
             break
     assert observe(executor) == told(MANY) + told({"w": LASTS}, TEXT)
 
@@ -88,7 +88,7 @@ def test_an_hour_begins_with_its_first_millisecond(executor):
     hour = NOW // HOUR + 1
     for now in (hour * HOUR - 1, hour * HOUR):
         at = Calls(KEYS, clock=lambda now=now: now)
-        deliver(executor, beat_call(at, "w", None, HourCounts(now % HOUR + 1)), sequence=now)
+        deliver(executor, presence_call(at, "w", None, HourCounts(now % HOUR + 1)), sequence=now)
         assert executor.call(history_call(at, limit=1))[:2] == (now, [HourCounts(now % HOUR + 1)])
     found = executor.call(history_call(calls, limit=2, last=hour))
     assert (found.hours, found.total) == ([HourCounts(1), HourCounts(HOUR)], HourCounts(HOUR + 1))

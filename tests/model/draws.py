@@ -82,7 +82,7 @@ dead_picks = st.lists(st.sampled_from(range(6)), min_size=1, max_size=3)
 OPTIONAL = (
     *("send_one", "send_after", "debounce", "end_followed", "cancel", "kill", "stop", "reschedule", "ack", "nack"),
     *("extend", "release", "reject", "complete", "report", "await_ends"),
-    *("limit", "declare", "hold", "trip", "pause_name", "resume_name"),
+    *("limit", "declare", "close", "trip", "pause_name", "resume_name"),
     *("crash", "redrive", "dead_purge", "purge", "pause", "wait"),
 )
 

@@ -549,16 +549,16 @@ class QueueMachine(Player):
 
     @precondition(lambda self: self.is_limited)
     @rule(name=scopes, delay=delays, reruns=reruns)
-    def hold(self, name, delay, reruns):
-        self._play(self.calls.hold(name, delay), self.model.hold(self.now, name, delay), reruns=reruns)
+    def close(self, name, delay, reruns):
+        self._play(self.calls.close(name, delay), self.model.close(self.now, name, delay), reruns=reruns)
 
     @precondition(lambda self: self.is_limited)
     @rule(name=scopes, pause=st.sampled_from((20, 20, 60, 0)), reruns=reruns)
     def trip(self, name, pause, reruns):
         """A breaker trips, or a trial has succeeded."""
-        expected = self.model.hold(self.now, name, 0, pause=pause)
+        expected = self.model.close(self.now, name, 0, pause=pause)
         self._reach(("trips" if pause else "ends") + ("" if expected == "1" else ", not"), "breaker", True)
-        self._play(self.calls.hold(name, 0, pause=pause), expected, reruns=reruns)
+        self._play(self.calls.close(name, 0, pause=pause), expected, reruns=reruns)
 
     @precondition(lambda self: self.is_limited)
     @rule(name=st.sampled_from(("n", "m")), until=pauses, reason=st.sampled_from(("", "deploy")), reruns=reruns)

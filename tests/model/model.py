@@ -631,7 +631,7 @@ class Model:
         self.declared[scope_of(name)] = said
         return True
 
-    def hold(self, now: int, name: str | None, delay: int, *, pause: int | None = None) -> str:
+    def close(self, now: int, name: str | None, delay: int, *, pause: int | None = None) -> str:
         found = self.limits.of.get(scope_of(name)) or Limit(0)
         next_trial = min(found.trial_at, now + found.trial_pause)
         tripped, first = found.trials > 0 or next_trial > now, found.trials == 2 and next_trial > now

@@ -195,7 +195,7 @@ _CALLS: dict[str, Any] = {
     "limit": lambda name, pace, places: limit_call(CALLS, name, pace=pace and Pace(*pace), places=places),
     "pause name": lambda name: limit_call(CALLS, name, paused="0"),
     "resume name": lambda name, spread: limit_call(CALLS, name, paused="-", spread=spread),
-    "hold": lambda name: CALLS.hold(name, STEP),
+    "close": lambda name: CALLS.close(name, STEP),
     "redrive": lambda id, token: CALLS.redrive([f"{id}:{token}"], retries=None),
     "dead_purge": lambda id, token: CALLS.dead_purge([f"{id}:{token}"]),
 }
@@ -219,7 +219,7 @@ _MODEL: dict[str, Any] = {
     "limit": lambda model, name, pace, places: model.limit(NOW, name, pace=pace and Pace(*pace), places=places),
     "pause name": lambda model, name: model.limit(NOW, name, paused="0"),
     "resume name": lambda model, name, spread: model.limit(NOW, name, paused="-", spread=spread),
-    "hold": lambda model, name: model.hold(NOW, name, STEP),
+    "close": lambda model, name: model.close(NOW, name, STEP),
     "redrive": lambda model, id, token: model.redrive(NOW, [f"{id}:{token}"], retries=None),
     "dead_purge": lambda model, id, token: model.dead_purge([f"{id}:{token}"]),
 }

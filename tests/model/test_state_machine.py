@@ -82,7 +82,7 @@ SITUATIONS = r"""
     limit: what waits is judged anew      (pause|resume): a name                resume: evenly
     cancel: throttled → 1                 reschedule: throttled → 1             (ack|complete): late, throttled → 1
     declare: (anew|as before)             declare: run again
-    (limit|hold): run again               breaker: (trips|ends)                 breaker: (trips|ends), not
+    (limit|close): run again               breaker: (trips|ends)                 breaker: (trips|ends), not
     claim: a trial of a name              claim: a trial of the queue
 
     send: run again                       cancel: run again                     reschedule: run again

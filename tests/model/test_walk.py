@@ -29,7 +29,7 @@ def limited(scope: str, **limit: Any) -> Rules:
     begin = ready(KnownLimit(0 if scope == "queue" else 1, **limit), scope=scope, flag=flag)
     name = None if scope == "queue" else "n"
     changes = [("limit", name, (STEP * 1000, 1), None), ("limit", name, None, 1), ("limit", name, (0, 1), 0)]
-    changes += [("hold", name), ("resume name", name, 2 * STEP), *([("pause name", name)] if name else [])]
+    changes += [("close", name), ("resume name", name, 2 * STEP), *([("pause name", name)] if name else [])]
     return Rules(
         clients=1,
         wanted=(2,),

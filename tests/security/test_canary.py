@@ -98,7 +98,7 @@ def instances(url) -> dict[str, Any]:
         private = NewMessage(PAYLOAD, id="a", headers=HEADERS)
         taken["SentMany"] = queue.send_many([private, NewMessage(PAYLOAD, id="b", headers=HEADERS)], run="nightly")
         taken["Sent"] = queue.send_delay_msg(PAYLOAD, id="c", headers=HEADERS)
-        taken["Holder"] = queue.send_delay_msg(PAYLOAD, id="c", headers=HEADERS).holder
+        taken["Owner"] = queue.send_delay_msg(PAYLOAD, id="c", headers=HEADERS).owner
 
         @queue.hooks.around_send
         def keep(sending: Any) -> Iterator[None]:

@@ -39,9 +39,9 @@ SCRIPTS = {
     | {"schedule_put", "schedule_remove", "schedules_page", "schedules_find"},
     Role.CONSUMER: {
         *("pending_to_ready", "ready_to_unack", "pending_to_unack", "unack_to_retry", "collect_garbage", "wake"),
-        *("ack", "complete", "nack", "extend", "release", "reject", "withdraw", "report", "hold"),
+        *("ack", "complete", "nack", "extend", "release", "reject", "withdraw", "report", "close"),
         "declare",
-        *("counts", "get", "page", "limits_page", "beat", "workers_page", "history", "forecast", "sample_names"),
+        *("counts", "get", "page", "limits_page", "presence", "workers_page", "history", "forecast", "sample_names"),
         *("fire", "schedules_due", "schedule_put", "schedule_remove", "schedules_page", "schedules_find"),
     },
     Role.INSPECTOR: {
@@ -722,7 +722,7 @@ def test_consumer_continues_when_scripts_are_loaded_again(guarded, admin, caplog
 def test_consumer_with_rights_of_before_it_told_of_itself_consumes_and_says_so_once(
     guarded, admin, caplog, monkeypatch
 ):
-    monkeypatch.setattr(presence, "BEAT_EVERY", 0.05)
+    monkeypatch.setattr(presence, "PRESENCE_EVERY", 0.05)
     seen = []
     older = [rule for rule in rules([Role.CONSUMER]) if not rule.endswith((":workers", ":beats", ":history"))]
     assert len(older) == len(rules([Role.CONSUMER])) - 3
@@ -733,7 +733,7 @@ def test_consumer_with_rights_of_before_it_told_of_itself_consumes_and_says_so_o
             DelayQueue("reminders", url=url_of(guarded, Role.ADMIN)) as owner,
         ):
             consumer.start_consume()
-            wait_until(lambda: "Redis refuses its beats" in caplog.text)
+            wait_until(lambda: "Redis refuses its reports" in caplog.text)
             for number in range(5):
                 owner.send_delay_msg(number, "100ms")
                 wait_until(lambda number=number: len(seen) == number + 1)
@@ -746,7 +746,7 @@ def test_consumer_with_rights_of_before_it_told_of_itself_consumes_and_says_so_o
             wait_until(owner.workers)
             consumer.stop_consume()
             assert owner.workers() == []
-        assert caplog.text.count("Redis refuses its beats") == 1
+        assert caplog.text.count("Redis refuses its reports") == 1
         assert "Redis refused a call" not in caplog.text
     finally:
         admin.acl_deluser("older")

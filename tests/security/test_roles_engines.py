@@ -46,12 +46,12 @@ SCRIPTS = {
     ("streams", Role.ADMIN): set(names("streams")) - {"streams/relay"},
     ("workqueue", Role.PRODUCER): {"workqueue/add"},
     ("workqueue", Role.CONSUMER): {
-        f"workqueue/{name}" for name in ("claim", "complete", "hold", "restore", "counts", "view")
+        f"workqueue/{name}" for name in ("claim", "complete", "lease_suspects", "restore", "counts", "view")
     },
     ("workqueue", Role.INSPECTOR): {"workqueue/counts", "workqueue/view"},
     ("workqueue", Role.ADMIN): set(names("workqueue")),
     ("delay", Role.RELAY): {
-        *("streams/relay", "unack_to_retry", "collect_garbage", "fire", "schedules_due", "wake", "beat"),
+        *("streams/relay", "unack_to_retry", "collect_garbage", "fire", "schedules_due", "wake", "presence"),
     },
     ("delay", Role.NOTIFIER): {"counts"},
 }
@@ -219,7 +219,7 @@ def test_inspector_has_no_write_commands(engine, admin):
 def calls_of_streams(queue: StreamQueue[Any]) -> dict[str, Any]:
     """Return a call of each script on the scene, in the name of who holds the message that is leased."""
     calls = queue._calls
-    object.__setattr__(calls, "consumer_id", lambda: queue.list("active").messages[0].holder)
+    object.__setattr__(calls, "consumer_id", lambda: queue.list("active").messages[0].consumer)
     entry, dead = queue.get("a").entry, queue.dead.list().messages[0].entry
     token = delayq.streams.calls.EntryToken(entry, 1, True).token
     return {
@@ -274,7 +274,7 @@ def test_script_of_work_queues_is_executed_or_refused_completely(role, name, gua
         "add": calls.add(b"new", b"x", known=False),
         "claim": calls.claim("session", 1000, [b"q"], 8),
         "complete": calls.complete(b"p"),
-        "hold": calls.hold([b"x"], "cleaner", 1000),
+        "lease_suspects": calls.lease_suspects([b"x"], "cleaner", 1000),
         "restore": calls.restore({b"x": 1}),
         "counts": calls.counts(),
         "view": calls.view([b"q", b"p"], last=-1, max_searched=10),
@@ -385,7 +385,7 @@ OF_WORK_QUEUES: dict[str, Callable[[Any], Any]] = {
     "processing": lambda jobs: jobs.processing() == 2,
     "counts": lambda jobs: jobs.counts() == (1, 2),
     "get_item_data": lambda jobs: jobs.get_item_data("q") == b"data",
-    "get": lambda jobs: jobs.get("p").holder,
+    "get": lambda jobs: jobs.get("p").consumer,
     "list": lambda jobs: [len(jobs.list(state).items) for state in ("queued", "processing")] == [1, 2],
 }
 

@@ -42,15 +42,15 @@ def test_get_describes_a_message_in_each_state(queue, scene):
     (active,) = queue.list("active").messages
     assert (active.id, active.payload, active.size, active.headers) == ("a", {"of": "a"}, 10, {"h": "a"})
     assert (active.attempts, active.retries_left, active.error) == (1, 2, "")
-    assert active.holder == queue.executor.consumer_id
+    assert active.consumer == queue.executor.consumer_id
     assert active.due
     assert timedelta(seconds=20) < active.deadline - active.due < timedelta(seconds=300)
     soon, late = queue.list("backoff").messages
-    assert (soon.attempts, soon.retries_left, soon.error, soon.holder) == (1, 1, "boom", None)
+    assert (soon.attempts, soon.retries_left, soon.error, soon.consumer) == (1, 1, "boom", None)
     assert timedelta(seconds=4) < soon.deadline - soon.due < timedelta(seconds=300)
     assert timedelta(minutes=59) < late.deadline - late.due < timedelta(minutes=65)
     ready = queue.list("ready").messages[0]
-    assert (ready.attempts, ready.retries_left, ready.deadline, ready.holder) == (0, 3, None, None)
+    assert (ready.attempts, ready.retries_left, ready.deadline, ready.consumer) == (0, 3, None, None)
     (dead,) = queue.list("dead").messages
     assert (dead.attempts, dead.reason, dead.error, dead.retries_left) == (1, "wrong", "", 0)
     assert dead.died

@@ -199,7 +199,7 @@ def test_a_death_is_logged_with_its_worker_however_many_are_pending(redis_url, r
         redis_client.xclaim("tasks", "workers", "lost", 0, ["1-0"], idle=10**9)
         assert not tasks.lease().messages
     (line,) = [one for one in caplog.records if "its lease expired" in one.getMessage()]
-    assert (line.levelname, line.id, line.holder) == ("ERROR", "1-0", "lost")
+    assert (line.levelname, line.id, line.consumer) == ("ERROR", "1-0", "lost")
     assert line.getMessage().endswith("it goes to the dead letter: its lease expired, as worker lost was lost")
 
 

@@ -99,8 +99,8 @@ class History:
     def settle(self, op: str, id: str, token: int, status: str = "1", *, by: str = "worker", **more: Any):
         return self._call(by, op, status, ids=[id], tokens=[token], **more)
 
-    def hold(self, name: str, lasts: int, status: str = "1", *, by: str = "worker", **more: Any):
-        return self._call(by, "hold", status, name=name, lasts=lasts, **more)
+    def close(self, name: str, lasts: int, status: str = "1", *, by: str = "worker", **more: Any):
+        return self._call(by, "close", status, name=name, lasts=lasts, **more)
 
     def breaks(self, name: str, pause: int, status: str = "1", *, by: str = "worker", **more: Any):
         """The breaker of a name, or of the queue (''), trips for a pause; with 0 it lets all start again."""

@@ -72,31 +72,31 @@ ALLOWED = {
     ),
     "what is held back, once its time is over": History()
     .send("a")
-    .hold("mail", 20)
+    .close("mail", 20)
     .after(20)
     .claim("a", 1, name="mail"),
     "what began to be claimed before it was held back": History()
     .send("a")
-    .hold("mail", 20)
+    .close("mail", 20)
     .after(-2)
     .claim("a", 1, name="mail"),
-    "others while a name is held back": History().send("a").hold("mail", 20).claim("a", 1, name="good"),
+    "others while a name is held back": History().send("a").close("mail", 20).claim("a", 1, name="good"),
     "what is not held back, as there are too many limits": History()
     .send("a")
-    .hold("mail", 20, "0")
+    .close("mail", 20, "0")
     .claim("a", 1, name="mail"),
     "what nobody knows to be held back": History()
     .send("a")
-    .hold("mail", 20, outcome="unanswered")
+    .close("mail", 20, outcome="unanswered")
     .claim("a", 1, name="mail"),
     "what is held back no more since the server forgot it": History()
     .send("a")
-    .hold("mail", 20)
+    .close("mail", 20)
     .fault("power", lasting=1, lost=1)
     .claim("a", 1, name="mail"),
     "what is held back until a time that the clock has reached by being set": History()
     .send("a")
-    .hold("mail", 20)
+    .close("mail", 20)
     .fault("clock", lasting=1, shift=100)
     .claim("a", 1, name="mail"),
     "one that waited while a place may have been taken": running("a", "b")
@@ -184,12 +184,12 @@ FORBIDDEN = {
         "3 of mail start",
     ),
     "one that is held back": (
-        History().send("a").hold("mail", 20).after(10).claim("a", 1, name="mail"),
-        "mail starts while it is held back for 20 ms",
+        History().send("a").close("mail", 20).after(10).claim("a", 1, name="mail"),
+        "mail starts while it is closed for 20 ms",
     ),
     "one that was held back already": (
-        History().send("a").hold("mail", 20, "2").after(10).claim("a", 1, name="mail"),
-        "mail starts while it is held back for 20 ms",
+        History().send("a").close("mail", 20, "2").after(10).claim("a", 1, name="mail"),
+        "mail starts while it is closed for 20 ms",
     ),
     "too fast after the server forgot": (
         go_on(started(1).fault("power", lost=1), 1, 1, 1),

@@ -32,7 +32,7 @@ WAITING = [
         False,
     ),
     (
-        "due for long, but a worker of many queues told of itself minutes ago",
+        "due for long, but a worker of many queues reported minutes ago",
         IDLE._replace(oldest_due=NOW - 900_000, workers=1),
         900,
         True,

@@ -6,19 +6,19 @@ import os
 from contextlib import suppress
 from types import SimpleNamespace
 
-from delayq.broker.beats import MAX_NAMED, MAX_QUEUES, read_entry
 from delayq.broker.calls import Calls
 from delayq.broker.context import QueueContext
 from delayq.broker.engine import STREAMS
 from delayq.broker.keys import Keys
 from delayq.broker.message.attributes import NONE
 from delayq.broker.replies import ClaimedMessage, ClaimReply
+from delayq.broker.stored_presence import MAX_NAMED, MAX_QUEUES, read_entry
 from delayq.errors import ServerError, UnavailableError
 from delayq.options import read_settings
 from delayq.worker.delivery.in_flight_delivery import Batch, InFlightDelivery
 from delayq.worker.loop.consumer_loop import ConsumerLoop
 from delayq.worker.loop.loop_steps import RoundTrip, Sleep, StepResult
-from delayq.worker.parts.presence import BEAT_EVERY, Presence
+from delayq.worker.parts.presence import PRESENCE_EVERY, Presence
 from delayq.worker.pool.pool import Pool
 from delayq.worker.pool.pool_loop import LOOK_AGAIN, TOGETHER, RestingPresence
 from tests.support.loop_harness import Asking
@@ -49,15 +49,15 @@ def told(of, now):
     if not planned:
         return None
     ((call, read),) = planned
-    assert (call.script.name, call.args[1], read) == ("beat", "me", of.read)
+    assert (call.script.name, call.args[1], read) == ("presence", "me", of.read)
     return read_entry(call.args[4])
 
 
 def test_it_tells_at_the_start_and_then_every_ten_seconds():
     some = presence()
     assert told(some, 100.0).up == 0
-    assert told(some, 100.0 + BEAT_EVERY - 0.01) is None
-    assert told(some, 100.0 + BEAT_EVERY).up == 10_000
+    assert told(some, 100.0 + PRESENCE_EVERY - 0.01) is None
+    assert told(some, 100.0 + PRESENCE_EVERY).up == 10_000
     assert told(some, 111.0) is None
     assert told(some, 125.5).up == 25_500
 
@@ -114,7 +114,7 @@ def test_a_stop_removes_what_was_stored():
     told(some, 0.0)
     some.read(0)
     (call,) = some.leave()
-    assert (call.script.name, call.args[1:]) == ("beat", ["me", 0, 3_600_000, "", 2160, ""])
+    assert (call.script.name, call.args[1:]) == ("presence", ["me", 0, 3_600_000, "", 2160, ""])
     assert some.leave() == []
 
 
@@ -129,7 +129,7 @@ def test_a_refusal_is_logged_once_until_a_beat_is_accepted(caplog):
     some.read(0)
     told(some, 30.0)
     some.read(ServerError("NOPERM again"))
-    assert caplog.text.count("Redis refuses its beats") == 2
+    assert caplog.text.count("Redis refuses its reports") == 2
 
 
 def test_no_answer_at_the_end_of_a_stop_is_no_refusal(caplog):
@@ -167,7 +167,7 @@ def trips(loop_, *, turns):
 
 def reply(call):
     """Return what an empty queue replies."""
-    texts = {"collect_garbage": b"0 0 0", "beat": b"0", "pending_to_ready": b"0 -1 -1 0 0 100000 -1 -1 0 0 -1"}
+    texts = {"collect_garbage": b"0 0 0", "presence": b"0", "pending_to_ready": b"0 -1 -1 0 0 100000 -1 -1 0 0 -1"}
     name = getattr(getattr(call, "script", None), "name", "")
     if "unack" in name:
         return ClaimReply(100_000, 0, 0, [])
@@ -180,10 +180,10 @@ def loop(**options):
 
 def test_a_beat_travels_in_a_turn_that_is_made_anyway():
     found, _, _ = trips(loop(), turns=25)
-    with_beat = [number for number, names in enumerate(found) if "beat" in names]
-    assert with_beat[0] == 0
-    assert 10 <= with_beat[1] - with_beat[0] <= 12
-    assert all(len(names) > 1 for names in found if "beat" in names)
+    with_presence = [number for number, names in enumerate(found) if "presence" in names]
+    assert with_presence[0] == 0
+    assert 10 <= with_presence[1] - with_presence[0] <= 12
+    assert all(len(names) > 1 for names in found if "presence" in names)
 
 
 def test_a_refused_beat_is_no_reason_to_wait():
@@ -191,7 +191,7 @@ def test_a_refused_beat_is_no_reason_to_wait():
     run = some.run()
     next(run)
     step = run.send(StepResult(100.0))
-    replies = [ServerError("NOPERM") if call.script.name == "beat" else reply(call) for call in step.calls]
+    replies = [ServerError("NOPERM") if call.script.name == "presence" else reply(call) for call in step.calls]
     assert any(isinstance(one, ServerError) for one in replies)
     run.send(StepResult(100.1, replies=replies))
     assert (some.refusals.error, some.refusals.wait_until) == (None, 0.0)
@@ -199,7 +199,7 @@ def test_a_refused_beat_is_no_reason_to_wait():
 
 def test_a_loop_that_ends_removes_its_entry():
     _, run, now = trips(loop(), turns=2)
-    assert until_end(run, now) == [["beat"]]
+    assert until_end(run, now) == [["presence"]]
 
 
 def until_end(run, now):
@@ -216,7 +216,7 @@ def test_a_loop_that_redis_does_not_answer_ends_at_once():
     some = loop()
     _, run, now = trips(some, turns=2)
     some.refusals.error = UnavailableError("gone")
-    assert "beat" not in [name for step in until_end(run, now) for name in step]
+    assert "presence" not in [name for step in until_end(run, now) for name in step]
 
 
 # Of the queues of a worker that rest
@@ -271,7 +271,7 @@ def test_streams_are_not_looked_after():
 def test_a_worker_of_many_queues_beats_about_twice_a_second_for_all():
     pool = Pool(1, strict=False)
     pool.queues = dict.fromkeys(range(1000))
-    a_second = sum(1 / pool.beat_every(number) for number in range(1000))
+    a_second = sum(1 / pool.presence_every(number) for number in range(1000))
     assert 1.5 < a_second < 3
     pool.queues = dict.fromkeys(range(13))
-    assert {pool.beat_every(number) for number in range(13)} == {BEAT_EVERY}
+    assert {pool.presence_every(number) for number in range(13)} == {PRESENCE_EVERY}

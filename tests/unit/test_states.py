@@ -45,7 +45,7 @@ def test_every_script_that_moves_messages_is_in_the_table():
         "report",
         "await_ends",
     }
-    elsewhere |= {"limit", "declare", "hold", "beat"}
+    elsewhere |= {"limit", "declare", "close", "presence"}
     elsewhere |= {"send_one", "debounce"}  # they do what `send` does
     elsewhere |= {"pending_to_unack"}  # a promotion and a claim in turn
     assert {transition.script for transition in TRANSITIONS} == set(names()) - READING - elsewhere

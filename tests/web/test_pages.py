@@ -331,8 +331,8 @@ def test_exact_times_that_no_page_of_a_message_has_need_no_mouse(queue, visit):
 
     queue.send_delay_msg(1, name="sms")
     queue.run(burst=True)
-    held = next(limit.held_until for limit in queue.limits.list() if limit.held_until)
-    assert f"held until {held:%Y-%m-%d %H:%M:%S}" in text_of(visit().get("/limits?queue=orders"))
+    closed = next(limit.closed_until for limit in queue.limits.list() if limit.closed_until)
+    assert f"closed until {closed:%Y-%m-%d %H:%M:%S}" in text_of(visit().get("/limits?queue=orders"))
 
 
 def test_limits(queue, visit):

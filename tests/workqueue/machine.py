@@ -30,7 +30,7 @@ class Sharing(RuleBasedStateMachine):
         self.ours = [WorkQueue("jobs"), WorkQueue("jobs")]
         self.peer = Peer(self.db)
         self.added = 0
-        self.holders: list[str] = []
+        self.leases: list[str] = []
         """Ids that were leased; a worker whose lease expired can still complete its item."""
         self.completed: set[str] = set()
         self.adding: list[Steps[Any]] = []
@@ -69,22 +69,22 @@ class Sharing(RuleBasedStateMachine):
             return
         assert item.data() == b"\xff"
         assert item.id() not in held, "leased while another lease is valid"
-        self.holders.append(item.id())
+        self.leases.append(item.id())
 
     @rule()
     def peer_starts_lease(self) -> None:
         self._start(self.leasing, self.peer.lease(3600))
 
-    @precondition(lambda self: self.holders)
+    @precondition(lambda self: self.leases)
     @rule(side=SIDES, choice=CHOICES)
     def our_complete(self, side: int, choice: int) -> None:
-        id = self.holders[choice % len(self.holders)]
+        id = self.leases[choice % len(self.leases)]
         self._completed(id, first=self.ours[side].complete(self.db, Item("", id=id)))
 
-    @precondition(lambda self: self.holders)
+    @precondition(lambda self: self.leases)
     @rule(choice=CHOICES)
     def peer_starts_complete(self, choice: int) -> None:
-        id = self.holders[choice % len(self.holders)]
+        id = self.leases[choice % len(self.leases)]
         self._start(self.completing, self.peer.complete(id), id)
 
     @rule(choice=CHOICES)
@@ -190,7 +190,7 @@ class Sharing(RuleBasedStateMachine):
         kind.remove(one)
         if kind is self.leasing and reply is not None:
             assert reply[0] not in held, "leased while another lease is valid"
-            self.holders.append(reply[0])
+            self.leases.append(reply[0])
 
     def _pass_grace(self) -> None:
         for kind in (self.adding, self.leasing):

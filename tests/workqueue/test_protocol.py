@@ -185,7 +185,7 @@ def test_a_late_completion_counts_and_removes_the_item_from_the_queue(jobs, redi
     assert keys(redis_client) == set()
 
 
-def test_one_of_two_holders_completes_an_item(jobs, opened, redis_client):
+def test_one_of_two_consumers_completes_an_item(jobs, opened, redis_client):
     jobs.add_item(Item("x", id="a"))
     late = jobs.lease(10)
     expire(redis_client, "a")

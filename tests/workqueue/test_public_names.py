@@ -70,7 +70,7 @@ def test_sync_and_async_methods_have_the_same_signatures_and_docstrings(name):
         ),
         (lambda calls: calls.complete(b"a"), ["item a", "processing", "lease a", "queue"]),
         (lambda calls: calls.counts(), ["queue", "processing"]),
-        (lambda calls: calls.hold([b"a", b"b"], "c", 1), ["processing", "lease a", "lease b"]),
+        (lambda calls: calls.lease_suspects([b"a", b"b"], "c", 1), ["processing", "lease a", "lease b"]),
         (lambda calls: calls.restore({b"a": 1}), ["queue", "processing", "item a", "lease a"]),
     ],
 )

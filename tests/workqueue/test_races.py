@@ -120,7 +120,7 @@ def test_a_waiting_lease_takes_no_item_before_it_has_leased_it(db, ours, clean):
         assert everything(db) == (["a"] if db.exists("jobs:item:a") else [])
 
 
-def drive(queue, db, *, deep, while_waiting=lambda: None, before_holding=lambda: None):
+def drive(queue, db, *, deep, while_waiting=lambda: None, before_leasing=lambda: None):
     """Run one of our cleans, and call functions between its checks; returns its waits and its result."""
     operation, replies, waits = queue._clean(1, deep=deep), None, 0
     try:
@@ -132,8 +132,8 @@ def drive(queue, db, *, deep, while_waiting=lambda: None, before_holding=lambda:
                 while_waiting()
                 continue
             (call,) = step
-            if isinstance(call, ScriptCall) and call.script.name == "workqueue/hold":
-                before_holding()
+            if isinstance(call, ScriptCall) and call.script.name == "workqueue/lease_suspects":
+                before_leasing()
             replies = [run_call(db, call)]
     except StopIteration as end:
         return waits, end.value
@@ -168,7 +168,7 @@ def test_items_of_a_dead_peer_are_requeued_after_one_grace(db, ours, deep):
 def test_a_clean_does_not_wait_for_a_worker_that_leases_first(db, ours):
     finish(Peer(db).add_item("a", b"x"))
     leasing = stopped(Peer(db).lease(60), 2)
-    assert drive(ours, db, deep=False, before_holding=lambda: finish(leasing)) == (0, 0)
+    assert drive(ours, db, deep=False, before_leasing=lambda: finish(leasing)) == (0, 0)
     assert db.get("jobs:lease:a") == b"a-peer"
 
 
@@ -180,7 +180,7 @@ def test_an_item_restored_and_taken_again_gets_its_full_grace(db, ours, other):
         ours,
         db,
         deep=False,
-        before_holding=lambda: other.light_clean(db, grace=0),
+        before_leasing=lambda: other.light_clean(db, grace=0),
         while_waiting=lambda: leasing.append(stopped(Peer(db).lease(60), 2)),
     )
     assert (waits, restored) == (1, 0)

@@ -29,14 +29,14 @@ def test_list_and_get_return_items_with_their_state(jobs):
     assert (ids(queued), ids(processing)) == (["r", "s"], ["gone", "held"])
     assert queued.cursor is processing.cursor is None
     gone, held = processing.items
-    assert (gone.holder, gone.deadline) == (None, None)
-    assert held.holder == jobs.queue._session
+    assert (gone.consumer, gone.deadline) == (None, None)
+    assert held.consumer == jobs.queue._session
     assert held.deadline
     for info in (*queued.items, *processing.items):
         assert info.data == f"data of {info.id}".encode()
         assert info.size == len(info.data)
         found = jobs.get(info.id)
-        assert (found.state, found.data, found.holder) == (info.state, info.data, info.holder)
+        assert (found.state, found.data, found.consumer) == (info.state, info.data, info.consumer)
     assert abs(jobs.get("held").deadline - held.deadline) < timedelta(milliseconds=100)
     assert jobs.get("lost").state == "orphaned"
     assert jobs.get("nobody") is None

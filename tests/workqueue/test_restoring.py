@@ -83,10 +83,10 @@ def test_a_completed_item_does_not_block_the_restore_of_others(redis_client):
     assert observe(redis_client) == Place(queued=1)
 
 
-def test_hold(redis_client):
+def test_lease_suspects(redis_client):
     redis_client.set("jobs:lease:a", "w")
     for _ in range(2):  # the second run returns the same
-        assert perform(redis_client, KEYS, single(CALLS.hold([b"a", b"b"], "c", 1000))) == [False, True]
+        assert perform(redis_client, KEYS, single(CALLS.lease_suspects([b"a", b"b"], "c", 1000))) == [False, True]
     assert redis_client.get("jobs:lease:a") == b"w"
     assert redis_client.get("jobs:lease:b") == b"c"
     assert 0 < redis_client.pttl("jobs:lease:b") <= 1000

@@ -37,9 +37,9 @@ class Attributes(NamedTuple):
     priority: int = 0
     """Its head start among those that are due, in steps; negative for one that others overtake."""
     unique_for: str = ""
-    """How long after the send its id is held, also once it has ended (ms); '' for no longer than it lives."""
+    """How long after the send its id is reserved, also once it has ended (ms); '' for no longer than it lives."""
     unique_after: str = ""
-    """How long after its end its id is held (ms); '' for none."""
+    """How long after its end its id is reserved (ms); '' for none."""
     since: str = ""
     """When the first send of its burst was made (ms since 1970), which the script notes; '' if it is not debounced."""
     timeout: int = 0

@@ -1,4 +1,4 @@
-"""Options for sends of the same id: how long an id is held, and how a burst of sends becomes one message."""
+"""Options for sends of the same id: how long an id is reserved, and how a burst of sends becomes one message."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check_debounce(debounce: Duration | None, at_most: Duration | None) -> Debou
     return Debounce(quiet, limit)
 
 
-def check_holds(
+def check_reserved(
     unique_for: Duration | None, unique_after: Duration | None, id: str | None, *, replace: Any
 ) -> tuple[str, str]:
     """Return the attributes `unique_for` and `unique_after` as they are stored; '' for each that is not given."""
@@ -38,12 +38,12 @@ def check_holds(
         return "", ""
     times = {"unique_for": unique_for, "unique_after": unique_after}
     first, second = ("" if time is None else str(to_millis(time, name, min=1)) for name, time in times.items())
-    held = "unique_for" if first else "unique_after"
+    option = "unique_for" if first else "unique_after"
     if replace:
         other = "debounce" if isinstance(replace, Debounce) else "replace"
-        raise ConfigurationError(f"give {held} or {other}, but not both: the first send wins, or the last")
+        raise ConfigurationError(f"give {option} or {other}, but not both: the first send wins, or the last")
     if id is None:
-        raise ConfigurationError(f"{held} needs an id, or unique='payload'")
+        raise ConfigurationError(f"{option} needs an id, or unique='payload'")
     return first, second
 
 

@@ -103,8 +103,8 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
                 *("pending_to_ready", "ready_to_unack", "pending_to_unack", "unack_to_retry"),
                 *("collect_garbage", "wake"),
                 *("ack", "complete", "nack", "extend", "release", "reject", "withdraw", "report"),
-                *("hold", "declare"),
-                *("counts", "get", "page", "limits_page", "beat", "workers_page", "history", *_FORECAST),
+                *("close", "declare"),
+                *("counts", "get", "page", "limits_page", "presence", "workers_page", "history", *_FORECAST),
                 *("fire", "schedules_due", *_SCHEDULES),
             ],
             (*OPENING, "hsetnx", "exists", "blpop"),
@@ -134,7 +134,7 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
         # Also does for the queue what a consumer would: fills the dead letter and fires schedules. Does not read the
         # stream. Without LPUSH, which it does not need itself, its user could release a message by half.
         Role.RELAY: Grant(
-            ["streams/relay", "unack_to_retry", "collect_garbage", "fire", "schedules_due", "wake", "beat"],
+            ["streams/relay", "unack_to_retry", "collect_garbage", "fire", "schedules_due", "wake", "presence"],
             (*OPENING, "hsetnx", "blpop", "lpush"),
             registry=("sadd",),
         ),
@@ -167,7 +167,8 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
         Role.PRODUCER: Grant(["workqueue/add"]),
         # A consumer also cleans: SCAN shows the names of all keys of the database. Putting items back lets it add some.
         Role.CONSUMER: Grant(
-            _of("workqueue", "claim complete hold restore counts view"), ("blmove", "mget", "scan", *_READ_ITEMS)
+            _of("workqueue", "claim complete lease_suspects restore counts view"),
+            ("blmove", "mget", "scan", *_READ_ITEMS),
         ),
         Role.INSPECTOR: Grant(_of("workqueue", "counts view"), _READ_ITEMS),
         # Adding in pipelines needs EVAL: whoever may use it may run any script within these keys and commands.

@@ -93,12 +93,12 @@ def list_(
     has the states ready, active, backoff and dead; a work queue has queued and processing.
 
     JSON, one line per page: {"messages": [{"id", "state", "payload", "encoding", "truncated", "size", "due",
-    "attempts", "retries_left", "deadline", "token", "holder", "headers", "error", "reason", "died", "entry",
+    "attempts", "retries_left", "deadline", "token", "consumer", "headers", "error", "reason", "died", "entry",
     "name", "snoozes", "expires", "priority", "timeout", "cancel_requested", "progress", "retention", "completed",
     "kept_until", "result", "sent", "unhandled"}, …], "cursor"}. "encoding" tells how to read the payload: json,
     text, base64, encrypted (in base64), or redacted (JSON, with "[redacted]" for what the queue hides). "cursor" is
     null on the last page. An item of a work queue has "id", "state", "payload", "encoding", "truncated", "size",
-    "deadline" and "holder". --jsonl prints these objects, one per line. --csv prints their fields as columns, with '
+    "deadline" and "consumer". --jsonl prints these objects, one per line. --csv prints their fields as columns, with '
     before what looks like a formula.
     """
     capabilities = ENGINES[engine].capabilities
@@ -231,7 +231,10 @@ def _details(message: MessageInfo | ItemInfo, now: datetime) -> dict[str, str]:
     details = {"id": message.id, "state": str(message.state)}
     if not isinstance(message, MessageInfo):
         expired = "" if message.state == "queued" else "expired: a clean requeues it"
-        return details | {"lease ends": exact_time(message.deadline, now) or expired, "holder": message.holder or ""}
+        return details | {
+            "lease ends": exact_time(message.deadline, now) or expired,
+            "consumer": message.consumer or "",
+        }
     retries = f"{message.retries_left:,} {'retry' if message.retries_left == 1 else 'retries'}"
     return details | {
         "name": message.name,
@@ -243,7 +246,7 @@ def _details(message: MessageInfo | ItemInfo, now: datetime) -> dict[str, str]:
         "timeout": format_duration(message.timeout) if message.timeout else "",
         "snoozes": f"{message.snoozes:,}" if message.snoozes else "",
         "unhandled": unhandled_text(message),
-        "holder": message.holder or "",
+        "consumer": message.consumer or "",
         "cancel": "requested" if message.cancel_requested else "",
         "token": str(message.token or ""),
         "progress": _text(message.progress),

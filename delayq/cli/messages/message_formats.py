@@ -77,7 +77,7 @@ _CELLS: dict[str, Callable[[Any, datetime], str | int]] = {
     "died": lambda message, now: relative_time(message.died, now),
     "attempts": lambda message, _: message.attempts,
     "retries": lambda message, _: message.retries_left,
-    "holder": lambda message, _: message.holder or "",
+    "consumer": lambda message, _: message.consumer or "",
     "reason": lambda message, _: truncate(clean(message.reason), MAX_REASON),
     "error": lambda message, _: message.error or unhandled_text(message),
     "payload": lambda message, _: preview(payload_of(message), message.size),

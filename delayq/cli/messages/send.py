@@ -41,7 +41,7 @@ _REPORTS = {
     SendStatus.NEW: "sent to {}, due {}",
     SendStatus.REPLACED: "replaced in {}, due {}",
     SendStatus.EXISTS: "not sent to {}: a message with this id exists (--replace replaces it)",
-    SendStatus.SETTLED: "not sent to {}: a message with this id has ended, and the id is held until {}",
+    SendStatus.SETTLED: "not sent to {}: a message with this id has ended, and the id is reserved until {}",
     SendStatus.AFTER: "waits in {} after the message with this id, which is being processed, due {}",
     SendStatus.RUNNING: "not replaced in {}: the message with this id is being processed",
 }
@@ -75,8 +75,8 @@ _FEATURES = {
 @retries_option()
 @click.option("--id", type=ID, help="Send only if no message with this id exists.")
 @click.option("--unique", is_flag=True, help="Let name and payload make the id: send only if there is no such message.")
-@click.option("--unique-for", type=DURATION, help="Hold the id for so long from now, also once the message has ended.")
-@click.option("--unique-after", type=DURATION, help="Hold the id for so long from the end of the message.")
+@click.option("--unique-for", type=DURATION, help="Reserve the id for so long from now, also after the end.")
+@click.option("--unique-after", type=DURATION, help="Reserve the id for so long from the end of the message.")
 @click.option("--debounce", type=DURATION, help="Deliver so long after the last send with this id, only the last.")
 @click.option("--at-most", type=DURATION, help="With --debounce, deliver at most so long after the first send.")
 @click.option("--name", metavar="NAME", help="The name of what is to be done, such as invoice.paid.")
@@ -122,7 +122,7 @@ def send(
     Streams and work queues deliver at once; they refuse options that their engine does not support.
 
     JSON, one line per message: {"queue", "id", "status"}; the status is new, exists, replaced, running, after or
-    settled. If the id was held, also "holder": {"state", "due"}: that of its message, or when a settled id is free.
+    settled. If the id was taken, also "owner": {"state", "due"}: that of its message, or when a settled id is free.
     """
     delay, at = options["delay"], options["at"]
     _check(ctx.params)
@@ -147,8 +147,8 @@ def send(
         print_result(_sent_json(queue, sent), sent.id, as_json=as_json)
         if not as_json:
             reports = _REPORTS if has_delays else _REPORTS_WITHOUT_DUE
-            held = sent.holder is not None and sent.status is SendStatus.SETTLED
-            due = zoned_iso(sent.holder.due) if held else _due(delay or debounce, at, options["jitter"])
+            reserved = sent.owner is not None and sent.status is SendStatus.SETTLED
+            due = zoned_iso(sent.owner.due) if reserved else _due(delay or debounce, at, options["jitter"])
             print_note(reports[sent.status].format(queue, due))
         return Exit.FAILURE if sent.status is SendStatus.RUNNING else Exit.OK
     if options["id"] is not None:
@@ -175,15 +175,15 @@ def _check(params: dict[str, Any]) -> None:
         raise click.UsageError("--at-most goes with --debounce")
     if params["debounce"] is not None:
         _check_debounce(params)
-    _check_held(params)
+    _check_reserved(params)
     _check_replace(params)
 
 
-def _check_held(params: dict[str, Any]) -> None:
-    held = next((name for name in ("unique_for", "unique_after") if params[name] is not None), None)
-    if held is None:
+def _check_reserved(params: dict[str, Any]) -> None:
+    name = next((name for name in ("unique_for", "unique_after") if params[name] is not None), None)
+    if name is None:
         return
-    option = f"--{held.replace('_', '-')}"
+    option = f"--{name.replace('_', '-')}"
     if params["id"] is None and not params["unique"]:
         raise click.UsageError(f"{option} needs an --id, or --unique")
     if params["replace"] or params["replace_after"]:
@@ -230,8 +230,8 @@ def _send_lines(queue: Any, messages: Iterator[tuple[int, NewMessage[Any]]], *, 
 
 
 def _sent_json(queue: str, sent: Sent) -> dict[str, Any]:
-    holder = {} if sent.holder is None else {"holder": {"state": sent.holder.state, "due": iso(sent.holder.due)}}
-    return {"queue": queue, "id": sent.id, "status": sent.status, **holder}
+    owner = {} if sent.owner is None else {"owner": {"state": sent.owner.state, "due": iso(sent.owner.due)}}
+    return {"queue": queue, "id": sent.id, "status": sent.status, **owner}
 
 
 def _messages(

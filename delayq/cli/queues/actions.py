@@ -59,7 +59,7 @@ def _remove(queue: DelayQueue[Any], *, yes: bool) -> bool:
 def _workers(found: list[WorkerInfo], of: Any) -> Iterator[Any]:
     """Return a row per worker, and what stands out; if all have one version, a line says it in place of a column."""
     if not found:
-        yield Note(f"no worker of {of.queue} has told of itself")
+        yield Note(f"no worker of {of.queue} has reported")
         return
     titles = ["worker", "version", "state", "up", "holds", "runs for longest"]
     rows = [_worker_row(worker) for worker in found]
@@ -81,7 +81,7 @@ def _workers(found: list[WorkerInfo], of: Any) -> Iterator[Any]:
 
 
 def _worker_row(worker: WorkerInfo) -> list[Any]:
-    at = worker.beat + worker.age
+    at = worker.reported + worker.age
     longest = f"{_duration(at - worker.running[0].since)}  {worker.running[0].id}" if worker.running else ""
     state = worker.state if worker.state == "working" else f"{worker.state} {_duration(worker.age)}"
     up = _duration(at - worker.started)
@@ -123,8 +123,8 @@ def _closed(limit: Limit) -> str:
     if limit.paused is not None:
         return pause_text(limit.paused)
     now = datetime.now(UTC)
-    if limit.held_until is not None:
-        return f"closed {until_text(limit.held_until, now)}"
+    if limit.closed_until is not None:
+        return f"closed {until_text(limit.closed_until, now)}"
     if limit.tripped_until is not None:
         return f"tripped {until_text(limit.tripped_until, now)}" if limit.tripped_until > now else "tries the next"
     return "" if limit.spread_until is None else f"spread {until_text(limit.spread_until, now)}"
@@ -268,13 +268,13 @@ _rows = [
     QueueAction(
         "workers",
         Feature.WORKERS,
-        """List the consumers of QUEUE, as each tells of itself every 10 s.
+        """List the consumers of QUEUE, as each reports every 10 s.
 
-        A consumer is late after a missed beat, and silent after three: it was killed, or Redis does not hear it. It is
-        listed for an hour then, with the time since its last beat. One that has stopped is not listed. --json has all
-        that a consumer tells.
+        A consumer is late after a missed report, silent after three: it was killed, or Redis does not hear it. It is
+        listed for an hour then, with the time since its last report. One that has stopped is not listed. --json has all
+        that a consumer reports.
 
-        JSON: {json}; age is how long ago the beat was, every how often there is one, in seconds, served how many queues
+        JSON: {json}; age is how long ago it reported, every how often it does, in seconds, served how many queues
         the worker serves, of which queues has ten, held how many messages it has claimed, running which of them are in
         its callbacks, a hundred at most.
         """,

@@ -115,9 +115,9 @@ class TopFigures:
         return len(some)
 
     def running(self) -> list[RunningNow]:
-        """Return what runs in the callbacks of the selected queue, the longest first, as of the workers' last beats."""
+        """Return what runs in the callbacks of the selected queue, the longest first, as workers last reported."""
         found = [
-            RunningNow(message.id, f"{worker.host}:{worker.pid}", worker.beat + worker.age - message.since)
+            RunningNow(message.id, f"{worker.host}:{worker.pid}", worker.reported + worker.age - message.since)
             for worker in self.workers
             if worker.state != "silent"
             for message in worker.running

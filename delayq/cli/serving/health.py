@@ -23,9 +23,7 @@ from delayq.values.text import format_duration, pluralize
 @queue_with(Feature.WORKERS)
 @click.option("--max-lag", type=DURATION, metavar="DURATION", help="Unhealthy if a due message has waited longer: 30s.")
 @click.option("--max-dead", type=click.IntRange(0), metavar="N", help="Unhealthy if more are in the dead letter.")
-@click.option(
-    "--min-workers", type=click.IntRange(1), metavar="N", help="Unhealthy if fewer workers tell of themselves."
-)
+@click.option("--min-workers", type=click.IntRange(1), metavar="N", help="Unhealthy if fewer workers report.")
 @json_option
 @click.pass_obj
 def health(

@@ -97,7 +97,7 @@ class DelayCommands(EngineCommands):
         None: ("id", "state", "due", "payload"),
         State.PENDING: ("id", "due", "retries", "payload"),
         State.READY: ("id", "due", "attempts", "retries", "payload"),
-        State.ACTIVE: ("id", "lease ends", "attempts", "holder", "payload"),
+        State.ACTIVE: ("id", "lease ends", "attempts", "consumer", "payload"),
         State.BACKOFF: ("id", "next try", "attempts", "retries", "error"),
         State.RETRY: ("id", "due", "attempts", "retries", "error"),
         State.THROTTLED: ("id", "due", "attempts", "retries", "payload"),
@@ -137,7 +137,7 @@ class StreamCommands(EngineCommands):
     columns: ClassVar = {
         None: ("id", "state", "entry", "payload"),
         State.READY: ("id", "entry", "retries", "payload"),
-        State.ACTIVE: ("id", "entry", "lease ends", "attempts", "holder", "payload"),
+        State.ACTIVE: ("id", "entry", "lease ends", "attempts", "consumer", "payload"),
         State.BACKOFF: ("id", "entry", "next try", "attempts", "retries", "error"),
         State.DEAD: ("id", "died", "attempts", "reason", "error"),
     }
@@ -215,7 +215,7 @@ class WorkQueueCommands(EngineCommands):
     columns: ClassVar = {
         None: ("id", "state", "payload"),
         "queued": ("id", "payload"),
-        "processing": ("id", "lease ends", "holder", "payload"),
+        "processing": ("id", "lease ends", "consumer", "payload"),
     }
     check_id = check_stored_id = staticmethod(str)  # it may be any text
 

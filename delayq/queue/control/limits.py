@@ -51,7 +51,7 @@ class Limit:
     """How many may run at a time; None for any number."""
     paused: Pause | None
     """The pause of this name; None if it is not paused. That of the queue is in `counts`."""
-    held_until: datetime | None
+    closed_until: datetime | None
     """Until when none starts because a callback raised `RateLimited`; None if none did, or this is over."""
     tripped_until: datetime | None
     """When one starts as a trial because its `Breaker` has tripped, past if the next one does; None if it has not."""
@@ -154,7 +154,7 @@ def limit_of(stored: StoredLimit, now: int) -> Limit:
     if not stored.text:
         return Limit(name, None, 1, None, None, None, None, None, stored.throttled, stored.running, declared)
     _, interval, burst, places, closed, paused, _, _, spread_until, reason = f"{stored.text} ".split(" ", 9)
-    held, *breaker = closed.split("/")
+    closed_until, *breaker = closed.split("/")
     trial_at, _, trials = map(int, breaker or (0, 0, 0))
     pause = None if paused == "-" else pause_in_force(f"{paused} {reason.strip()}", now)
     rate_limit, at_once, running = _numbers(interval, burst, places)
@@ -164,7 +164,7 @@ def limit_of(stored: StoredLimit, now: int) -> Limit:
         at_once,
         running,
         paused=pause,
-        held_until=from_millis(int(held)) if int(held) > now else None,
+        closed_until=from_millis(int(closed_until)) if int(closed_until) > now else None,
         tripped_until=from_millis(trial_at) if trials or trial_at > now else None,
         spread_until=from_millis(int(spread_until)) if int(spread_until) > now else None,
         throttled=stored.throttled,

@@ -54,7 +54,7 @@ def resume(context: QueueContext, name: str | None, spread: Duration | None) -> 
     """End the pause of a queue or a name, that of its breaker, and a spread; let go what waits, perhaps over a time."""
     over = None if spread is None else to_millis(spread, "spread", min=1)
     scope = None if name is None else check_message_name(name)
-    ending = context.calls.hold(scope, 0, pause=0)  # after the spread is set: nothing may start before
+    ending = context.calls.close(scope, 0, pause=0)  # after the spread is set: nothing may start before
     if scope is not None:
         call = limit_call(context.calls, scope, paused="-", spread=over)
         change, ended, *_ = yield [call, ending, *context.confirming]

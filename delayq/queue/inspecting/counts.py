@@ -64,9 +64,9 @@ class Stats:
     held: int
     """Leases that have not expired: somebody is at work."""
     workers: int
-    """Consumers that have told of themselves of late, see `DelayQueue.workers`: they run, busy or not."""
+    """Consumers that have reported lately, see `DelayQueue.workers`: they run, busy or not."""
     heard: int
-    """Those of them that have done so within 30 s: all but workers of more than 20 queues, which tell less often."""
+    """Those of them that have done so within 30 s: all but workers of more than 20 queues, which report less often."""
     totals: Mapping[str, int]
     """How many messages were ever sent, delivered, acked, nacked, expired, dead, cancelled and so on, by name."""
     lateness: LatenessCounts = field(default_factory=LatenessCounts)

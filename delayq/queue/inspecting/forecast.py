@@ -198,7 +198,7 @@ def _backlog(counted: CountsReply, stored: str, buckets: tuple[ForecastBucket, .
     if limit is None or limit.rate_limit is None:
         return dict.fromkeys(("rate_limit", "clear_at", "left", "peak", "peak_at", "peak_until"))
     pause = counts_of(counted).paused
-    opens: float = counted.now if limit.held_until is None else timestamp(limit.held_until)
+    opens: float = counted.now if limit.closed_until is None else timestamp(limit.closed_until)
     if pause is not None:
         opens = math.inf if pause.until is None else max(opens, timestamp(pause.until))
     rate = 1000 / float(stored.split(" ")[1])  # starts a millisecond

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta, tzinfo
 from itertools import pairwise
 from typing import Literal
 
-from delayq.broker.beats import HOUR, KEPT_HOURS, HourCounts, sum_of
 from delayq.broker.context import QueueContext
+from delayq.broker.stored_presence import HOUR, KEPT_HOURS, HourCounts, sum_of
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, short_repr
 from delayq.queue.inspecting.forecast_periods import MILLIS, edges_of, local_times

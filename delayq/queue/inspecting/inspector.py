@@ -6,7 +6,6 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from delayq.broker.beats import history_call
 from delayq.broker.context import EngineContext, QueueContext
 from delayq.broker.foreign import read_headers, record_fields, shown_id
 from delayq.broker.keys import check_stored_id
@@ -16,6 +15,7 @@ from delayq.broker.message.ids import time_of
 from delayq.broker.replies import GetReply, MessageRow
 from delayq.broker.requests import ALWAYS, Period
 from delayq.broker.results import KeptRecord
+from delayq.broker.stored_presence import history_call
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, short_repr
 from delayq.queue.inspecting.counts import Counts, Stats, counts_of, stats_of
@@ -158,7 +158,7 @@ class Inspector:
             retries_left=int(row.retries_left or 0),
             deadline=_time(int(deadline)) if deadline else None,
             token=record.token or None if record else None,
-            holder=record.holder if record and record.holder != "-" else None,
+            consumer=record.consumer if record and record.consumer != "-" else None,
             headers=read_headers(row.headers),
             error=row.error,
             entry=entry,
@@ -183,7 +183,7 @@ class Inspector:
             retries_left=0,
             deadline=None,
             token=int(token),
-            holder=None,
+            consumer=None,
             headers=read_headers(death.headers),
             error=death.error,
             reason=death.reason,
@@ -208,7 +208,7 @@ class Inspector:
             retries_left=0,
             deadline=None,
             token=record.token,
-            holder=None,
+            consumer=None,
             headers={},
             error="",
             reason=record.note,
@@ -283,14 +283,14 @@ class _DeliveryRecord(NamedTuple):
     due: str
     attempts: int
     token: int
-    holder: str
+    consumer: str
 
     @classmethod
     def read(cls, text: str) -> _DeliveryRecord | None:
         if not text:
             return None
-        state, due, attempts, _, token, holder = record_fields(text)
-        return cls(RECORDED_STATES[state], due, int(attempts), int(token), holder)
+        state, due, attempts, _, token, consumer = record_fields(text)
+        return cls(RECORDED_STATES[state], due, int(attempts), int(token), consumer)
 
 
 def _ended_at(message: MessageInfo) -> datetime:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from delayq.broker.beats import BUCKETS, HOUR, HourCounts, history_call, sum_of
 from delayq.broker.replies import CountsReply
+from delayq.broker.stored_presence import BUCKETS, HOUR, HourCounts, history_call, sum_of
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError
 from delayq.values.lateness import LATENESS_BOUNDS, read_slo

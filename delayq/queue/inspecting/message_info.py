@@ -30,7 +30,7 @@ class MessageInfo:
     deadline: datetime | None
     """When the lease or the nack delay ends."""
     token: int | None
-    holder: str | None
+    consumer: str | None
     """The id of the consumer that processes it, or processed it last."""
     headers: Mapping[str, str] = field(repr=False)
     error: str

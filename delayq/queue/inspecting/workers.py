@@ -1,12 +1,12 @@
-"""Who consumes a queue: what its consumers tell of themselves every few seconds."""
+"""Who consumes a queue: its consumers as they report every few seconds."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from delayq.broker.beats import BEATS, StoredWorker, workers_page_call
 from delayq.broker.context import QueueContext
+from delayq.broker.stored_presence import REPORTS, StoredWorker, workers_page_call
 from delayq.broker.transport.operation import Operation
 from delayq.values.times import from_millis
 
@@ -25,16 +25,16 @@ class RunningMessage:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """One consumer of a queue, as of its last beat. All times are the server's."""
+    """One consumer of a queue, as of its last report. All times are the server's."""
 
     id: str
-    """The consumer's id, as in `MessageInfo.holder`."""
+    """The consumer's id, as in `MessageInfo.consumer`."""
     host: str
     pid: int
     version: str
     """The version of delayq."""
     state: str
-    """How it is: `working`; `late` if it has missed a beat; `silent` if it has missed three, as if it were dead."""
+    """How it is: `working`; `late` if it has missed a report; `silent` if it has missed three, as if it were dead."""
     queues: tuple[str, ...]
     """The queues that the same worker serves, the first ten of them."""
     served: int
@@ -43,12 +43,12 @@ class WorkerInfo:
     """How many callbacks the worker runs at a time, those of all its queues together."""
     started: datetime
     """When the consumer has started."""
-    beat: datetime
-    """When it has told of itself last."""
+    reported: datetime
+    """When it has last reported."""
     every: timedelta
     """How often it means to: 10 s, or less often for each of many queues."""
     age: timedelta
-    """How long ago it has told of itself, when this was read."""
+    """How long ago it had last reported, when this was read."""
     held: int
     """Messages of this queue that it has claimed and not completed."""
     running: tuple[RunningMessage, ...] = field(repr=False)
@@ -68,22 +68,22 @@ def list_workers(context: QueueContext) -> Operation[list[WorkerInfo]]:
 
 def _worker(stored: StoredWorker, now: int) -> WorkerInfo:
     entry = stored.entry
-    beat = stored.ends - BEATS * entry.every
-    age = max(0, now - beat)
+    reported = stored.ends - REPORTS * entry.every
+    age = max(0, now - reported)
     missed = age / entry.every
     return WorkerInfo(
         id=stored.consumer_id,
         host=entry.host,
         pid=entry.pid,
         version=entry.version,
-        state="silent" if missed > BEATS else "late" if missed > BEATS - 1 else "working",
+        state="silent" if missed > REPORTS else "late" if missed > REPORTS - 1 else "working",
         queues=tuple(entry.queues),
         served=entry.served,
         concurrency=entry.concurrency,
-        started=from_millis(beat - entry.up),
-        beat=from_millis(beat),
+        started=from_millis(reported - entry.up),
+        reported=from_millis(reported),
         every=timedelta(milliseconds=entry.every),
         age=timedelta(milliseconds=age),
         held=entry.held,
-        running=tuple(RunningMessage(id, from_millis(beat - ran)) for id, ran in entry.running),
+        running=tuple(RunningMessage(id, from_millis(reported - ran)) for id, ran in entry.running),
     )

@@ -16,7 +16,7 @@ from delayq.broker.engine import Feature
 from delayq.broker.message.attributes import Attributes, check_message_name, check_timeout
 from delayq.broker.message.expiry import Missed, check_expiry
 from delayq.broker.message.ids import Unique
-from delayq.broker.message.same_id import check_debounce, check_holds
+from delayq.broker.message.same_id import check_debounce, check_reserved
 from delayq.broker.requests import Replace
 from delayq.broker.results import check_retention
 from delayq.errors import ConfigurationError
@@ -45,9 +45,9 @@ class SharedOptions(TypedDict, total=False):
     unique: Unique | None
     """Let name and payload make the id: a second send of the same is answered `exists`."""
     unique_for: Duration | None
-    """How long from the send its id is held: a second send of the id is answered `settled`, also after the end."""
+    """How long from the send its id is reserved: a second send of the id is answered `settled`, also after the end."""
     unique_after: Duration | None
-    """How long from its end its id is held; not at all by default."""
+    """How long from its end its id is reserved; not at all by default."""
     retention: Duration | None
     """How long its result is kept once it is done, see `result`; by default as the queue says."""
     timeout: Duration | None
@@ -114,8 +114,8 @@ STORED = {
     "priority": Feature.PRIORITIES,
     "retention": Feature.RESULTS,
     "timeout": Feature.TIMEOUTS,
-    "unique_for": Feature.HOLDS,
-    "unique_after": Feature.HOLDS,
+    "unique_for": Feature.RESERVED,
+    "unique_after": Feature.RESERVED,
 }
 """The options that are stored as attributes, and what each needs of an engine; `missed` belongs to `expires`."""
 KEPT = ("retries", "headers", *STORED)
@@ -156,7 +156,7 @@ def check_attributes(
     get = options.get
     name, priority = get("name"), get("priority")
     expires, missed = check_expiry(get("expires"), get("missed", "dead"), due)
-    unique_for, unique_after = check_holds(get("unique_for"), get("unique_after"), id, replace=replace)
+    unique_for, unique_after = check_reserved(get("unique_for"), get("unique_after"), id, replace=replace)
     return Attributes(
         name="" if name is None else check_message_name(name),
         expires=expires,

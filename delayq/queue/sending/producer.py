@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any, NamedTuple, overload
 
 from delayq.broker.batches import BATCH, batched, byte_slices
-from delayq.broker.calls import Debounced, Holder, Placing, SendStatuses
+from delayq.broker.calls import Debounced, Owner, Placing, SendStatuses
 from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
 from delayq.broker.keys import check_id
@@ -49,7 +49,7 @@ class SendStatus(StrEnum):
     AFTER = "after"
     """A message with this id is being processed; this one waits and takes its place when it ends."""
     SETTLED = "settled"
-    """A message with this id has ended within the `dedupe_window`, or the id is held: it was not sent again."""
+    """A message with this id has ended within the `dedupe_window`, or the id is reserved: it was not sent again."""
 
 
 STATUS_OF = {
@@ -72,17 +72,17 @@ class Sent(NamedTuple):
     status: SendStatus
     due: datetime | None = None
     """When the message is due, in UTC, by the server's clock; None if this call did not store it."""
-    holder: Holder | None = None
-    """Who holds the id, if the status is `exists`, `running` or `settled`."""
+    owner: Owner | None = None
+    """Who has the id, if the status is `exists`, `running` or `settled`."""
 
     @classmethod
     def of(cls, id: str, status: str, due: str | int, at: Placing) -> Sent:
         """Return the result of a send with this due time (see `due_text`).
 
-        `at` is the server's time (microseconds) from which delays count, or who holds the id.
+        `at` is the server's time (microseconds) from which delays count, or who has the id.
         """
         if isinstance(at, str):
-            return cls(id, STATUS_OF[status], None, Holder.of(at))
+            return cls(id, STATUS_OF[status], None, Owner.of(at))
         if not at or status not in NEWLY_STORED:
             return cls(id, STATUS_OF[status])
         if due in (0, OWN_ID):  # at once
@@ -105,7 +105,7 @@ class SentMany(Sequence[Sent]):
         self._statuses = statuses
         self._dues = dues
         self._times = times
-        """For each message, the server's time (microseconds) from which its delay counts, or who holds its id."""
+        """For each message, the server's time (microseconds) from which its delay counts, or who has its id."""
 
     @property
     def new(self) -> list[str]:

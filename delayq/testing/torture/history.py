@@ -24,7 +24,7 @@ SYNC_EVERY = 0.5
 """Seconds between two fsyncs: only a crash of the machine itself can take what was written since the last one."""
 
 Settlement = Literal["ack", "nack", "extend", "start_report", "release", "reject"]
-Change = Literal["send", "cancel", "reschedule", "redrive", "dead_purge", "purge", "hold", "break"]
+Change = Literal["send", "cancel", "reschedule", "redrive", "dead_purge", "purge", "close", "break"]
 CallName = Literal[Change, "claim", Settlement]
 Outcome = Literal["ok", "fail", "unknown"]
 """Executed; certainly not executed; unknown."""
@@ -87,9 +87,9 @@ class CallRecord(Record, tag="call", frozen=True):
     lease: int = 0
     """Of a claim or an extend (ms)."""
     name: str = ""
-    """Of a hold or a break: the name of which nothing more is to start; of a break '' for the whole queue."""
+    """Of `close` or `break`: the name of which nothing more is to start; of `break` '' for the whole queue."""
     lasts: int = 0
-    """Of a hold: for how long (ms). Of a break: the pause of the breaker that trips, 0 if all start again."""
+    """Of `close`, which closes a name: for how long (ms). Of `break`: the pause of its breaker, 0 if all start again."""
 
 
 class ReplyRecord(Record, tag="reply", frozen=True):

@@ -24,7 +24,7 @@ class CallHistory:
 
     operations = (
         *("send", "ready_to_unack", "pending_to_unack", "extend", "ack", "nack", "release", "reject", "complete"),
-        *("cancel", "reschedule", "redrive", "dead_purge", "hold", "purge"),
+        *("cancel", "reschedule", "redrive", "dead_purge", "close", "purge"),
     )
 
     def __init__(self, recorder: Recorder) -> None:
@@ -77,10 +77,10 @@ def _call_columns(operation: str, args: Sequence[Any], options: Mapping[str, Any
             columns = {"ids": [id for id, _ in args[0]], "dues": [_due_time(due) for _, due in args[0]]}
         case "redrive" | "dead_purge":
             columns = _dead_letter_columns(args[0])
-        case "hold" if (pause := options.get("pause")) is not None:
+        case "close" if (pause := options.get("pause")) is not None:
             op, columns = "break", {"name": args[0] or "", "lasts": pause}
-        case "hold":
-            op, columns = args[0] and "hold", {"name": args[0], "lasts": args[1]}
+        case "close":
+            op, columns = args[0] and "close", {"name": args[0], "lasts": args[1]}
         case "ack" | "complete" | "nack" | "release" | "reject" | "extend":
             op = "start_report" if options.get("started") else "ack" if operation == "complete" else operation
             columns = {"lease": options.get("lease", 0), **_receipt_columns(args[0])}

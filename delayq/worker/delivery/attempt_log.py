@@ -97,12 +97,12 @@ def log_expired(leases: Iterable[ExpiredLease], queue: str) -> None:
     """Log the attempts whose leases have expired, with the worker that was lost; Redis has charged a retry for each."""
     for lease in leases:
         label, fields = label_of(lease.id, lease.name, queue)
-        fields |= {"attempt": lease.attempt, "retries_left": lease.retries_left, "holder": lease.holder}
+        fields |= {"attempt": lease.attempt, "retries_left": lease.retries_left, "consumer": lease.consumer}
         fields |= {"delay": 0 if lease.retries_left else None, "error": "lease expired"}
         line = f"{FAILED} and is tried again" if lease.retries_left else SPENT
         level = logging.WARNING if lease.retries_left else logging.ERROR
         line += ": its lease expired, as worker %s was lost"
-        log.log(level, line, label, lease.attempt, "", lease.holder or "(unknown)", extra=fields)
+        log.log(level, line, label, lease.attempt, "", lease.consumer or "(unknown)", extra=fields)
 
 
 def cut_off(deliveries: Iterable[InFlightDelivery], policy: FailurePolicy, queue: str) -> Iterator[Completion]:

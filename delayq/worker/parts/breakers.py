@@ -65,7 +65,7 @@ class ClosedScopes(LoopPart):
             if self.update(untold, self._turns.deliveries):
                 self._turns.recall()
         for name, wait in self._untold.items():
-            yield self._calls.hold(name, wait), partial(self._on_told, name)
+            yield self._calls.close(name, wait), partial(self._on_told, name)
 
     def _on_told(self, name: str | None, reply: str) -> None:
         wait = self._untold.pop(name, 0)
@@ -234,7 +234,7 @@ class Breakers(LoopPart):
     def plan(self, _: float) -> Iterator[Call]:
         """Yield the calls that change breakers."""
         for name, change in [*self._changes.items()]:  # workers add to it
-            yield self._calls.hold(name, 0, pause=change.pause), partial(self._on_changed, name, change)
+            yield self._calls.close(name, 0, pause=change.pause), partial(self._on_changed, name, change)
 
     def _on_changed(self, name: str | None, change: BreakerChange, reply: str) -> None:
         with self._lock:

@@ -12,9 +12,9 @@ from heapq import nsmallest
 from typing import Any
 
 from delayq import __version__
-from delayq.broker.beats import BUCKETS, MAX_NAMED, HourCounts, WorkerEntry, beat_call
 from delayq.broker.context import EngineContext
 from delayq.broker.replies import ClaimReply
+from delayq.broker.stored_presence import BUCKETS, MAX_NAMED, HourCounts, WorkerEntry, presence_call
 from delayq.errors import DelayqError, UnavailableError
 from delayq.safe_log import SafeLog
 from delayq.values.lateness import LATENESS_BOUNDS
@@ -106,8 +106,8 @@ class Tally(LoopPart):
 
 log = SafeLog("delayq.consumer")
 
-BEAT_EVERY = 10.0
-"""Seconds between two beats of a consumer; a worker of many queues leaves more time between those of each."""
+PRESENCE_EVERY = 10.0
+"""Seconds between two reports of a consumer; a worker of many queues leaves more time between those of each."""
 
 
 class Presence(LoopPart):
@@ -124,13 +124,13 @@ class Presence(LoopPart):
         burst: bool = False,
         concurrency: int | None = None,
         served: Callable[[], tuple[list[str], int]] | None = None,
-        every: Callable[[], float] = lambda: BEAT_EVERY,
+        every: Callable[[], float] = lambda: PRESENCE_EVERY,
         tally: Tally | None = None,
     ) -> None:
         """Tell at the start, in a `burst` only if it lasts; add what was counted to the history.
 
         A worker of several queues has its own `concurrency`, tells the first names of those it serves and how many they
-        are, and says how long to wait until the next beat (seconds).
+        are, and says how long to wait until the next report (seconds).
         """
         self._calls: Any = context.calls
         self._consumer_id = consumer_id
@@ -165,7 +165,7 @@ class Presence(LoopPart):
                 return
         self._stored = True
         entry = self._entry(now, started=self._started, every=every)
-        yield beat_call(self._calls, self._consumer_id, entry, self._counted()), self.read
+        yield presence_call(self._calls, self._consumer_id, entry, self._counted()), self.read
 
     def _counted(self) -> HourCounts | None:
         return None if self._tally is None else self._tally.take()
@@ -187,13 +187,13 @@ class Presence(LoopPart):
         )
 
     def read(self, reply: object) -> None:
-        """Note the reply; that Redis refuses beats is logged once, until it accepts one again."""
+        """Note the reply; that Redis refuses reports is logged once, until it accepts one again."""
         if isinstance(reply, UnavailableError):  # a stop that waits no longer
             return
         if isinstance(reply, DelayqError):
             self._stored = False
             if not self._refused:
-                log.warning("this worker is not among those of the queue, since Redis refuses its beats: %s", reply)
+                log.warning("this worker is not among those of the queue, since Redis refuses its reports: %s", reply)
         self._refused = isinstance(reply, DelayqError)
 
     def leave(self) -> list[Any]:
@@ -202,7 +202,7 @@ class Presence(LoopPart):
         if self._refused:
             return []
         counted = self._counted()
-        return [beat_call(self._calls, self._consumer_id, None, counted)] if stored or counted else []
+        return [presence_call(self._calls, self._consumer_id, None, counted)] if stored or counted else []
 
 
 def _longest(deliveries: Iterable[InFlightDelivery]) -> list[tuple[float, str]]:

@@ -17,10 +17,10 @@ from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
-from delayq.broker.beats import MAX_QUEUES
 from delayq.broker.context import EngineContext
 from delayq.broker.replies import ClaimReply
 from delayq.broker.requests import RedisCommand
+from delayq.broker.stored_presence import MAX_QUEUES
 from delayq.broker.transport.operation import Operation
 from delayq.values.times import monotonic
 from delayq.worker.delivery.in_flight_delivery import Batch, InFlightDelivery
@@ -29,15 +29,15 @@ from delayq.worker.drivers.work_buffer import Callback
 from delayq.worker.loop.consumer_loop import ConsumerLoop
 from delayq.worker.loop.outlook import COLLECT_EVERY
 from delayq.worker.parts.in_flight import MAX_CLAIMED, MAX_TIMES, MAX_UNSTARTED, InFlight
-from delayq.worker.parts.presence import BEAT_EVERY
+from delayq.worker.parts.presence import PRESENCE_EVERY
 from delayq.worker.pool.fair_order import StrictOrder, WeightedOrder
 
 QUEUES_A_COLLECTION = 100
 """Queues without spent messages that are collected within `COLLECT_EVERY` together: with more, each waits longer."""
 QUEUES_A_CLAIM = 5
 """Queues that share as much as one claims; more claim more together, or each would claim few messages at a time."""
-QUEUES_A_BEAT = 20
-"""Queues that are told within `BEAT_EVERY` who works: with more, each waits longer. A beat takes about ten commands."""
+QUEUES_TOLD = 20
+"""Queues that are told within `PRESENCE_EVERY` who works: with more, each waits longer. A report takes ten commands."""
 GOLDEN = (math.sqrt(5) - 1) / 2
 """Its multiples without their whole parts are spread evenly."""
 
@@ -131,7 +131,7 @@ class PoolQueue(ServedQueue):
         pool = self.pool
         self.in_flight = PoolInFlight(self.context, self.callback.batch, limited=self.callback.limited)
         self.in_flight.startable = self._startable
-        every = partial(pool.beat_every, self.number)
+        every = partial(pool.presence_every, self.number)
         self.begin(self.in_flight, concurrency=pool.concurrency, served=pool.served, every=every)
         self.loop.leaves_hung = pool.leaves_hung
         self.loop.outlook.collect_every = pool.collect_every(self.number)
@@ -222,9 +222,9 @@ class Pool:
         """
         return COLLECT_EVERY * self._spread(number, QUEUES_A_COLLECTION)
 
-    def beat_every(self, number: int) -> float:
+    def presence_every(self, number: int) -> float:
         """Return after how many seconds a queue is told again who works: less often if there are many."""
-        return BEAT_EVERY * self._spread(number, QUEUES_A_BEAT)
+        return PRESENCE_EVERY * self._spread(number, QUEUES_TOLD)
 
     def _spread(self, number: int, together: int) -> float:
         return max(1.0, len(self.queues) / together * (0.5 + number * GOLDEN % 1))

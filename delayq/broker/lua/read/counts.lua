@@ -6,7 +6,7 @@
 --   the first and last hundred ranked, or of a pending one that is due),
 --   next deadline (ms or -1), then counts: pending, ready, active, backoff, retry, garbage, dead, messages, overdue
 --   (messages that wait for a consumer), held (leases that have not expired), successors that wait, completed,
---   throttled, workers (consumers that have told of themselves of late), heard (those
+--   throttled, workers (consumers that have reported lately), heard (those
 --   of them that have within 30 s, as they tell often); then the fields and values of meta
 -- Re-run: reads only.
 -- Uses: clock, numbers, record, living

@@ -1,4 +1,4 @@
--- Reads a page of what the consumers tell of themselves. It ends early when the byte budget is spent.
+-- Reads a page of the presence of consumers. It ends early when the byte budget is spent.
 -- KEYS: workers hash, beats zset
 -- ARGV: now (ms or ''), cursor (0 at the start), limit (entries)
 -- Returns: now (ms), cursor of the next page (0 at the end), then per consumer: id, until when its entry counts (ms), entry

@@ -244,7 +244,7 @@ def _trip(context: FaultContext, planned: PlannedFault) -> FaultSteps:
     """Trip the breaker of the queue: a third of the time nothing starts, then one trial, then another one."""
     at = now()
     calls = observed(Calls(context.keys), CallHistory(context.recorder))
-    context.direct.run([calls.hold(None, 0, pause=round(planned.lasts / 3 * 1000))])
+    context.direct.run([calls.close(None, 0, pause=round(planned.lasts / 3 * 1000))])
     context.announce(planned, f"for {planned.lasts:.1f} s")
     yield planned.lasts
     context.record(planned, at, breaks_leases=False)

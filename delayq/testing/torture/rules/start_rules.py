@@ -47,7 +47,7 @@ class _Place(NamedTuple):
 
 def starts_over_limits(history: History) -> Iterator[Finding]:
     """No more of a name run at a time, or start in a time, than its limit allows, and none while it is held back."""
-    yield from _start_while_held(history)
+    yield from _start_while_closed(history)
     limits = history.settings.limits if history.settings else {}
     by_name: dict[str, list[Step]] = defaultdict(list)
     for step in history.steps() if limits else ():
@@ -62,24 +62,24 @@ def starts_over_limits(history: History) -> Iterator[Finding]:
             yield from _waits_for_free_places(history, limits[name], claims)
 
 
-def _start_while_held(history: History) -> Iterator[Finding]:
+def _start_while_closed(history: History) -> Iterator[Finding]:
     """Nothing of a name starts from the reply to a callback's request until its time is over."""
     by_name: dict[str, list[Step]] = defaultdict(list)
-    for step in history.steps() if history.holds else ():
+    for step in history.steps() if history.closings else ():
         if step.op == "claim" and step.name:
             by_name[step.name].append(step)
-    for hold in history.holds:
-        until = hold.began + (hold.lasts - CLOCK_STEP) * 1000
-        if hold.outcome == "ok" and hold.status != "0" and not _may_be_forgotten(history, hold, until):
-            for claim in by_name[hold.name]:
-                if hold.ended < claim.began and claim.ended < until:
-                    yield claim.id, f"{claim.name} starts while it is held back for {hold.lasts} ms", (hold, claim)
+    for closing in history.closings:
+        until = closing.began + (closing.lasts - CLOCK_STEP) * 1000
+        if closing.outcome == "ok" and closing.status != "0" and not _may_be_forgotten(history, closing, until):
+            for claim in by_name[closing.name]:
+                if closing.ended < claim.began and claim.ended < until:
+                    yield claim.id, f"{claim.name} starts while it is closed for {closing.lasts} ms", (closing, claim)
 
 
-def _may_be_forgotten(history: History, hold: Step, until: int) -> bool:
+def _may_be_forgotten(history: History, closing: Step, until: int) -> bool:
     return any(
-        (fault.lost and fault.lost <= hold.ended and hold.began < fault.until)
-        or (fault.shift and fault.at < until and hold.began < fault.until)
+        (fault.lost and fault.lost <= closing.ended and closing.began < fault.until)
+        or (fault.shift and fault.at < until and closing.began < fault.until)
         for fault in history.faults
     )
 

@@ -44,7 +44,7 @@ class Step:
     name: str = ""
     """The name of a claimed message, or of what is held or breaks."""
     lasts: int = 0
-    """For how long a hold closes a name, or the pause of a breaker that trips (ms)."""
+    """For how long a name is closed, or the pause of a breaker that trips (ms)."""
     replaces: bool = False
     lease: int = 0
     server: int = 0
@@ -145,7 +145,7 @@ class History:
     unknown_claims: list[Step] = field(default_factory=list)
     """Claims without a reply: nobody knows which messages they took."""
     purges: list[Step] = field(default_factory=list)
-    holds: list[Step] = field(default_factory=list)
+    closings: list[Step] = field(default_factory=list)
     """The requests of callbacks to start nothing more of a name for a while."""
     breaks: list[Step] = field(default_factory=list)
     """The breakers of names, or of the queue (''), that tripped, or let all start again."""
@@ -255,9 +255,9 @@ def _add_call(history: History, process: str, call: CallRecord, reply: ReplyReco
             facts["ended"] = reply.at
     if call.op == "purge":
         history.purges.append(Step(id="", status="1", **facts))
-    elif call.op in ("hold", "break"):
+    elif call.op in ("close", "break"):
         status = reply.statuses if reply else ""
-        found = history.holds if call.op == "hold" else history.breaks
+        found = history.closings if call.op == "close" else history.breaks
         found.append(Step(id="", name=call.name, lasts=call.lasts, status=status, **facts))
     elif call.op != "claim":
         facts |= {"replaces": call.replace, "lease": call.lease}

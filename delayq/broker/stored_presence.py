@@ -1,6 +1,6 @@
-"""Beats: what a consumer tells every few seconds, of itself and of what it has done, and how others read it.
+"""What a consumer reports every few seconds: its presence and what it has done, and how others read it.
 
-Of itself it tells one line of JSON. Times in it are relative to the beat, in milliseconds: a reader counts them back
+Its presence is one line of JSON. Times in it are relative to the report, in milliseconds: a reader counts them back
 from the server's time of it, so the clocks of the workers do not matter. Ids of messages are told, not their payloads.
 
 What it has done is added to the record of the hour and to a total, which is never deleted: numbers, separated by
@@ -25,8 +25,8 @@ MAX_NAMED = 100
 """Messages that an entry names, those that have run for longest: it stays below 16 KiB."""
 MAX_QUEUES = 10
 """Queues that an entry names."""
-BEATS = 3
-"""An entry counts for so many times the interval of its beats: a worker that has missed as many is silent."""
+REPORTS = 3
+"""An entry counts for so many times the interval of its reports: a worker that has missed as many is silent."""
 
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=LATEST)]
@@ -34,7 +34,7 @@ _Some = Annotated[int, msgspec.Meta(ge=1, le=LATEST)]
 
 
 class WorkerEntry(msgspec.Struct):
-    """What a consumer tells of itself."""
+    """The presence of a consumer, as it is stored."""
 
     host: str
     pid: _Count
@@ -45,7 +45,7 @@ class WorkerEntry(msgspec.Struct):
     """How many queues the worker serves."""
     concurrency: _Count
     every: _Some
-    """Milliseconds between two beats."""
+    """Milliseconds between two reports."""
     up: _Count
     """Milliseconds since the consumer has started."""
     held: _Count
@@ -126,7 +126,7 @@ SILENT_KEPT = 3_600_000
 
 
 class StoredWorker(NamedTuple):
-    """What a consumer has told of itself, and until when that counts (ms)."""
+    """The presence of a consumer, and until when it counts (ms)."""
 
     consumer_id: str
     ends: int
@@ -150,17 +150,17 @@ class HoursReply(NamedTuple):
     """What was ever counted, also in hours that are not kept any more."""
 
 
-def beat_call(
+def presence_call(
     calls: Calls, consumer_id: str, entry: WorkerEntry | None, counted: HourCounts | None = None
 ) -> ScriptCall[int]:
-    """Store what a consumer tells of itself, None when it stops; returns how many entries were removed.
+    """Store the presence of a consumer, None when it stops; returns how many entries were removed.
 
     What it has counted is added to the record of the hour and to the total.
     """
-    told = (0, SILENT_KEPT, "") if entry is None else (BEATS * entry.every, SILENT_KEPT, write_entry(entry))
+    told = (0, SILENT_KEPT, "") if entry is None else (REPORTS * entry.every, SILENT_KEPT, write_entry(entry))
     counts = "" if counted is None else write_counts(counted)
     args = [calls.now, consumer_id, *told, KEPT_HOURS, counts]
-    return calls.script("beat", args, lambda reply: integers(reply)[0])
+    return calls.script("presence", args, lambda reply: integers(reply)[0])
 
 
 def history_call(calls: Calls, *, limit: int, last: int | None = None) -> ScriptCall[HoursReply]:

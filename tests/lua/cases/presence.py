@@ -1,20 +1,20 @@
-"""`beat`: what consumers tell of themselves, and what becomes of it when they are silent."""
+"""`presence`: what consumers report, and what becomes of it when they are silent."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from delayq.broker.beats import (
+from delayq.broker.requests import ScriptCall
+from delayq.broker.stored_presence import (
     HOUR,
     KEPT_HOURS,
     SILENT_KEPT,
     HourCounts,
     WorkerEntry,
-    beat_call,
+    presence_call,
     write_counts,
     write_entry,
 )
-from delayq.broker.requests import ScriptCall
 from tests.lua.cases.states import CROWD
 from tests.support.scripts import NOW, Case, World, calls
 
@@ -23,12 +23,12 @@ TEXT = write_entry(ENTRY).decode()
 LASTS, LONG_AGO = 30_000, -SILENT_KEPT
 
 
-def beat(consumer: str = "w") -> ScriptCall[int]:
-    return beat_call(calls, consumer, ENTRY)
+def report(consumer: str = "w") -> ScriptCall[int]:
+    return presence_call(calls, consumer, ENTRY)
 
 
 def stop(consumer: str = "w") -> ScriptCall[int]:
-    return beat_call(calls, consumer, None)
+    return presence_call(calls, consumer, None)
 
 
 def told(ends: Mapping[str, int], text: str = "{}") -> World:
@@ -44,7 +44,7 @@ COUNTS = HourCounts(3, 2, 0, 1, busy=5_000_000_000_000_000)
 COUNTED = write_counts(COUNTS)
 HOUR_NOW = NOW // HOUR
 OLDEST = HOUR_NOW - KEPT_HOURS
-_TALLIED = beat_call(calls, "w", ENTRY, COUNTS)
+_TALLIED = presence_call(calls, "w", ENTRY, COUNTS)
 _TWICE = write_counts(HourCounts(6, 4, 0, 2, busy=10_000_000_000_000_000))
 _ONE_MORE = write_counts(COUNTS._replace(delivered=4))
 
@@ -57,16 +57,18 @@ def hours(first: int | str, records: Mapping[int, str], total: str = "") -> Worl
 _OLD = {OLDEST - 150 + number: "1" for number in range(151)}
 
 CASES = [
-    Case("the first", World(), beat(), 0, _W),
-    Case("beside messages", CROWD, beat(), 0, CROWD + _W),
-    Case("again", told({"w": 5}), beat(), 0, _W),
-    Case("beside another", told({"v": 5}), beat(), 0, told({"v": 5}) + _W),
-    Case("after a silence", told({"w": -5}), beat(), 0, _W),
-    Case("after a long silence", told({"w": LONG_AGO}), beat(), 1, _W),
-    Case("another is silent", told({"v": -1}), beat(), 0, told({"v": -1}) + _W),
-    Case("another is silent for almost too long", told({"v": LONG_AGO + 1}), beat(), 0, told({"v": LONG_AGO + 1}) + _W),
-    Case("another is silent for too long", told({"v": LONG_AGO}), beat(), 1, _W),
-    Case("a hundred of those who are silent for too long", told(_MANY), beat(), 100, told(_REST) + _W),
+    Case("the first", World(), report(), 0, _W),
+    Case("beside messages", CROWD, report(), 0, CROWD + _W),
+    Case("again", told({"w": 5}), report(), 0, _W),
+    Case("beside another", told({"v": 5}), report(), 0, told({"v": 5}) + _W),
+    Case("after a silence", told({"w": -5}), report(), 0, _W),
+    Case("after a long silence", told({"w": LONG_AGO}), report(), 1, _W),
+    Case("another is silent", told({"v": -1}), report(), 0, told({"v": -1}) + _W),
+    Case(
+        "another is silent for almost too long", told({"v": LONG_AGO + 1}), report(), 0, told({"v": LONG_AGO + 1}) + _W
+    ),
+    Case("another is silent for too long", told({"v": LONG_AGO}), report(), 1, _W),
+    Case("a hundred of those who are silent for too long", told(_MANY), report(), 100, told(_REST) + _W),
     # a stop
     Case("a stop", _W, stop(), 1, World()),
     Case("a stop beside another", _W + told({"v": 5}), stop(), 1, told({"v": 5})),
@@ -100,14 +102,14 @@ CASES = [
     Case(
         "counts beside those of a later version",
         hours(HOUR_NOW, {HOUR_NOW: f"{COUNTED} 17"}, f"{COUNTED} 18"),
-        beat_call(calls, "w", ENTRY, HourCounts(1)),
+        presence_call(calls, "w", ENTRY, HourCounts(1)),
         0,
         _W + hours(HOUR_NOW, {HOUR_NOW: f"{_ONE_MORE} 17"}, f"{_ONE_MORE} 18"),
     ),
     Case(
         "counts at a stop",
         _W,
-        beat_call(calls, "w", None, COUNTS),
+        presence_call(calls, "w", None, COUNTS),
         1,
         hours(HOUR_NOW, {HOUR_NOW: COUNTED}, COUNTED),
     ),
@@ -118,11 +120,11 @@ CASES = [
         0,
         _W + hours(HOUR_NOW, {HOUR_NOW: COUNTED, HOUR_NOW + 5: "1"}, COUNTED),
     ),
-    Case("no counts", hours(OLDEST, {OLDEST: "7"}, "9"), beat(), 0, _W + hours(OLDEST, {OLDEST: "7"}, "9")),
+    Case("no counts", hours(OLDEST, {OLDEST: "7"}, "9"), report(), 0, _W + hours(OLDEST, {OLDEST: "7"}, "9")),
     Case(
         "an hour that is too old",
         hours(OLDEST - 1, {OLDEST - 1: "7", OLDEST: "8"}, "15"),
-        beat(),
+        report(),
         0,
         _W + hours(OLDEST, {OLDEST: "8"}, "15"),
     ),
@@ -141,17 +143,17 @@ CASES = [
         0,
         _W + hours(HOUR_NOW, {HOUR_NOW: COUNTED}, COUNTED),
     ),
-    Case("an entry without an end", World(workers={"v": "{}"}), beat(), 1, _W),
+    Case("an entry without an end", World(workers={"v": "{}"}), report(), 1, _W),
     Case(
         "an entry without an end, beside others",
         told({"u": 5}) + World(workers={"v": "{}"}),
-        beat(),
+        report(),
         1,
         told({"u": 5}) + _W,
     ),
-    Case("its own entry without an end", World(workers={"w": "{}"}), beat(), 1, _W),
-    Case("an end without an entry", World(beats={"v": 5}), beat(), 0, World(beats={"v": 5}) + _W),
-    Case("an end without an entry, silent for too long", World(beats={"v": LONG_AGO}), beat(), 0, _W),
+    Case("its own entry without an end", World(workers={"w": "{}"}), report(), 1, _W),
+    Case("an end without an entry", World(beats={"v": 5}), report(), 0, World(beats={"v": 5}) + _W),
+    Case("an end without an entry, silent for too long", World(beats={"v": LONG_AGO}), report(), 0, _W),
     Case(
         "as many ends as entries, of others",
         World(beats={"v": 5}, workers={"u": "{}"}),

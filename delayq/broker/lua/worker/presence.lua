@@ -1,10 +1,10 @@
--- Stores what a consumer tells of itself, and until when this counts; or removes it, when the consumer stops. Adds what it
+-- Stores the presence of a consumer, and until when this counts; or removes it, when the consumer stops. Adds what it
 -- has counted to the record of this hour and to the total. Removes some of those that have been silent for long, so that
 -- what crashed consumers leave does not pile up, and some of the hours that are too old.
 -- KEYS: workers hash, beats zset, history hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), consumer, lasts (ms for which it counts; 0 to remove it), kept (ms for which an
---   entry is kept after its end), entry (what it tells; see `broker.beats`), hours
---   (for which records are kept), counts (numbers to add, separated by spaces; '' for none; see `broker.beats`)
+--   entry is kept after its end), entry (what it tells; see `broker.stored_presence`), hours
+--   (for which records are kept), counts (numbers to add, separated by spaces; '' for none; see `broker.stored_presence`)
 -- Returns: "removed": entries, its own among them
 -- Re-run: returns the same reply.
 -- Uses: clock, numbers, once

@@ -58,7 +58,7 @@ def test_rate_limited_starts_nothing_more_that_is_claimed_already(open_queue, sc
     queue.start_consume()
     place = "throttled" if scope == "name" else "ready"
     wait_until(lambda: getattr(queue.counts(), place) == SENT - BEFORE)
-    wait_until(lambda: [limit for limit in queue.limits.list() if limit.held_until is not None])
+    wait_until(lambda: [limit for limit in queue.limits.list() if limit.closed_until is not None])
     assert limited.after == []
     waiting = [message.id for message in queue.list(place, limit=1000).messages]
     assert {*waiting} <= {f"m{n}" for n in range(BEFORE, SENT)}
