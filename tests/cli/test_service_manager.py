@@ -143,6 +143,20 @@ def test_a_burst_that_is_over_at_once_was_ready(start: Start, systemd, tmp_path)
     assert "STOPPING=1" in ready or manager.until("STOPPING=1")
 
 
+@pytest.mark.parametrize("systemd", ["path"], indirect=True)
+def test_the_end_of_a_burst_is_not_said_before_its_beginning(systemd, queue):
+    manager, address = systemd
+    service = ServiceManager(address)
+    queue.callback(print)
+    with service.watching() as watch:
+        consuming = queue.start_consume()
+        watch.consumers = lambda: [consuming]
+        service._report("draining", "")
+    queue.stop_consume()
+    assert manager.next() == ["STATUS=starting"]
+    assert manager.next() == ["READY=1", "STOPPING=1", "STATUS=draining"]
+
+
 def test_only_changes_are_said(systemd):
     manager, address = systemd
     service = ServiceManager(address)

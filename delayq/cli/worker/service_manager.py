@@ -97,7 +97,8 @@ class ServiceManager:
         self.update(ready=ran, stopping=True, dead="")  # even if all was too quick for a look
 
     def _report(self, unready: str, dead: str) -> None:
-        self.update(ready=not unready, stopping=unready == "draining", dead=dead)
+        # A burst may be over before a look: the end of `watching` says that it was ready, which comes first.
+        self.update(ready=not unready, stopping=self._ready and unready == "draining", dead=dead)
 
 
 def find_service_manager(environment: MutableMapping[str, str] = os.environ) -> ServiceManager | None:
