@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from delayq import DelayQueue
+from delayq.cli.worker import supervisor
 from delayq.cli.worker.worker import read_size, resident_bytes
 from tests.cli.conftest import PATIENCE, Program, Start
 from tests.support.waiting import wait_until
@@ -240,6 +241,14 @@ def test_process_that_ends_with_0_before_it_has_reported_its_start_is_replaced(s
     program.until(lambda: len(done()) == 2, "two deliveries")
     program.signal()
     assert program.ends() == 0
+
+
+@pytest.mark.parametrize(("opened", "finished", "exit_code"), [(False, False, 0), (True, False, 1), (True, True, 0)])
+def test_a_process_that_our_signal_ends_with_nothing_in_flight_is_no_failure(opened, finished, exit_code):
+    child = supervisor._Child(1)
+    child.opened, child.finished = opened, finished
+    assert supervisor._exit_code(-signal.SIGTERM, child, stopping=True) == exit_code
+    assert supervisor._exit_code(-signal.SIGTERM, child, stopping=False) == 1
 
 
 @pytest.mark.long

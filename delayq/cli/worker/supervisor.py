@@ -294,8 +294,8 @@ class Supervisor:
 
 
 def _exit_code(code: int, child: _Child, *, stopping: bool) -> int:
-    if stopping and code == -signal.SIGTERM and not child.opened:
-        return Exit.OK  # stopped before it had anything in flight
+    if stopping and code == -signal.SIGTERM and (child.finished or not child.opened):
+        return Exit.OK  # the signal met it when it had nothing in flight any more, or not yet
     return code if code >= 0 else Exit.FAILURE
 
 
