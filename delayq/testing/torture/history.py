@@ -89,7 +89,7 @@ class CallRecord(Record, tag="call", frozen=True):
     name: str = ""
     """Of `close` or `break`: the name of which nothing more is to start; of `break` '' for the whole queue."""
     lasts: int = 0
-    """Of `close`, which closes a name: for how long (ms). Of `break`: the pause of its breaker, 0 if all start again."""
+    """Of `close`, which closes a name: for how long (ms). Of `break`: the pause of its breaker, 0 if all may start."""
 
 
 class ReplyRecord(Record, tag="reply", frozen=True):
