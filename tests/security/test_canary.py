@@ -9,6 +9,7 @@ import asyncio
 import enum
 import inspect
 import logging
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
@@ -544,6 +545,7 @@ def scene(url, tmp_path, monkeypatch, headers) -> str:
     """Queues with private messages: `q` in good order, `broken` with a key of another type."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "canary_app", raising=False)  # that of a server which is gone
     (tmp_path / "canary_app.py").write_text(
         "from delayq import DelayQueue, Encrypted\nother = DelayQueue('r', codec=Encrypted({'k': bytes(16)}))\n"
         "queue = DelayQueue('q', payload_type=dict[str, int], nack_delay='1h')\n"
