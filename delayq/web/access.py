@@ -50,7 +50,7 @@ class Access:
         if self.is_open and not all(map(is_loopback, self._hosts)):
             raise ConfigurationError("hosts other than localhost need a token, viewers, a proxy header or viewer_of")
         text = "\n".join(sorted(tokens)) or secrets.token_hex(32)
-        # Slow on purpose: whoever has a cookie could try tokens against its signature.
+        # Slow on purpose: anyone who has a cookie could try tokens against its signature.
         self._ended: dict[str, int] = {}  # sessions that were logged out, and until when they would have lasted
         self._key = hashlib.scrypt(text.encode(), salt=b"delayq web", n=1 << 14, r=8, p=1, dklen=32)
 
