@@ -1,4 +1,4 @@
-"""The log of the package: a message that cannot be logged is printed, and whoever logs it goes on."""
+"""The log of the package: a message that cannot be logged is printed, and the caller goes on."""
 
 from __future__ import annotations
 

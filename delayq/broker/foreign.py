@@ -1,4 +1,4 @@
-"""Reads what is stored, whoever has written it: another program may have put anything in the place of a value."""
+"""Reads stored values safely: another program may have put anything in the place of one."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _LAST: Final = False
 def read_ahead(parts: Iterator[T]) -> Iterator[T]:
     """Yield what an iterator yields, always one ahead; its errors are raised here.
 
-    Whoever stops, or is interrupted, does not wait for what is being read: a server may take long to answer.
+    A reader that stops, or is interrupted, does not wait for what is being read: a server may take long to answer.
     """
     turns: SimpleQueue[bool] = SimpleQueue()
     found: SimpleQueue[T | BaseException] = SimpleQueue()

@@ -56,7 +56,7 @@ class ProgramPipes:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Close the pipes, whoever else has them open."""
+        """Close the pipes, even if another process has them open."""
         for key in list(self._selector.get_map().values()):
             self._close(key.fileobj)  # type: ignore[arg-type]
         self._selector.close()

@@ -1,1 +1,1 @@
-"""Privacy: payloads encrypted in Redis (extra `crypto`), and fields hidden from whoever inspects a queue."""
+"""Privacy: payloads encrypted in Redis (extra `crypto`), and fields hidden from those who inspect a queue."""

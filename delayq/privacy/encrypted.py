@@ -22,7 +22,7 @@ class Encrypted:
     """A codec that encrypts what another one encodes: `DelayQueue("cards", codec=Encrypted(keys))`.
 
     Payloads, results and progress are encrypted with AES-GCM before they leave the process, each with a random nonce
-    of 96 bits. Redis, its files and whoever reads them see the id of the key and the length. The name of the queue is
+    of 96 bits. Redis, its files and those who read them see the id of the key and the length. The name of the queue is
     authenticated: a payload that is copied to another queue, cut or changed cannot be decoded. Headers, ids, names of
     messages and errors are not encrypted: see `delayq docs privacy`. Its `repr` shows no key.
     """

@@ -1,4 +1,4 @@
-"""Fields of payloads that are hidden from whoever inspects a queue: which ones, and what is shown instead."""
+"""Fields of payloads that are hidden from those who inspect a queue: which ones, and what is shown instead."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def remove_call(calls: Calls) -> ScriptCall[RemoveReply]:
 def remove(context: QueueContext, prefix: str) -> Operation[bool]:
     """Remove a queue that has nothing any more; returns whether it was in use. Raises `QueueInUseError`.
 
-    Whoever may remove this queue alone may not write the registry: its name stays there, and stands for no queue.
+    A user who may remove this queue alone may not write the registry: its name stays there, and stands for no queue.
     """
     was_used, found = yield [is_in_use(prefix, context.queue), remove_call(context.calls)]
     if any(found):

@@ -40,7 +40,7 @@ def with_carrier(outgoing: Outgoing, carrier: Mapping[str, str]) -> Outgoing:
 def context_of(headers: Mapping[str, str]) -> tuple[Context, SpanContext | None]:
     """Return the context for processing a message, and that of its creation to link to; None if it has none.
 
-    The first has the baggage of the sender but no span: whoever uses it begins a trace.
+    The first has the baggage of the sender but no span: a trace begins where it is used.
     """
     if not headers:
         return _EMPTY, None

@@ -102,7 +102,7 @@ DRIFT = 0.002
 
 
 class Latency:
-    """The latency of late: that of the fastest call, since a busy server takes long, too."""
+    """The latest latency: that of the fastest call, since a busy server takes long, too."""
 
     __slots__ = ("_connected", "_message_time", "_share", "seconds")
 

@@ -124,7 +124,7 @@ def _is_same_origin(request: Request, host: str) -> bool:
 
 
 def _origin_problem(request: Request, host: str) -> str:
-    """Return why the origin of a request is not that of the dashboard; whoever can send headers may do as it says."""
+    """Return why the origin of a request is not that of the dashboard; programs that set headers pass."""
     if "Origin" in request.headers or "Sec-Fetch-Site" in request.headers:
         return "the request is from another website"
     return f"the request lacks the header Origin, which browsers send: Origin: {request.url.scheme}://{host}"

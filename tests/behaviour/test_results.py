@@ -1,4 +1,4 @@
-"""Results: what a callback returned is kept for a while, and whoever waits for it gets it without polling."""
+"""Results: what a callback returned is kept for a while, and a program that waits for it gets it without polling."""
 
 from __future__ import annotations
 

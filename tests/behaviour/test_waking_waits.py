@@ -1,4 +1,4 @@
-"""Whoever waits for a result is woken by every end of the message, without looking from time to time."""
+"""A program that waits for a result is woken by every end of the message, without looking from time to time."""
 
 from __future__ import annotations
 

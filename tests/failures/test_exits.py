@@ -205,7 +205,7 @@ def test_consumer_that_fails_releases_what_it_has_claimed(redis_url, monkeypatch
 
     with DelayQueue("reminders", url=redis_url, callback=lambda message: None, prefetch=10) as queue:
         queue.send_many(range(10), retries=0)
-        monkeypatch.setattr("delayq.worker.drivers.drivers.ThreadDriver._start_worker", fail)
+        monkeypatch.setattr("delayq.worker.drivers.drivers.ThreadDriver._start_runner", fail)
         with pytest.raises(RuntimeError, match="new thread"):
             queue.run()
         monkeypatch.undo()

@@ -362,6 +362,6 @@ def test_asyncio_consumer_that_ends_by_an_error_logs_it(redis_url, monkeypatch, 
                 await consuming.wait()
             assert not consuming.healthy
 
-    monkeypatch.setattr("delayq.worker.drivers.async_driver.AsyncDriver._start_worker", fail)
+    monkeypatch.setattr("delayq.worker.drivers.async_driver.AsyncDriver._start_runner", fail)
     asyncio.run(scene())
     assert [record.message for record in caplog.records if record.exc_info] == ["the consumer ended"]

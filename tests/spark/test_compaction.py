@@ -101,7 +101,7 @@ def write_batch(folder, number, offsets, *, query=QUERY, hidden=True, former=Fal
 
 
 def write_facts(folder, **facts):
-    """Write what an archive tells of itself as Spark does, with Hadoop's checksum; returns the file."""
+    """Write the description of an archive as Spark does, with Hadoop's checksum; returns the file."""
     file = folder / "_delayq" / "part-00000.txt"
     file.parent.mkdir(exist_ok=True)
     file.write_text(json.dumps(facts) + "\n")

@@ -1,4 +1,4 @@
-"""Each attempt is linked to the send, and to the attempt that failed before, whoever makes it."""
+"""Each attempt is linked to the send, and to the attempt that failed before, in whatever process."""
 
 from __future__ import annotations
 

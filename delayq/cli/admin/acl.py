@@ -121,7 +121,7 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
             ("events", "runs", "refusals", "archives", "plans"),
             ("sscan",),
         ),
-        # Whoever may load scripts may run any script within these keys and commands.
+        # A user who may load scripts may run any script within these keys and commands.
         Role.ADMIN: Grant(
             names(),
             (
@@ -171,7 +171,7 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
             ("blmove", "mget", "scan", *_READ_ITEMS),
         ),
         Role.INSPECTOR: Grant(_of("workqueue", "counts view"), _READ_ITEMS),
-        # Adding in pipelines needs EVAL: whoever may use it may run any script within these keys and commands.
+        # Adding in pipelines needs EVAL: a user who has it may run any script within these keys and commands.
         Role.ADMIN: Grant(names("workqueue"), ("blmove", "mget", "scan", "eval", "script|load", *_READ_ITEMS)),
     },
 }

@@ -46,7 +46,7 @@ class EngineCommands(ABC):
     check_id: ClassVar[staticmethod[[str], str]] = staticmethod(check_id)
     """Returns a valid message id; raises `ConfigurationError` for any other."""
     check_stored_id: ClassVar[staticmethod[[str], str]] = staticmethod(check_stored_id)
-    """Does as `check_id` for a message that may exist, whoever sent it."""
+    """Does as `check_id` for a message that may exist, also of another program."""
 
     def __init__(self, session: Session, *, group: str | None = None, lease: timedelta | None = None) -> None:
         """Work over the connections of a session; group and lease are for engines with consumer groups."""

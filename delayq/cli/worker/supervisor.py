@@ -163,7 +163,7 @@ class Supervisor:
     def run(self) -> Exit | int:
         """Supervise until all children have ended; return the highest of their exit codes.
 
-        Raises `CommandError` once all have ended if a child reported an error: it is said once, whoever has it.
+        Raises `CommandError` once all have ended if a child reported an error: it is said once.
         """
         with self._listening():
             # The others start once the first consumes, so an error that all of them have is reported once.

@@ -106,7 +106,7 @@ class ThreadRun:
     def is_own_thread(self) -> bool:
         """Return whether the calling thread runs a callback, or starts the consumer and is interrupted by a signal."""
         starts = self._starter == threading.get_ident() and not self._begun
-        return starts or self.driver.is_worker(threading.current_thread())
+        return starts or self.driver.is_runner(threading.current_thread())
 
     def wait_until(self, end: float | None) -> None:
         """Wait for the end of the consumer until a local time."""
@@ -224,7 +224,7 @@ class AsyncConsuming:
     @mirrors(Consuming.wait)
     async def wait(self, timeout: Duration | None = None) -> bool:  # noqa: ASYNC109 - mirrors the blocking method
         seconds = None if timeout is None else to_millis(timeout, "timeout") / 1000
-        if self._run.driver.is_worker(asyncio.current_task()):
+        if self._run.driver.is_runner(asyncio.current_task()):
             return False
         ended, _ = await asyncio.wait([self._run.task], timeout=seconds)
         if ended:

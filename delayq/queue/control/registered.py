@@ -46,7 +46,7 @@ def register(prefix: str, *queues: str) -> RedisCommand[str]:
 def queue_names(prefix: str, pattern: str = "*") -> Operation[list[str]]:
     """Read the names in the registry that match a pattern, sorted; see `keys.check_pattern`.
 
-    Whoever may send to one queue may add any name, so there may be no queue of that name: see `CountsReply.in_use`.
+    A user who may send to one queue may add any name, so there may be no queue of that name: see `CountsReply.in_use`.
     What can be no name is left out, which the log tells once.
     """
     key = registry(check_name(prefix, "prefix"))

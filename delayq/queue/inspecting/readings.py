@@ -66,7 +66,7 @@ def run_each(executor: Executor, requests: list[Any]) -> list[Any]:
 
 
 class Rates(NamedTuple):
-    """What happened to the messages of a queue each second of late."""
+    """What happens to the messages of a queue per second, lately."""
 
     sent: float
     acked: float

@@ -71,7 +71,7 @@ class MatchingQueues:
     def _sorted_out(self, names: Sequence[str], *, put_back: bool = False) -> ChoreSteps[tuple[list[str], list[str]]]:
         """Return which of these are not in use, by their own keys, and which are; `put_back` registers the latter.
 
-        Whoever may write the registry can neither have a queue dropped, nor one opened that nobody has made.
+        A user who may write the registry can neither have a queue dropped, nor one opened that nobody has made.
         """
         unused: list[str] = []
         used: list[str] = []

@@ -1,6 +1,6 @@
 """Results of messages, and waits for them: however many wait at a queue object, one reads the ends for all.
 
-Whoever waits adds its id. One at a time registers all new ids in Redis, and looks at each before and after. One at a
+Each wait adds its id. One at a time registers all new ids in Redis, and looks at each before and after. One at a
 time reads the stream of ends in a blocking command, and wakes those whose messages have ended. Others sleep. Who leaves
 hands its part on.
 """

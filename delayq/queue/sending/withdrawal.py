@@ -1,7 +1,7 @@
 """Withdraws messages that a consumer has claimed and not started, so that they can be cancelled, moved or replaced.
 
 Only the consumer knows whether a callback has just started, so it is asked to return the message. It does so if no
-worker has taken it. The message is then held back for a second, in which whoever has asked acts on it.
+worker has taken it. The message is then held back for a second, in which the call that has asked acts on it.
 """
 
 from __future__ import annotations

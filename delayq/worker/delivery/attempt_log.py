@@ -121,7 +121,7 @@ def cut_off(deliveries: Iterable[InFlightDelivery], policy: FailurePolicy, queue
 
 
 def tells_kills() -> bool:
-    """Return whether anybody reads what is killed by hand: at INFO, as whoever has asked for it knows."""
+    """Return whether anybody reads what is killed by hand: at INFO, as the person who asked for it knows."""
     return log.isEnabledFor(logging.INFO)
 
 

@@ -52,7 +52,7 @@ class Batch(msgspec.Struct, eq=False, gc=False):
         return bool(self._open)
 
     def conclude(self) -> bool:
-        """Return True to the first caller only: the worker whose callback ended, or the loop that abandons it."""
+        """Return True to the first caller only: the runner whose callback ended, or the loop that abandons it."""
         try:
             return self._open.pop()
         except IndexError:
@@ -62,7 +62,7 @@ class Batch(msgspec.Struct, eq=False, gc=False):
 class InFlightDelivery(msgspec.Struct, eq=False, gc=False):
     """A message that this process has claimed and not yet settled; times are local and monotonic, in seconds.
 
-    The consumer loop reads and writes it; the worker that takes it sets its batch. There may be many at a time, so they
+    The consumer loop reads and writes it; the runner that takes it sets its batch. There may be many at a time, so they
     are untracked by the garbage collector (`gc=False`): nothing they refer to refers back to them.
     """
 

@@ -146,7 +146,7 @@ class _BaseMessage(Generic[T]):
     def cancel_requested(self) -> bool:
         """Whether somebody has cancelled the message while it runs: if the callback raises, it is never tried again.
 
-        A callback learns it within a tick. Whoever has leased the message learns it from `extend`.
+        A callback learns it within a tick. A program that has leased the message learns it from `extend`.
         """
         return self.delivery.cancel_requested
 

@@ -23,7 +23,7 @@ from delayq.worker.loop.loop_steps import Cancel, RoundTrip, Run, Sleep, StepRes
 log = SafeLog("delayq.consumer")
 
 MAX_LOOP_SHARE = 0.01
-"""Seconds for which a worker task runs before it yields to the event loop: a callback may await nothing."""
+"""Seconds for which a runner task runs before it yields to the event loop: a callback may await nothing."""
 
 
 class AsyncDriver(Driver):
@@ -36,10 +36,10 @@ class AsyncDriver(Driver):
         super().__init__(work, servers, name, **options)
         self._threads = CallbackThreads(name, self._own_threads)
         self._signals = {server: asyncio.Event() for server in servers}
-        self._worker_signal = asyncio.Queue()
-        self._workers: set[asyncio.Task[Any]] = set()
+        self._runner_signal = asyncio.Queue()
+        self._runners: set[asyncio.Task[Any]] = set()
         self._batches: dict[asyncio.Task[Any], Batch] = {}
-        """What the callbacks process that workers run."""
+        """What the callbacks process that runners run."""
         self._event_loop = asyncio.get_running_loop()
         self._cancelled = False
         self._giving_up: list[asyncio.TimerHandle] = []
@@ -55,9 +55,9 @@ class AsyncDriver(Driver):
             with suppress(RuntimeError):  # the event loop is closed, and with it the consumer has ended
                 self._event_loop.call_soon_threadsafe(self._stop_work)
 
-    def is_worker(self, task: asyncio.Task[Any] | None) -> bool:
+    def is_runner(self, task: asyncio.Task[Any] | None) -> bool:
         """Return whether a task runs this driver's callbacks."""
-        return task in self._workers
+        return task in self._runners
 
     async def run(self) -> None:
         """Run the loops to their end. If a task is cancelled, as at the end of `asyncio.run`, it stops without grace.
@@ -74,9 +74,9 @@ class AsyncDriver(Driver):
                     self._cancelled = True
                     self.stop(0)
         finally:
-            workers, self._workers = self._workers, set()
-            for worker in workers:
-                worker.cancel()
+            runners, self._runners = self._runners, set()
+            for runner in runners:
+                runner.cancel()
             self._threads.close()
             for timer in self._giving_up:
                 timer.cancel()
@@ -147,8 +147,8 @@ class AsyncDriver(Driver):
         self.stop(0)
         self._giving_up.append(asyncio.get_running_loop().call_later(EXIT_WITHIN, task.cancel))
 
-    def _start_worker(self, name: str) -> bool:
-        self._workers.add(start_task(self._work_on, name, self._on_death))
+    def _start_runner(self, name: str) -> bool:
+        self._runners.add(start_task(self._work_on, name, self._on_death))
         return True
 
     def _fill_up(self) -> None:
@@ -173,14 +173,14 @@ class AsyncDriver(Driver):
     def _interrupt(self, batches: Sequence[Batch]) -> None:
         """Cancel the callbacks of these batches; one in a thread cannot be."""
         for task, batch in list(self._batches.items()) if batches else ():
-            if batch in batches and task in self._workers and task not in self._threads.waiting:
+            if batch in batches and task in self._runners and task not in self._threads.waiting:
                 task.cancel()
 
     def _cancel(self, server: ServerLoop) -> None:
         """Cancel the callbacks of the queues of a server."""
         for task, batch in list(self._batches.items()):
             if server.loop.runs(batch):
-                self._workers.discard(task)
+                self._runners.discard(task)
                 task.cancel()
 
     async def _work_on(self) -> None:
@@ -191,12 +191,12 @@ class AsyncDriver(Driver):
             gives_way = now - resumed > MAX_LOOP_SHARE
             taken = None if gives_way else buffer.get()
             if taken is None:
-                if not await self._goes_on(me, asyncio.sleep(0) if gives_way else self._worker_signal.get()):
+                if not await self._goes_on(me, asyncio.sleep(0) if gives_way else self._runner_signal.get()):
                     return
-                self._worker_signalled &= gives_way
+                self._runner_signalled &= gives_way
                 now = resumed = monotonic()
                 continue
-            self._signal_worker()
+            self._signal_runner()
             batch, deliveries, argument = taken
             if argument is not None:
                 result: object = None
@@ -210,14 +210,14 @@ class AsyncDriver(Driver):
                 if cancelled and me.cancelling():
                     await asyncio.sleep(0)  # `asyncio.run` cancels all tasks at once: the loop learns of it, too
                 del self._batches[me]
-                if me not in self._workers or (cancelled and self._cancelled):
+                if me not in self._runners or (cancelled and self._cancelled):
                     return
                 now = self._complete(batch, deliveries, result, error)
                 self._forget_interrupt(me)
             for signal in signals:
                 signal.set()
-            if not batch.conclude():  # overdue: another worker has replaced this one
-                self._workers.discard(me)
+            if not batch.conclude():  # overdue: another runner has replaced this one
+                self._runners.discard(me)
                 return
 
     async def _call(self, batch: Batch, argument: Any) -> Ending:
@@ -226,8 +226,8 @@ class AsyncDriver(Driver):
             return await self._threads.call(queue.callback, argument, context)
         return await InContext(context, queue.callback.function, argument), None
 
-    async def _goes_on(self, worker: asyncio.Task[Any], waiting: Awaitable[object]) -> bool:
-        """Wait in a worker, between two callbacks; returns False if the worker is to end.
+    async def _goes_on(self, runner: asyncio.Task[Any], waiting: Awaitable[object]) -> bool:
+        """Wait in a runner, between two callbacks; returns False if the runner is to end.
 
         A cancellation meant a callback that has just ended, or it is that of all tasks at the end of `asyncio.run`.
         """
@@ -235,12 +235,12 @@ class AsyncDriver(Driver):
             await waiting
         except asyncio.CancelledError:
             await asyncio.sleep(0)  # the loop learns of it, too
-            if worker not in self._workers or self._cancelled:
+            if runner not in self._runners or self._cancelled:
                 return False
-            self._forget_interrupt(worker)
+            self._forget_interrupt(runner)
         return True
 
-    def _forget_interrupt(self, worker: asyncio.Task[Any]) -> None:
-        """Let the next callback of a worker be as if none before had been interrupted."""
-        if worker.cancelling() and not self._cancelled:
-            worker.uncancel()
+    def _forget_interrupt(self, runner: asyncio.Task[Any]) -> None:
+        """Let the next callback of a runner be as if none before had been interrupted."""
+        if runner.cancelling() and not self._cancelled:
+            runner.uncancel()

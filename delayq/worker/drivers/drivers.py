@@ -1,11 +1,11 @@
 """The drivers of consumers carry out the steps of loops and decide nothing: here their base, and the one with threads.
 
-A driver has one loop for each server, and workers for the callbacks of all queues: threads, or tasks of the event loop
+A driver has one loop for each server, and runners for the callbacks of all queues: threads, or tasks of the event loop
 (`async_driver`). A completion or a wake-up ends a loop's sleep. Completions that arrive during a round trip are
 reported together after it.
 
-One idle worker is signalled at a time, and it signals the next only if work remains. Quick callbacks thus wake no more
-workers than they need.
+One idle runner is signalled at a time, and it signals the next only if work remains. Quick callbacks thus wake no more
+runners than they need.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class ThreadSignal:
 
 
 class Driver:
-    """What both drivers share: their own threads and tasks, health, the stop, how workers start and are signalled."""
+    """What both drivers share: their own threads and tasks, health, the stop, how runners start and are signalled."""
 
-    _worker_signal: Any
+    _runner_signal: Any
     _signals: Mapping[ServerLoop, Any]
     """What ends the sleep of each loop; the end of a callback those of all: its place is free for any of them."""
 
@@ -80,7 +80,7 @@ class Driver:
     ) -> None:
         """Run the loops of these servers, and their work: an `OneQueue` or a `Pool`.
 
-        A stop waits for running callbacks for `grace` seconds unless it says otherwise. The names of workers start
+        A stop waits for running callbacks for `grace` seconds unless it says otherwise. The names of runners start
         with `name`.
         """
         self.name, self.grace = name, grace
@@ -94,10 +94,10 @@ class Driver:
         self._failure: BaseException | None = None
         """What has ended one of its loops."""
         self._started = self._wanted = 0
-        """Workers ever started, and how many were needed."""
+        """Runners ever started, and how many were needed."""
         self._missing = 0
-        """Workers of the full number for which there is no room."""
-        self._worker_signalled = False
+        """Runners of the full number for which there is no room."""
+        self._runner_signalled = False
         self._stop_at: float | None = None
         """Time until which a stop waits for callbacks; None before a stop."""
         self.claimed = 0
@@ -113,16 +113,16 @@ class Driver:
             self.health.fail(self._death)
             self.stop(None)
 
-    def _start_workers(self, wanted: int = 0) -> None:
-        """Start workers until there are so many; without room for one more, claim for those there are."""
+    def _start_runners(self, wanted: int = 0) -> None:
+        """Start runners until there are so many; without room for one more, claim for those there are."""
         self._wanted = max(self._wanted, wanted)
-        while self._started < self._wanted and self._start_worker(f"{self.name}-{self._started + 1}"):
+        while self._started < self._wanted and self._start_runner(f"{self.name}-{self._started + 1}"):
             self._started += 1
         if self._missing or self._started < self._wanted:
             self._note_missing(self._started if self._started < self._wanted else None)
 
-    def _start_worker(self, name: str) -> bool:
-        """Start a worker; returns False if there is no room for it."""
+    def _start_runner(self, name: str) -> bool:
+        """Start a runner; returns False if there is no room for it."""
         raise NotImplementedError
 
     def _fill_up(self) -> None:
@@ -130,27 +130,27 @@ class Driver:
         raise NotImplementedError
 
     def _note_missing(self, started: int | None) -> None:
-        """Claim for so many workers; None for the full number."""
-        self._missing = 0 if started is None else max(0, self._work.most_workers - started)
+        """Claim for so many runners; None for the full number."""
+        self._missing = 0 if started is None else max(0, self._work.most_runners - started)
         self._work.set_missing(self._missing)
 
     def _start(self, count: int) -> None:
-        """Start as many workers as the deliveries need that were claimed, and signal one."""
+        """Start as many runners as the deliveries need that were claimed, and signal one."""
         self.claimed += count
         if self._stop_at is None:
-            self._start_workers(self._work.workers)
-            self._signal_worker()
+            self._start_runners(self._work.runners)
+            self._signal_runner()
 
-    def _signal_worker(self) -> None:
-        """Signal an idle worker, unless a signal is on its way."""
-        if self._buffer.waiting and not self._worker_signalled:
-            self._worker_signalled = True
-            self._worker_signal.put_nowait(None)
+    def _signal_runner(self) -> None:
+        """Signal an idle runner, unless a signal is on its way."""
+        if self._buffer.waiting and not self._runner_signalled:
+            self._runner_signalled = True
+            self._runner_signal.put_nowait(None)
 
     def _complete(
         self, batch: Batch, deliveries: list[InFlightDelivery], result: object, error: BaseException | None
     ) -> float:
-        """Complete what a worker has taken by how the callback ended; returns the local time."""
+        """Complete what a runner has taken by how the callback ended; returns the local time."""
         try:
             now: float = self._buffer.complete(batch, deliveries, result, error)
         except BaseException as failure:  # ours: it ends the consumer
@@ -255,7 +255,7 @@ class Driver:
 
 
 class ThreadDriver(Driver):
-    """Drives with threads: one for each loop, and workers, started when needed."""
+    """Drives with threads: one for each loop, and runners, started when needed."""
 
     message_class = Message
 
@@ -263,10 +263,10 @@ class ThreadDriver(Driver):
         """See `Driver`."""
         super().__init__(work, servers, name, **options)
         self._signals = {server: ThreadSignal() for server in servers}
-        self._worker_signal = SimpleQueue()
+        self._runner_signal = SimpleQueue()
         self._ended = False
         self._exiting = False
-        self._workers: set[threading.Thread] = set()
+        self._runners: set[threading.Thread] = set()
         self._starting = threading.Lock()
         self._loops_to_start = [*servers[1:]]
         self._loop_threads: list[threading.Thread] = []
@@ -281,9 +281,9 @@ class ThreadDriver(Driver):
         self._exiting = True
         self.stop(0)
 
-    def is_worker(self, thread: threading.Thread) -> bool:
+    def is_runner(self, thread: threading.Thread) -> bool:
         """Return whether a thread runs this driver's callbacks."""
-        return thread in self._workers
+        return thread in self._runners
 
     def run(self) -> None:
         """Run the loops to their end; raises `StoppedByCallbackError` if a callback stopped them."""
@@ -295,8 +295,8 @@ class ThreadDriver(Driver):
         for thread in self._loop_threads:
             thread.join()
         self._ended = True
-        for _ in list(self._workers):
-            self._worker_signal.put(None)
+        for _ in list(self._runners):
+            self._runner_signal.put(None)
         self._raise_stop()
 
     def _start_loops(self) -> None:
@@ -317,7 +317,7 @@ class ThreadDriver(Driver):
         if self._missing or self._loops_to_start:
             with self._starting:
                 self._start_loops()
-                self._start_workers()
+                self._start_runners()
 
     def _run_server(self, server: ServerLoop) -> None:
         try:
@@ -371,21 +371,21 @@ class ThreadDriver(Driver):
     def _close(self, listener: Listener) -> None:
         listener.close()
 
-    def _start_worker(self, name: str) -> bool:
+    def _start_runner(self, name: str) -> bool:
         return self._own_threads.start(self._work_on, name) is not None
 
     def _work_on(self) -> None:
         work, buffer, context_of_start = self._work, self._buffer, self._contexts
         signals = [*self._signals.values()]
-        self._workers.add(threading.current_thread())
+        self._runners.add(threading.current_thread())
         while not self._ended:
             taken = buffer.get()
             if taken is None:
-                self._worker_signal.get()
-                self._worker_signalled = False
+                self._runner_signal.get()
+                self._runner_signalled = False
                 continue
-            if not self._worker_signalled:
-                self._signal_worker()
+            if not self._runner_signalled:
+                self._signal_runner()
             batch, deliveries, argument = taken
             if argument is not None:
                 result: object = None
@@ -397,6 +397,6 @@ class ThreadDriver(Driver):
                 self._complete(batch, deliveries, result, error)
             for signal in signals:
                 signal.set()
-            if not batch.conclude():  # overdue: another worker has replaced this one
-                self._workers.discard(threading.current_thread())
+            if not batch.conclude():  # overdue: another runner has replaced this one
+                self._runners.discard(threading.current_thread())
                 return

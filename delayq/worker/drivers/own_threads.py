@@ -92,7 +92,7 @@ def start_needed(target: Callable[[], object], name: str) -> threading.Thread:
 def start_task(
     function: Callable[[], Coroutine[Any, Any, T]], name: str, on_death: OnDeath | None = None
 ) -> asyncio.Task[T]:
-    """Start a task that calls a coroutine function, once whoever starts it has noted the task: also if it is eager.
+    """Start a task that calls a coroutine function, once the caller has noted the task: also if it is eager.
 
     Calls `on_death` if an error ends it; without that, the error is for who awaits the task.
     """

@@ -71,19 +71,19 @@ class ServedQueue:
         self.woken = True
 
     def put(self, deliveries: list[InFlightDelivery], *, stopping: bool) -> None:
-        """Hand deliveries to the workers, unless a stop came while they were claimed."""
+        """Hand deliveries to the runners, unless a stop came while they were claimed."""
         if stopping:
             self._withdrawn.extend(deliveries)
         else:
             self.buffer.put(deliveries)
 
     def withdraw(self) -> None:
-        """Take back what no worker has taken, from any thread."""
+        """Take back what no runner has taken, from any thread."""
         with self._withdrawing:
             self.buffer.withdraw(self._withdrawn)
 
     def take_back(self) -> list[InFlightDelivery]:
-        """Take back what no worker has taken; returns it, with what was taken back before."""
+        """Take back what no runner has taken; returns it, with what was taken back before."""
         with self._withdrawing:
             self.withdraw()
             taken, self._withdrawn = self._withdrawn, []
@@ -128,7 +128,7 @@ class OneQueue(ServedQueue):
         return self._in_flight.any_running()
 
     def runs(self, batch: Batch) -> bool:  # noqa: ARG002 - it has only its own
-        """Return whether a batch that workers have taken is of one of its queues."""
+        """Return whether a batch that runners have taken is of one of its queues."""
         return True
 
     def run(self) -> Generator[Step, StepResult, None]:
@@ -160,17 +160,17 @@ class OneQueue(ServedQueue):
         return None if self.buffer.stop_reason is None else self
 
     @property
-    def workers(self) -> int:
-        """How many workers are needed now."""
+    def runners(self) -> int:
+        """How many runners are needed now."""
         return min(self.context.settings.concurrency, len(self._in_flight.deliveries)) + self._in_flight.abandoned
 
     @property
-    def most_workers(self) -> int:
-        """How many workers may be needed."""
+    def most_runners(self) -> int:
+        """How many runners may be needed."""
         return self.context.settings.concurrency + self._in_flight.abandoned
 
     def set_missing(self, missing: int) -> None:
-        """Claim for so many workers less: there is no room for them."""
+        """Claim for so many runners less: there is no room for them."""
         self._in_flight.missing = missing
 
     def loops(self) -> list[ConsumerLoop]:
@@ -182,11 +182,11 @@ class OneQueue(ServedQueue):
         self.loop.leaves_hung = True
 
     def queue_of(self, batch: Batch) -> OneQueue:  # noqa: ARG002
-        """Return the queue of a batch that a worker has taken."""
+        """Return the queue of a batch that a runner has taken."""
         return self
 
     def stop(self) -> None:
-        """Take back what no worker has taken, from any thread; no callback starts any more."""
+        """Take back what no runner has taken, from any thread; no callback starts any more."""
         self._stopping = True
         self.withdraw()
 
@@ -244,7 +244,7 @@ class ServerLoop:
         return now < min(stop_at, self.give_up_at)
 
     def releases(self) -> Iterator[Any]:
-        """Yield the calls that release what no worker has taken, after the loop has failed."""
+        """Yield the calls that release what no runner has taken, after the loop has failed."""
         for queue in self.loop.queues:
             taken: list[InFlightDelivery] = queue.take_back()
             for part in batched(taken, MAX_MOVED):

@@ -1,6 +1,6 @@
-"""Hand-off buffer between a consumer loop and its workers; the same for threads and tasks.
+"""Hand-off buffer between a consumer loop and its runners, which are threads or tasks.
 
-The driver puts claimed messages in and drains completions. A worker gets a batch, calls the callback with it and
+The driver puts claimed messages in and drains completions. A runner gets a batch, calls the callback with it and
 completes it. Nothing here waits, and no lock is needed: threads share only single operations on a deque and a list.
 """
 
@@ -71,7 +71,7 @@ class Callback(NamedTuple):
 
 
 class WorkBuffer:
-    """Messages that the workers of one consumer are to process, and the completions of those processed."""
+    """Messages that the runners of one consumer are to process, and the completions of those processed."""
 
     def __init__(self, callback: Callback, kind: Callable[..., Any], context: EngineContext, executor: Any) -> None:
         """Start empty; the callback receives messages of class `kind`."""
@@ -104,7 +104,7 @@ class WorkBuffer:
         self._backlog.extend(deliveries)
 
     def withdraw(self, withdrawn: list[InFlightDelivery]) -> None:
-        """Move all deliveries that no worker has taken to the end of `withdrawn`."""
+        """Move all deliveries that no runner has taken to the end of `withdrawn`."""
         try:
             while True:
                 withdrawn.append(self._backlog.popleft())
@@ -114,12 +114,12 @@ class WorkBuffer:
     def drain(self) -> list[Completion]:
         """Remove and return all completions."""
         taken = self._completions[:]
-        del self._completions[: len(taken)]  # workers append meanwhile
+        del self._completions[: len(taken)]  # runners append meanwhile
         return taken
 
     @property
     def waiting(self) -> bool:
-        """Whether a delivery waits for a worker, and the queue is not closed."""
+        """Whether a delivery waits for a runner, and the queue is not closed."""
         if not self._closed:
             return bool(self._backlog)
         try:
@@ -129,7 +129,7 @@ class WorkBuffer:
 
     @property
     def backlog(self) -> int:
-        """How many deliveries wait for a worker."""
+        """How many deliveries wait for a runner."""
         return len(self._backlog)
 
     @property
@@ -137,7 +137,7 @@ class WorkBuffer:
         """Whether a completion waits for the driver."""
         return bool(self._completions)
 
-    # For a worker
+    # For a runner
 
     def get(self) -> tuple[Batch, list[InFlightDelivery], Any] | None:
         """Take the deliveries for one call of the callback; None if there are none.

@@ -162,7 +162,7 @@ class ConsumerLoop:
             yield from self._run_claimed()
 
     def _release_unstarted(self) -> Generator[Step, StepResult, None]:
-        """Release what has waited too long for a busy worker: another consumer may be idle."""
+        """Release what has waited too long for a busy runner: another consumer may be idle."""
         release_at = self.in_flight.release_at()
         if release_at is not None and release_at <= self._now:
             result = yield Withdraw()

@@ -17,7 +17,7 @@ class RoundTrip(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Run the callbacks of these deliveries in the workers, in this order; interrupt those that run of some batches."""
+    """Run the callbacks of these deliveries in the runners, in this order; interrupt those that run of some batches."""
 
     deliveries: list[InFlightDelivery]
     interrupted: Sequence[Batch] = ()

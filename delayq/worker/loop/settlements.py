@@ -203,7 +203,7 @@ def _max_per_call(disposition: Disposition) -> int:
 
 
 class Refusals:
-    """The calls that Redis has refused of late. Times are local and monotonic, in seconds."""
+    """The calls that Redis has refused lately. Times are local and monotonic, in seconds."""
 
     def __init__(self) -> None:
         self.error: DelayqError | None = None

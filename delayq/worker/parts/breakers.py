@@ -1,6 +1,6 @@
 """Of what a consumer starts nothing for a time: names that `RateLimited` closes, and those whose breaker trips.
 
-Workers count as soon as a callback has ended, so that nothing starts any more of what is here when a breaker trips.
+Runners count as soon as a callback has ended, so that nothing starts any more of what is here when a breaker trips.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from delayq.worker.parts.part import Call, LoopPart, Stage, Turns
 class ClosedScopes(LoopPart):
     """The names of which this consumer starts nothing that it has claimed so far; None stands for the whole queue.
 
-    A worker closes a scope at once, before the loop knows. Redis judges what is claimed after it has been told. Tokens
+    A runner closes a scope at once, before the loop knows. Redis judges what is claimed after it has been told. Tokens
     rise, so the last one from before that says what goes back. If the queue is closed, it stays in the buffer until the
-    loop returns it, in its order; if a name is, workers return it. Any thread may close and ask; only the loop updates.
+    loop returns it, in its order; if a name is, runners return it. Any thread may close and ask; only the loop updates.
     """
 
     stage = Stage.SETTLE
@@ -202,7 +202,7 @@ class Breakers(LoopPart):
         self._count(completions, ended=False)
 
     def count(self, completions: Sequence[Completion]) -> None:
-        """Count the outcomes of callbacks that have ended, in the thread of a worker."""
+        """Count the outcomes of callbacks that have ended, in the thread of a runner."""
         self._count(completions, ended=True)
 
     def _count(self, completions: Sequence[Completion], *, ended: bool) -> None:
@@ -233,7 +233,7 @@ class Breakers(LoopPart):
 
     def plan(self, _: float) -> Iterator[Call]:
         """Yield the calls that change breakers."""
-        for name, change in [*self._changes.items()]:  # workers add to it
+        for name, change in [*self._changes.items()]:  # runners add to it
             yield self._calls.close(name, 0, pause=change.pause), partial(self._on_changed, name, change)
 
     def _on_changed(self, name: str | None, change: BreakerChange, reply: str) -> None:

@@ -1,4 +1,4 @@
-"""What a consumer has claimed and not completed, and how many more it may claim: at first, and ahead of its workers."""
+"""What a consumer has claimed and not completed, and how many more it may claim: at first, and ahead of its runners."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from delayq.worker.parts.part import LoopPart, Stage
 from delayq.worker.parts.time_limits import TimeLimits
 
 PREFETCH_SECONDS = 0.1
-"""Seconds of work to prefetch by default: enough to keep the workers busy, too little to hoard messages."""
+"""Seconds of work to prefetch by default: enough to keep the runners busy, too little to hoard messages."""
 MAX_CLAIMED = 250
 """Messages per claim from a near server, unless the batch is larger. This is about half of the maximal prefetch, so the
 server works on one half while callbacks run on the other."""
@@ -26,9 +26,9 @@ MESSAGE_TIME = 0.000015
 MAX_TIMES = 4
 """How many times as much at most."""
 MANY = 50
-"""So many workers use up a claim while the next one is on its way, so they get twice as much, near the server too."""
+"""So many runners use up a claim while the next one is on its way, so they get twice as much, near the server too."""
 MAX_UNSTARTED = 1.0
-"""Seconds for which a prefetched message may wait for a busy worker before it is released: ten times what it should."""
+"""Seconds for which a prefetched message may wait for a busy runner before it is released: ten times what it should."""
 
 
 class Prefetch(LoopPart):
@@ -51,7 +51,7 @@ class Prefetch(LoopPart):
 
     @property
     def times(self) -> int:
-        """How many times as much as few workers do from a near server to claim at once, and to prefetch: 1 to 4."""
+        """How many times as much as few runners do from a near server to claim at once, and to prefetch: 1 to 4."""
         return min(MAX_TIMES, max(self._near, self.shares, int(self.latency.seconds / FAR)))
 
     @property
@@ -77,7 +77,7 @@ class Prefetch(LoopPart):
         self._paused = True
 
     def limit(self, stalled: float) -> int:
-        """Return how many messages to prefetch if for `stalled` seconds all workers have been busy and none started.
+        """Return how many messages to prefetch if for `stalled` seconds all runners have been busy and none started.
 
         Callbacks that still run have no time yet. Once they have lasted too long to prefetch, averages do not count.
         """
@@ -96,10 +96,10 @@ class Prefetch(LoopPart):
 
 
 class _Load(NamedTuple):
-    """What the workers of a consumer are doing."""
+    """What the runners of a consumer are doing."""
 
     busy: int
-    """Workers in a callback, without those whose callbacks are overdue."""
+    """Runners in a callback, without those whose callbacks are overdue."""
     last_start: float
     """When the latest of these callbacks started."""
     started: int
@@ -109,7 +109,7 @@ class _Load(NamedTuple):
 
 
 class InFlight:
-    """The deliveries of one consumer from claim to completion, in the order in which workers take them."""
+    """The deliveries of one consumer from claim to completion, in the order in which runners take them."""
 
     def __init__(self, context: EngineContext, batch: int, *, limited: bool = False) -> None:
         """Start empty; a callback takes up to `batch` messages at a time, `limited` as in `Callback`."""
@@ -120,7 +120,7 @@ class InFlight:
         self.recalled = False
         """Whether to release what has not started."""
         self.missing = 0
-        """Workers that the consumer does not have, since there is no room for them."""
+        """Runners that the consumer does not have, since there is no room for them."""
         self.prefetch = Prefetch(context.settings, batch)
         self._last_load: _Load | None = None
         self._settings = context.settings
@@ -131,12 +131,12 @@ class InFlight:
         return bool(self.deliveries)
 
     @property
-    def _workers(self) -> int:
+    def _runners(self) -> int:
         return self._settings.concurrency - self.missing
 
     @property
     def abandoned(self) -> int:
-        """How many callbacks have taken too long: as many workers need a replacement."""
+        """How many callbacks have taken too long: as many runners need a replacement."""
         return self.limits.abandoned
 
     @property
@@ -160,15 +160,15 @@ class InFlight:
                 pop(delivery, None)
 
     def capacity(self, now: float) -> int:
-        """Return how many more messages may be claimed: what free workers start at once, and the prefetch.
+        """Return how many more messages may be claimed: what free runners start at once, and the prefetch.
 
-        None while every free worker has one, and more than half of the prefetch is there: a claim of many costs little
+        None while every free runner has one, and more than half of the prefetch is there: a claim of many costs little
         more than a claim of one.
         """
         if self.stuck:
             return 0
         settings, load = self._settings, self._load()
-        free = self._workers - load.busy
+        free = self._runners - load.busy
         startable = max(free, 0) * self._batch
         most = startable + self.prefetch.limit(0.0 if free > 0 else now - load.last_start)
         if settings.fetch_limit is not None:
@@ -178,14 +178,14 @@ class InFlight:
         return 0 if enough else most - unstarted
 
     def release_at(self) -> float | None:
-        """Return when what has not started will have waited too long for busy workers; None for never.
+        """Return when what has not started will have waited too long for busy runners; None for never.
 
         What a fixed `prefetch` has claimed may wait, unless it is recalled.
         """
         load = self._load()
         if self.recalled and len(self.deliveries) > load.started:
             return 0.0
-        startable = (self._workers - load.busy) * self._batch
+        startable = (self._runners - load.busy) * self._batch
         if not self.prefetch.adaptive or load.waits_since is None or len(self.deliveries) - load.started <= startable:
             return None
         return load.waits_since + MAX_UNSTARTED
@@ -194,20 +194,20 @@ class InFlight:
         """Return whether a callback runs that is not overdue."""
         return any(delivery.batch is not None and delivery.batch.running for delivery in self.deliveries)
 
-    def idle_workers(self) -> int:
-        """Return how many workers run no callback."""
-        return self._workers - self._load().busy
+    def idle_runners(self) -> int:
+        """Return how many runners run no callback."""
+        return self._runners - self._load().busy
 
     def can_start_last(self, *, beside_others: bool) -> bool:
-        """Return whether the last delivery can start: no callback runs, or with `beside_others` a worker is free."""
+        """Return whether the last delivery can start: no callback runs, or with `beside_others` a runner is free."""
         load = self._load()
-        free = load.busy < self._workers if beside_others else not load.busy
+        free = load.busy < self._runners if beside_others else not load.busy
         return free and len(self.deliveries) - load.started == 1
 
     def _load(self) -> _Load:
         if self._last_load is not None:
             return self._last_load
-        # Workers take deliveries in order, so those that have started come first.
+        # Runners take deliveries in order, so those that have started come first.
         batches: set[Batch] = set()
         last_start, started, waits_since, overdue = 0.0, 0, None, self.overdue
         for delivery in self.deliveries:
@@ -223,5 +223,5 @@ class InFlight:
         return self._last_load
 
     def refresh(self) -> None:
-        """Note that callbacks may have started: what the workers do is looked at again when it matters."""
+        """Note that callbacks may have started: what the runners do is looked at again when it matters."""
         self._last_load = None

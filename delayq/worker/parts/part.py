@@ -26,7 +26,7 @@ class Turns(Protocol):
     """What a part may ask of its loop."""
 
     deliveries: dict[InFlightDelivery, None]
-    """What the consumer has claimed and not completed, in the order in which workers take it; always one object."""
+    """What the consumer has claimed and not completed, in the order in which runners take it; always one object."""
     claim_options: dict[str, Any]
     """With what it claims."""
 

@@ -26,7 +26,7 @@ REPORT_AFTER = 0.1
 ALONE_FOR = 1.0
 """Seconds for which a message waits to run alone at most, and for which nothing is claimed beside it at most."""
 WITHDRAWN_EVERY = 0.25
-"""Seconds between two looks whether another process asks for what waits for a busy worker."""
+"""Seconds between two looks whether another process asks for what waits for a busy runner."""
 
 
 class StartReports(LoopPart):
@@ -58,7 +58,7 @@ class StartReports(LoopPart):
             return now
         batch = self.alone.batch
         over_at = (self.alone.claimed_at if batch is None else batch.started) + ALONE_FOR
-        # What has waited so long for a worker waits for the end of a callback.
+        # What has waited so long for a runner waits for the end of a callback.
         return min(self._next_at, over_at) if over_at > now else self._next_at
 
     def keeps_from_claiming(self, now: float) -> bool:
@@ -117,12 +117,12 @@ class StartReports(LoopPart):
             yield self._calls.start([one.receipt for one in part]), partial(self._on_reply, part)
         if not waiting:
             return
-        self._next_at = min(self._next_at, now + (REPORT_AFTER if self._in_flight.idle_workers() else WITHDRAWN_EVERY))
+        self._next_at = min(self._next_at, now + (REPORT_AFTER if self._in_flight.idle_runners() else WITHDRAWN_EVERY))
         for part in batched([one for one in waiting if one.claimed_at + REPORT_AFTER <= now], MAX_IDS):
             yield self._calls.is_withdrawn([one.claimed.id for one in part]), self._on_withdrawn
 
     def _ready_to_run_alone(self, now: float) -> InFlightDelivery | None:
-        """Return the message that is held back, once no callback runs; after a while, once a worker is free."""
+        """Return the message that is held back, once no callback runs; after a while, once a runner is free."""
         if self.alone is None or self.alone.reported:
             return None
         waited = now - self.alone.claimed_at >= ALONE_FOR

@@ -1,7 +1,7 @@
 """How long the callbacks of one consumer may run, and which have run for longer.
 
 A message may have a `timeout`, else its task, else `max_consume_duration` of the queue counts. A callback that runs for
-longer has failed its attempt, whether it ends or not: it is overdue, and another worker takes its place.
+longer has failed its attempt, whether it ends or not: it is overdue, and another runner takes its place.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The queues of a worker, and the pool of callbacks that they share.
 
-Each queue has a consumer loop and a hand-off buffer of its own. A free worker asks the pool, which picks the queue by
+Each queue has a consumer loop and a hand-off buffer of its own. A free runner asks the pool, which picks the queue by
 weight among those that have something in their buffers: what is claimed for one queue never holds a place that another
 could use. `allot` says how much each queue may claim: what it would get of the next starts. These are as many as
-workers are free, and in 0.1 s of work more, as for a single queue.
+runners are free, and in 0.1 s of work more, as for a single queue.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class PoolInFlight(InFlight):
     allotted = 0
     """How many messages may be claimed in the coming turn."""
     startable: Callable[[], bool]
-    """Returns whether a worker is free for this queue."""
+    """Returns whether a runner is free for this queue."""
 
     def add(self, claimed: ClaimReply, sent_at: float, now: float) -> list[InFlightDelivery]:
         """Add the messages of a claim; see `InFlight.add`."""
@@ -61,7 +61,7 @@ class PoolInFlight(InFlight):
         return 0 if self.stuck else self.allotted
 
     def release_at(self) -> float | None:
-        """Return when what has not started will have waited too long for busy workers; None for never."""
+        """Return when what has not started will have waited too long for busy runners; None for never."""
         load = self._load()
         if self.recalled and len(self.deliveries) > load.started:
             return 0.0
@@ -115,7 +115,7 @@ class PoolQueue(ServedQueue):
         self.hung = 0
         """Callbacks that are overdue."""
         self.abandoned = 0
-        """Callbacks that have been overdue: each keeps a worker."""
+        """Callbacks that have been overdue: each keeps a runner."""
         self.news: deque[PoolQueue] = deque()
         """Where the loop of its server learns that it was woken."""
         self.started = False
@@ -175,7 +175,7 @@ class PoolQueue(ServedQueue):
 
 
 class Pool:
-    """Picks whose callback runs next, and has the interface of a hand-off buffer for the workers."""
+    """Picks whose callback runs next, and has the interface of a hand-off buffer for the runners."""
 
     def __init__(self, concurrency: int, *, strict: bool) -> None:
         """Run up to `concurrency` callbacks at a time; with `strict`, by the order in which queues were added."""
@@ -190,7 +190,7 @@ class Pool:
         self._hung = 0
         self._missing = 0
         self.abandoned = 0
-        """How many workers have got a callback that was overdue, and need a replacement."""
+        """How many runners have got a callback that was overdue, and need a replacement."""
         self._last_start = 0.0
         self.leaves_hung = False
         """Whether a stop does not wait for callbacks that have taken too long."""
@@ -255,7 +255,7 @@ class Pool:
                 if not self._stopping:
                     self._order.put(queue.number)
 
-    # For a worker, as a hand-off buffer
+    # For a runner, as a hand-off buffer
 
     def get(self) -> tuple[Batch, list[InFlightDelivery], Any] | None:
         """Take what the next callback is to process; see `WorkBuffer.get`."""
@@ -316,7 +316,7 @@ class Pool:
 
     @property
     def waiting(self) -> bool:
-        """Whether a delivery waits for a worker, and its queue's limit lets it start."""
+        """Whether a delivery waits for a runner, and its queue's limit lets it start."""
         with self._lock:
             waiting = (self.queues[number] for number in self._order.waiting)
             return any(queue.buffer.waiting and queue.places > 0 for queue in waiting)
@@ -330,23 +330,23 @@ class Pool:
 
     @property
     def buffer(self) -> Pool:
-        """Where workers take from."""
+        """Where runners take from."""
         return self
 
     @property
-    def workers(self) -> int:
-        """How many workers are needed now."""
+    def runners(self) -> int:
+        """How many runners are needed now."""
         with self._lock:
             waiting = sum(self.queues[number].buffer.backlog for number in self._order.waiting)
             return min(self.concurrency, len(self._running) + waiting) + self.abandoned
 
     @property
-    def most_workers(self) -> int:
-        """How many workers may be needed."""
+    def most_runners(self) -> int:
+        """How many runners may be needed."""
         return self.concurrency + self.abandoned
 
     def set_missing(self, missing: int) -> None:
-        """Claim for so many workers less: there is no room for them."""
+        """Claim for so many runners less: there is no room for them."""
         self._missing = missing
 
     def loops(self) -> list[ConsumerLoop]:
@@ -360,11 +360,11 @@ class Pool:
             loop.leaves_hung = True
 
     def queue_of(self, batch: Batch) -> PoolQueue:
-        """Return the queue of a batch that a worker has taken."""
+        """Return the queue of a batch that a runner has taken."""
         return self._running[batch]
 
     def stop(self) -> None:
-        """Take back what no worker has taken, from any thread; no callback starts any more."""
+        """Take back what no runner has taken, from any thread; no callback starts any more."""
         self._stopping = True
         for queue in [*self.queues.values()]:
             queue.withdraw()

@@ -126,7 +126,7 @@ class PoolLoop:
         return [queue for queue in dict.fromkeys(self.news) if queue.woken]
 
     def runs(self, batch: Batch) -> bool:
-        """Return whether a batch that workers have taken is of one of its queues."""
+        """Return whether a batch that runners have taken is of one of its queues."""
         return self._pool.queue_of(batch) in self.parts
 
     def any_running(self) -> bool:

@@ -131,7 +131,7 @@ class Folder:
                     yield _as_today(source.read_row_group(group))
 
     def facts(self) -> dict[str, Any]:
-        """Return what the archive tells of itself; {} if an older delayq wrote it."""
+        """Return the description of the archive; {} if an older delayq wrote it."""
         path = self._facts_file()
         if path is None:
             return {}
@@ -170,7 +170,7 @@ class Folder:
         self._change_facts(later)
 
     def _change_facts(self, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-        """Replace what the archive tells of itself at once, if `change` returns something that is to be different."""
+        """Replace the description of the archive at once, if `change` returns something that is to be different."""
         facts = self.facts()
         if not (changes := change(facts)):
             return

@@ -97,7 +97,7 @@ def _listed_by_spark(spark: SparkSession, path: str) -> list[str]:
 
 
 def archive_facts(spark: SparkSession, path: str) -> dict[str, Any]:
-    """Return what an archive tells of itself: its schema version and its queue; {} if an older delayq wrote it."""
+    """Return the description of an archive: its schema version and its queue; {} if an older delayq wrote it."""
     line = if_exists(lambda: spark.read.text(f"{path}/{FORMAT}").head())
     facts: dict[str, Any] = {} if line is None else json.loads(line[0])
     if facts.get("schema", 1) > SCHEMA_VERSION:
@@ -115,7 +115,7 @@ def archive_start(spark: SparkSession, path: str) -> datetime | None:
 
 
 def write_facts(spark: SparkSession, path: str, facts: dict[str, Any]) -> None:
-    """Write what an archive tells of itself."""
+    """Write the description of an archive."""
     text = json.dumps(facts)
     spark.createDataFrame([(text,)], "value STRING").coalesce(1).write.mode("overwrite").text(f"{path}/{FORMAT}")
 

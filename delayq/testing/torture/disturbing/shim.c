@@ -37,7 +37,7 @@ __attribute__((constructor)) static void begin(void) {
   if (seen == MAP_FAILED) abort();
   control = seen;
   close(file);
-  prctl(PR_SET_PDEATHSIG, SIGKILL); /* whoever started it may be killed, and nothing is to be left behind */
+  prctl(PR_SET_PDEATHSIG, SIGKILL); /* its parent may be killed, and nothing is to be left behind */
 }
 
 int clock_gettime(clockid_t which, struct timespec *at) {
