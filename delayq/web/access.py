@@ -202,5 +202,5 @@ def _block_of(client: str) -> str:
 
 
 def _key_of(tokens: list[str]) -> bytes:
-    """Return the key of signatures, slowly on purpose: anyone who has a cookie could try tokens against its signature."""
+    """Return the key of signatures, slowly on purpose: who has a cookie could try tokens against its signature."""
     return hashlib.scrypt("\n".join(sorted(tokens)).encode(), salt=b"delayq web", n=1 << 14, r=8, p=1, dklen=32)
