@@ -184,7 +184,7 @@ class Model:
                 self._note_priority(new.attributes)
             if reply in "12":
                 self._begin_life(_when(now, new.due), new.retries, new)
-                self._hold(now, new)
+                self._reserve(now, new)
         self.totals["sent"] += fresh
         if run:
             self.runs.setdefault(run, Counter()).update(replies)
@@ -196,7 +196,7 @@ class Model:
             is_idle = id in self.messages and self.messages[id].state not in {"leased", "garbage"}
             return "2" if is_idle and id in self.successors else "0"
         if id not in self.messages:
-            return "5" if id in self.done and self.held_until(id) > now else "1"
+            return "5" if id in self.done and self.reserved_until(id) > now else "1"
         state = self.messages[id].state
         if state == "garbage":
             return "4"
@@ -208,7 +208,7 @@ class Model:
         if fate == "4":
             return Debounced(fate, 0, 1, unstarted=False)
         if fate == "5":
-            return Debounced(fate, 0, f"settled {self.held_until(id)}", unstarted=False)
+            return Debounced(fate, 0, f"settled {self.reserved_until(id)}", unstarted=False)
         if fate == "1" and max_length and len(self.messages) >= max_length:
             raise FullError
         earlier = before.attributes if before and before.attempts == 0 else b""
@@ -228,7 +228,7 @@ class Model:
             self.totals["sent"] += fate == "1"
         return Debounced(fate, f"@{due}", 1, unstarted=False)
 
-    def held_until(self, id: str) -> int:
+    def reserved_until(self, id: str) -> int:
         at = self.done[id]
         return int(at if at % 1 else at + (self.window[0] if self.window else 0))
 
@@ -695,7 +695,7 @@ class Model:
                 self._begin_life(waiting.due, waiting.message.retries, waiting.message)
                 self.totals["sent"] += 1
 
-    def _hold(self, now: int, new: Outgoing) -> None:
+    def _reserve(self, now: int, new: Outgoing) -> None:
         """Hold the id of a new message for as long as its attributes say."""
         self.own |= b"unique_" in new.attributes
         if span := _pair(new.attributes, b"unique_for"):
@@ -708,7 +708,7 @@ class Model:
         window = self.window[0] if self.window else 0
         for id in ids:
             end = now + int(_pair(self.last[id], b"unique_after") or 0) if self.own else now
-            end = max(end, self.held_until(id)) if self.own and id in self.done else end
+            end = max(end, self.reserved_until(id)) if self.own and id in self.done else end
             if end > now + window:
                 self.done[id] = end + 0.5
             elif window:

@@ -180,7 +180,7 @@ class TrapMachine(QueueMachine):
         assert self._touch("ack", receipt) == "1"
         if receipt.id not in self.model.done or receipt.id in self.model.messages:  # another has followed
             return False
-        end = self.model.held_until(receipt.id)
+        end = self.model.reserved_until(receipt.id)
         self._go_to(end - 1)
         assert self._send_anew(receipt.id, waits=False) == "5"
         self._go_to(end)
@@ -452,7 +452,7 @@ class TrapMachine(QueueMachine):
         """Send an id; `waits` for the end of the dedupe window, if it was settled within it."""
         self.sent += 1
         if waits and id in self.model.done:
-            self._go_to(max(self.now, self.model.held_until(id)))
+            self._go_to(max(self.now, self.model.reserved_until(id)))
         out = [Outgoing(id, delay, 1 + self.sent % 2, b"%d" % self.sent, b"", attributes)]
         situation = self._place(id)
         is_known = id in self.model.done

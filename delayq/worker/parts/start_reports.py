@@ -90,13 +90,13 @@ class StartReports(LoopPart):
 
     def release(self) -> list[InFlightDelivery]:
         """Stop holding back a message, and return it."""
-        held, self.alone = self.alone, None
-        return [] if held is None or held.reported else [held]
+        alone, self.alone = self.alone, None
+        return [] if alone is None or alone.reported else [alone]
 
     def plan(self, now: float) -> Iterator[Call]:
         """Yield the calls that report starts."""
-        if held := self._ready_to_run_alone(now):
-            yield self._calls.start([held.receipt]), partial(self._on_alone, held)
+        if alone := self._ready_to_run_alone(now):
+            yield self._calls.start([alone.receipt]), partial(self._on_alone, alone)
         if now < self._next_at:
             return
         self._next_at = math.inf
@@ -136,10 +136,10 @@ class StartReports(LoopPart):
         if reply is True:
             self._turns.recall()
 
-    def _on_alone(self, held: InFlightDelivery, reply: str) -> None:
+    def _on_alone(self, alone: InFlightDelivery, reply: str) -> None:
         if reply != "0":
-            held.reported = True
-            self._turns.start(held)
+            alone.reported = True
+            self._turns.start(alone)
         else:
             self.alone = None
-            self._turns.drop(held)
+            self._turns.drop(alone)

@@ -14,9 +14,9 @@ from tests.lua.cases.states import (
     READY,
     RETRY,
     STATES,
-    holding,
     logged,
     remembering,
+    reserved,
     with_meta,
 )
 from tests.support.scripts import NOW, After, Case, T, World, calls
@@ -275,70 +275,70 @@ CASES += logged(
     },
 )
 
-_HOLDS = LEASED.but(attributes={"a": "name=a unique_after=600"})
+_RESERVED = LEASED.but(attributes={"a": "name=a unique_after=600"})
 CASES += [
     Case(
         "held from its end",
-        with_meta(_HOLDS, holding()),
+        with_meta(_RESERVED, reserved()),
         calls.ack([Receipt("a", T - 7)]),
         "1",
-        with_meta(_DONE, holding(a=600.5)),
+        with_meta(_DONE, reserved(a=600.5)),
     ),
     Case(
         "discarded, held until the later of two ends",
-        with_meta(_HOLDS, holding(a=601.5)),
+        with_meta(_RESERVED, reserved(a=601.5)),
         calls.ack([Receipt("a", T - 7)], outcome="discarded"),
         "1",
-        with_meta(World(meta={"token": "T-3", "discarded": 1}), holding(a=601.5)),
+        with_meta(World(meta={"token": "T-3", "discarded": 1}), reserved(a=601.5)),
     ),
     Case(
         "held from its end: the earlier end is forgotten",
-        with_meta(_HOLDS, holding(a=599.5)),
+        with_meta(_RESERVED, reserved(a=599.5)),
         calls.ack([Receipt("a", T - 7)]),
         "1",
-        with_meta(_DONE, holding(a=600.5)),
+        with_meta(_DONE, reserved(a=600.5)),
     ),
     Case(
         "held from the send, and its time is over",
-        with_meta(LEASED, holding(a=-5.5)),
+        with_meta(LEASED, reserved(a=-5.5)),
         calls.ack([Receipt("a", T - 7)]),
         "1",
-        with_meta(_DONE, holding()),
+        with_meta(_DONE, reserved()),
     ),
     Case(
         "held from the send, beyond its end",
-        with_meta(LEASED, holding(a=5.5, y=-3.5, z=1.5)),
+        with_meta(LEASED, reserved(a=5.5, y=-3.5, z=1.5)),
         calls.ack([Receipt("a", T - 7)]),
         "1",
-        with_meta(_DONE, holding(a=5.5, z=1.5)),
+        with_meta(_DONE, reserved(a=5.5, z=1.5)),
     ),
     Case(
         "ends of their own, where none ever had one, are not looked at",
-        _HOLDS,
+        _RESERVED,
         calls.ack([Receipt("a", T - 7)]),
         "1",
         _DONE,
     ),
     Case(
         "the dedupe window is longer than its own end",
-        with_meta(_HOLDS, remembering(1000), holding(a=700.5)),
+        with_meta(_RESERVED, remembering(1000), reserved(a=700.5)),
         calls.ack([Receipt("a", T - 7)]),
         "1",
-        with_meta(_DONE, remembering(1000), holding(a=0)),
+        with_meta(_DONE, remembering(1000), reserved(a=0)),
     ),
     Case(
         "its own end is longer than the dedupe window",
-        with_meta(_HOLDS, remembering(500), holding(a=-3)),
+        with_meta(_RESERVED, remembering(500), reserved(a=-3)),
         calls.ack([Receipt("a", T - 7)]),
         "1",
-        with_meta(_DONE, remembering(500), holding(a=600.5)),
+        with_meta(_DONE, remembering(500), reserved(a=600.5)),
     ),
     Case(
         "whose own ends are to come do not count for the maximum",
-        with_meta(LEASED, remembering(1000, 2, x=-20, y=-30), holding(x=-20, y=-30, u=7.5, v=8.5, w=9.5)),
+        with_meta(LEASED, remembering(1000, 2, x=-20, y=-30), reserved(x=-20, y=-30, u=7.5, v=8.5, w=9.5)),
         calls.ack([Receipt("a", T - 7)]),
         "1",
-        with_meta(_DONE, remembering(1000, 2), holding(x=-20, u=7.5, v=8.5, w=9.5, a=0)),
+        with_meta(_DONE, remembering(1000, 2), reserved(x=-20, u=7.5, v=8.5, w=9.5, a=0)),
     ),
 ]
 CASES += [

@@ -17,9 +17,9 @@ from tests.lua.cases.states import (
     STATES,
     STOPPED,
     STOPPING,
-    holding,
     logged,
     remembering,
+    reserved,
     with_meta,
 )
 from tests.support.scripts import After, Case, World, calls
@@ -145,10 +145,10 @@ CASES += [
 CASES += [
     Case(
         "held from its end, which is the cancel",
-        with_meta(PENDING.but(attributes={"a": "unique_after=600"}), holding()),
+        with_meta(PENDING.but(attributes={"a": "unique_after=600"}), reserved()),
         calls.cancel(["a"]),
         "1",
-        with_meta(World(meta={"cancelled": 1}), holding(a=600.5)),
+        with_meta(World(meta={"cancelled": 1}), reserved(a=600.5)),
     ),
     Case(
         "whoever waits for it is told",

@@ -15,9 +15,9 @@ from tests.lua.cases.states import (
     PENDING,
     STATES,
     STOPPED,
-    holding,
     logged,
     remembering,
+    reserved,
     with_meta,
 )
 from tests.support.scripts import Case, Dead, Kept, World, calls
@@ -372,20 +372,20 @@ CASES += [
     ),
     Case(
         "the dead are held from their end",
-        with_meta(GARBAGE.but(attributes={"a": "unique_after=600"}), holding()),
+        with_meta(GARBAGE.but(attributes={"a": "unique_after=600"}), reserved()),
         collect(),
         CollectReply(1, 0, 0),
         with_meta(
             _DEAD.but(dead_messages={"a:T-7": _DEAD.dead_messages["a:T-7"]._replace(attributes="unique_after=600")}),
-            holding(a=600.5),
+            reserved(a=600.5),
         ),
     ),
     Case(
         "ids whose own ends have come are forgotten, no more than the limit",
-        holding(v=-3.5, w=-2.5, x=0, y=0.5, z=1.5),
+        reserved(v=-3.5, w=-2.5, x=0, y=0.5, z=1.5),
         collect(limit=3),
         CollectReply(0, 0, 0),
-        holding(y=0.5, z=1.5),
+        reserved(y=0.5, z=1.5),
     ),
 ]
 _CANCELLED = World(meta={"token": "T-3", "cancelled": 1})

@@ -13,9 +13,9 @@ from tests.lua.cases.states import (
     READY,
     RETRY,
     STATES,
-    holding,
     logged,
     remembering,
+    reserved,
     with_meta,
 )
 from tests.support.scripts import NOW, Case, Kept, T, World, calls
@@ -157,10 +157,10 @@ CASES = [
     ),
     Case(
         "held from its end",
-        with_meta(LEASED.but(attributes={"a": "unique_after=600"}), holding(z=-1)),
+        with_meta(LEASED.but(attributes={"a": "unique_after=600"}), reserved(z=-1)),
         calls.complete([_by(T - 7)]),
         "1",
-        with_meta(_done(), holding(a=600.5)),
+        with_meta(_done(), reserved(a=600.5)),
     ),
     Case(
         "its place is free, and the next of the line may start",

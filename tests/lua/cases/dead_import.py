@@ -6,7 +6,7 @@ from typing import Any
 
 from delayq.broker.requests import ScriptCall
 from delayq.bulk.import_messages import ImportedDeath, dead_import_call
-from tests.lua.cases.states import CROWD, DEAD, LEASED, LEFTOVERS, STATES, holding, logged, remembering, with_meta
+from tests.lua.cases.states import CROWD, DEAD, LEASED, LEFTOVERS, STATES, logged, remembering, reserved, with_meta
 from tests.support.scripts import NOW, Case, Dead, Kept, World, calls
 
 
@@ -335,18 +335,18 @@ CASES = [
         remembering(1000, a=-41) + there(("a", -50)),
     ),
     Case(
-        "held since, perhaps by a later death",
-        holding(a=5000.5) + there(("a", -50)),
+        "reserved since, perhaps by a later death",
+        reserved(a=5000.5) + there(("a", -50)),
         put(line()),
         "1",
-        _imported(holding(a=5000.5) + there(("a", -100), ("a", -50))),
+        _imported(reserved(a=5000.5) + there(("a", -100), ("a", -50))),
     ),
     Case(
-        "held since, not by a death before",
-        holding(a=5000.5) + there(("a", -150)),
+        "reserved since, not by a death before",
+        reserved(a=5000.5) + there(("a", -150)),
         put(line()),
         "5",
-        holding(a=5000.5) + there(("a", -150)),
+        reserved(a=5000.5) + there(("a", -150)),
     ),
     Case("settled since", remembering(1000, a=-99), put(line()), "5", remembering(1000, a=-99)),
     Case(
@@ -396,13 +396,13 @@ CASES = [
             unique=1,
         ),
     ),
-    Case("held since", holding(a=5000.5), put(line()), "5", holding(a=5000.5)),
+    Case("reserved since", reserved(a=5000.5), put(line()), "5", reserved(a=5000.5)),
     Case(
         "held by the life that died",
-        holding(a=5000.5),
+        reserved(a=5000.5),
         put(line(attributes=b"unique_for=5200")),
         "1",
-        _imported(there(("a", -100), attributes="unique_for=5200") + holding(a=5100.5), schema=2),
+        _imported(there(("a", -100), attributes="unique_for=5200") + reserved(a=5100.5), schema=2),
     ),
     Case("completed since, without retention", _kept_until(-99), put(line()), "5", _kept_until(-99)),
     Case(

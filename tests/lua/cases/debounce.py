@@ -18,9 +18,9 @@ from tests.lua.cases.states import (
     RELEASED,
     RESCHEDULED,
     RETRY,
-    holding,
     logged,
     remembering,
+    reserved,
     with_meta,
 )
 from tests.support.scripts import NOW, After, Case, World, calls
@@ -208,11 +208,11 @@ CASES = [
         remembering(1000, a=-1),
     ),
     Case(
-        "held until its end",
-        holding(a=1.5),
+        "reserved until its end",
+        reserved(a=1.5),
         debounce(),
         Debounced("5", 0, f"settled {NOW + 1}", unstarted=False),
-        holding(a=1.5),
+        reserved(a=1.5),
     ),
     Case(
         "settled before the dedupe window",

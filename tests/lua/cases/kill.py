@@ -17,9 +17,9 @@ from tests.lua.cases.states import (
     STATES,
     STOPPED,
     STOPPING,
-    holding,
     logged,
     remembering,
+    reserved,
     with_meta,
 )
 from tests.support.scripts import LOG, NOW, Case, Dead, T, World, calls
@@ -199,14 +199,14 @@ CASES += [
     ),
     Case(
         "held from its end, which is the kill",
-        with_meta(BACKOFF.but(attributes={"a": "unique_after=600"}), holding()),
+        with_meta(BACKOFF.but(attributes={"a": "unique_after=600"}), reserved()),
         calls.kill(["a"]),
         "1",
         with_meta(
             _dead().but(
                 dead_messages={"a:T-7": Dead(2, 4, -5, 0, "killed", "oops", "ha", "A", "unique_after=600")},
             ),
-            holding(a=600.5),
+            reserved(a=600.5),
         ),
     ),
     Case(

@@ -11,9 +11,9 @@ from tests.lua.cases.states import (
     PLACED,
     STATES,
     STOPPING,
-    holding,
     logged,
     remembering,
+    reserved,
     with_meta,
 )
 from tests.support.scripts import NOW, Case, Dead, T, World, calls
@@ -190,12 +190,12 @@ CASES += logged(
 CASES += [
     Case(
         "held from its end",
-        with_meta(LEASED.but(attributes={"a": "unique_after=600"}), holding(z=-1)),
+        with_meta(LEASED.but(attributes={"a": "unique_after=600"}), reserved(z=-1)),
         reject(),
         "1",
         with_meta(
             _DEAD.but(dead_messages={"a:T-7": _DEAD.dead_messages["a:T-7"]._replace(attributes="unique_after=600")}),
-            holding(a=600.5),
+            reserved(a=600.5),
         ),
     ),
     Case(

@@ -122,7 +122,7 @@ def remembering(window: int, most: int = 100, **done: float) -> World:
     return World(meta={"dedupe": f"{window} {most}"}, done=done)
 
 
-def holding(**done: float) -> World:
+def reserved(**done: float) -> World:
     """Return ids with ends of their own, or with the times at which they were settled, and no dedupe window."""
     return World(meta={"unique": 1}, done=done)
 
