@@ -144,8 +144,8 @@ ACTS = {
     "ack": lambda _, message: message.ack(),
     "nack": lambda _, message: message.nack(),
     "reject": lambda _, message: message.reject("no"),
-    "redrive": lambda tasks, _: tasks.dead.redrive("1-1"),
-    "dead_purge": lambda tasks, _: tasks.dead.purge("1-1"),
+    "redrive": lambda tasks, _: tasks.executor.call(tasks._calls.redrive(["1-1"], retries=None)),
+    "dead_purge": lambda tasks, _: tasks.executor.call(tasks._calls.dead_purge(["1-1"])),
     "prune": lambda tasks, _: tasks.executor.call(tasks._calls.collect(tasks.settings)),
 }
 
