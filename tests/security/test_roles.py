@@ -441,7 +441,7 @@ OPERATIONS = {
     "schedules.skip": Operation(lambda q: q.schedules.skip("nightly", LATER)[0].outcome == "skipped"),
     "schedules.move": Operation(lambda q: q.schedules.move("nightly", LATER, LATER + HOUR).outcome == "moved"),
     "schedules.restore": Operation(lambda q: q.schedules.restore("asleep", LATER)[0].outcome == "restored"),
-    "schedules.selection": Operation(lambda q: q.schedules.orphans() == []),
+    "schedules.orphans": Operation(lambda q: q.schedules.orphans() == []),
     "schedules.history": Operation(lambda q: q.schedules.history("nightly").since is not None),
     "pause": Operation(lambda q: q.pause("1h", reason="deploy").reason == "deploy"),
     "resume": Operation(lambda q: q.resume() is False),
