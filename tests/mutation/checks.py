@@ -32,7 +32,8 @@ PATIENCE = 3.0
 
 
 _WORD = re.compile(r"\w+")
-_CALLED = re.compile(r"""(?:\.|\[")(\w+)(?:\(|"\])""")
+_CALLED = re.compile(r"""(?:\.|\[")(\w+)(?:\(|"\])|\b(\w+)_call\(""")
+"""A method of `Calls`, or the function that makes the call of a capability."""
 _source = cache(inspect.getsource)
 
 
@@ -61,7 +62,8 @@ class Check:
             words = set(_WORD.findall(_source(function)))
             known = (inspect.unwrap(one) for name, one in vars(self.module).items() if name in words)
             named += [one for one in known if inspect.isfunction(one) and one not in named]
-        return {name for function in named for name in _CALLED.findall(_source(function)) if name in SCRIPTS}
+        called = (found.group(1) or found.group(2) for one in named for found in _CALLED.finditer(_source(one)))
+        return {name for name in called if name in SCRIPTS}
 
     @property
     def is_of_a_table(self) -> bool:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.lua.tables import SCRIPTS
+from tests.mutation.checks import all_checks
 from tests.mutation.mutants import FILES, Mutant, mutants_of, source
 from tests.mutation.trial import MutantRunner
 
@@ -67,6 +69,12 @@ def test_mutants_cover_every_kind_of_mistake_and_every_script():
     assert kinds.keys() == {"drop", "fence", "flip", "near", "number", "swap"}
     assert min(kinds.values()) >= 100
     assert all(mutants_of(file) for file in FILES)
+
+
+def test_every_script_has_tests_that_its_mutants_run():
+    """They are found by the names of the calls that they make."""
+    checks = Counter(name for check in all_checks() for name in check.scripts)
+    assert min(checks[name] for name in SCRIPTS) >= 3
 
 
 @pytest.mark.timeout(600)
