@@ -83,7 +83,7 @@ def airflow(monkeypatch):
     return BashOperator.tasks
 
 
-@pytest.mark.long
+@pytest.mark.torture
 @pytest.mark.timeout(600)
 def test_airflow_dag_plans_loads_archives_and_audits(spark, airflow, cli, visits, tmp_path):
     exec(block("A daily Airflow DAG", "python").replace("/srv/reminders", str(tmp_path)), {})
