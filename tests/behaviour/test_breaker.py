@@ -253,7 +253,7 @@ def test_a_trial_whose_process_crashes_is_followed_by_one_more_and_then_all_star
 
 def test_a_trial_that_says_nothing_is_followed_by_another(open_queue, service, caplog):
     caplog.set_level(logging.INFO, "delayq.consumer")
-    queue = open_queue(callback=service, breaker=Breaker(of=2, pause="300ms"), prefetch=0)
+    queue = open_queue(callback=service, breaker=Breaker(of=2, pause="600ms"), prefetch=0)
     send(queue, "error", "error", "snooze", "ok", "ok", "ok")
     queue.run(burst=True)
     assert service.seen == [f"m{n}" for n in range(6)]
