@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 
 import pytest
 
@@ -33,6 +34,15 @@ class Limited:
         if len(self.seen) == BEFORE:
             self.refused = True
             raise RateLimited("1h", scope=self.scope)
+
+
+@pytest.fixture
+def patient_threads():
+    """Threads that do not take over from a callback between its last line and what its exception closes."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(5.0)
+    yield
+    sys.setswitchinterval(interval)
 
 
 def send(queue, name="sms"):
@@ -69,6 +79,7 @@ def test_rate_limited_starts_nothing_more_that_is_claimed_already(open_queue, sc
         assert [message.id for message in limited.after] == ["o"]
 
 
+@pytest.mark.usefixtures("patient_threads")
 def test_rate_limited_with_several_workers_lets_end_only_what_runs(open_queue):
     limited = Limited("name")
     queue = open_queue(callback=limited, concurrency=4)
@@ -163,7 +174,7 @@ def test_worker_of_several_queues_starts_nothing_more_of_one(url):
         mail.callback(other.append)
         send(queue)
         mail.send_many(range(SENT))
-        worker = Worker({queue: 1, mail: 1})
+        worker = Worker({queue: 1, mail: 1}, concurrency=1)  # two could run callbacks of one queue at a time
         worker.start_consume()
         wait_until(lambda: limited.refused and queue.counts().active == 0 and len(other) == SENT)
         worker.stop_consume()
