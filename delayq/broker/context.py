@@ -119,7 +119,7 @@ class CallObserver(Protocol):
     ) -> Callable[[Any], object] | None:
         """Look at a call that is about to be sent; return what is called with its reply, None to leave it alone.
 
-        The messages of the call are the list that is its first argument. Whoever runs it learns its error.
+        The messages of the call are the list that is its first argument. Errors are not told: the call raises them.
         """
 
 

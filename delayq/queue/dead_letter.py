@@ -71,6 +71,18 @@ def selected(
     return check_entry(id)
 
 
+def read_groups(inspector: Any) -> Operation[list[DeadGroup]]:
+    """Read a whole dead letter without its payloads, a page at a time, by the inspector of its engine."""
+    messages: list[MessageInfo] = []
+    cursor: str | None = None
+    while True:
+        page: Page = yield from inspector.page(State.DEAD, limit=MAX_ROWS, cursor=cursor, preview=0)
+        messages += page.messages
+        cursor = page.cursor
+        if cursor is None:
+            return grouped(messages)
+
+
 class _DeadLetterOperations:
     """The operations of a dead letter."""
 
@@ -79,16 +91,6 @@ class _DeadLetterOperations:
         self._encode = encode
         self._inspector = Inspector(context)
         self._executor = executor
-
-    def _groups(self) -> Operation[list[DeadGroup]]:
-        messages: list[MessageInfo] = []
-        cursor: str | None = None
-        while True:
-            page = yield from self._inspector.page(State.DEAD, limit=MAX_ROWS, cursor=cursor, preview=0)
-            messages += page.messages
-            cursor = page.cursor
-            if cursor is None:
-                return grouped(messages)
 
     def _redrive(self, selection: str | DeadFilter, retries: int | None, rate: str | None) -> Operation[Redriven]:
         interval = _interval(retries, rate)
@@ -172,7 +174,7 @@ class DeadLetter(_DeadLetterOperations):
         Numbers, ids, addresses and quoted texts do not count. Reads the whole dead letter, without payloads, a page at
         a time. Changes nothing.
         """
-        return self._executor.perform(self._groups())
+        return self._executor.perform(read_groups(self._inspector))
 
     def redrive(
         self,

@@ -13,11 +13,10 @@ from delayq._parity import awaited
 from delayq.broker.context import EngineContext
 from delayq.broker.transport.operation import Operation, single
 from delayq.errors import ConfigurationError, DelayqError, short_repr
-from delayq.queue.dead_groups import DeadGroup, grouped
-from delayq.queue.dead_letter import DeadFilter, Redriven, selected
+from delayq.queue.dead_groups import DeadGroup
+from delayq.queue.dead_letter import DeadFilter, Redriven, read_groups, selected
 from delayq.queue.inspecting.deaths import BATCH
 from delayq.queue.inspecting.inspector import MAX_BYTES, MAX_READ, MAX_ROWS
-from delayq.queue.inspecting.message_info import MessageInfo
 from delayq.streams.calls import StreamCalls
 from delayq.streams.inspector import StreamInspector
 from delayq.streams.keys import ENTRY
@@ -89,16 +88,6 @@ class _StreamDeadLetterOperations:
         id, reason, error = (read_text(fields, name) for name in (b"id", b"reason", b"error"))
         attempts, died = read_number(fields, b"attempts", 0), from_millis(int(entry.partition("-")[0]))
         return DeadMessage(entry, id, payload, read_headers(fields), attempts, reason, error, died)
-
-    def _groups(self) -> Operation[list[DeadGroup]]:
-        rows: list[MessageInfo] = []
-        cursor: str | None = None
-        while True:
-            page = yield from self._inspector.page(State.DEAD, limit=MAX_ROWS, cursor=cursor, preview=0)
-            rows += page.messages
-            cursor = page.cursor
-            if cursor is None:
-                return grouped(rows)
 
     def _redrive(self, selection: str | DeadFilter, retries: int | None) -> Operation[Redriven]:
         if retries is not None:
@@ -176,7 +165,7 @@ class StreamDeadLetter(_StreamDeadLetterOperations):
 
     def groups(self) -> builtins.list[DeadGroup]:
         """Group the entries by the class and the shape of their reasons and errors, as that of a `DelayQueue` does."""
-        return self._executor.perform(self._groups())
+        return self._executor.perform(read_groups(self._inspector))
 
     def redrive(
         self,
