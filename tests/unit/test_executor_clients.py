@@ -10,6 +10,8 @@ import redis.asyncio
 from delayq import AsyncDelayQueue, ConfigurationError, DelayqError, DelayQueue, UnavailableError
 from delayq.broker.requests import Outgoing, RedisCommand
 from delayq.broker.transport import clients
+from delayq.broker.transport.clients import sends_plainly
+from delayq.broker.transport.connections import _send_async
 from delayq.broker.transport.executor import AsyncExecutor, Executor
 from tests.support.executors import Asyncio, Blocking
 from tests.support.waiting import wait_until
@@ -457,3 +459,27 @@ def test_a_cluster_url_of_a_single_server_says_so(start_redis):
     with pytest.raises(DelayqError, match="is not a cluster: its url begins with redis:// or rediss://"):
         queue.stats()
     queue.close()
+
+
+@pytest.mark.parametrize("own", [None, "class", "health check"])
+def test_asyncio_call_is_written_at_once_unless_the_connection_does_more(redis_url, own):
+    class Connection(redis.asyncio.UnixDomainSocketConnection):
+        async def send_packed_command(self, *args, **options):
+            sent.append(args)
+            await super().send_packed_command(*args, **options)
+
+    async def scene():
+        interval = 60 if own == "health check" else 0
+        kind = Connection if own == "class" else redis.asyncio.UnixDomainSocketConnection
+        path = redis_url.removeprefix("unix://").partition("?")[0]
+        pool = redis.asyncio.ConnectionPool(connection_class=kind, path=path, health_check_interval=interval)
+        connection = await pool.get_connection()
+        assert sends_plainly(connection) == (own is None)
+        sent.clear()
+        await _send_async(connection, [b"PING\r\n"])
+        assert await connection.read_response() in (b"PONG", True)
+        assert len(sent) == (own == "class")
+        await pool.disconnect()
+
+    sent = []
+    asyncio.run(scene())
