@@ -74,6 +74,24 @@ class ClaimReply(NamedTuple):
     """The ids that start as trials of a breaker that has tripped, each with its name; None for the queue's breaker."""
 
 
+class TurnReply(NamedTuple):
+    """The result of a turn of a plain queue: statuses of what was to be settled, and what was claimed."""
+
+    statuses: str
+    """A status per receipt: 1 settled by it, 0 settled before, ? for `ack` to settle."""
+    claimed: ClaimReply | None
+    """None if nothing was done, since the queue is not plain."""
+    micros: int = 0
+    """The server's time, in microseconds since 1970."""
+
+    @classmethod
+    def read(cls, reply: Any) -> TurnReply:
+        """Parse the reply of `turn`."""
+        if not isinstance(reply, list):
+            return cls("", None)
+        return cls(reply[0].decode(), read_due_claim(reply[2:]), int(reply[1]))
+
+
 class PromoteReply(NamedTuple):
     """The result of a promotion: ids moved, next due time and deadline (ms or -1), ids waiting and in garbage."""
 

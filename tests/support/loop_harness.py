@@ -47,8 +47,9 @@ class Asking:
     keys = Keys.of("delayq", "q")
     now = ""
 
-    def __init__(self, capabilities: EngineCapabilities = DELAY, *, reports: bool = False) -> None:
+    def __init__(self, capabilities: EngineCapabilities = DELAY, *, reports: bool = False, plain: bool = True) -> None:
         offers = capabilities.offers if reports else capabilities.offers - {Feature.START_REPORTS}
+        offers = offers if plain else offers - {Feature.DELAYS}
         self.capabilities = replace(capabilities, offers=offers)
 
     def script(self, name: str, args: Sequence[Any], parse: Any) -> Ask:
@@ -95,6 +96,7 @@ class LoopHarness:
         drift: float = 0.0,
         reports: bool = False,
         promotes: bool = True,
+        plain: bool = False,
         **options: Any,
     ) -> None:
         self.now = LOCAL
@@ -102,7 +104,7 @@ class LoopHarness:
         self.stop_at: float | None = None
         self.step: Step | None = None
         self.loop = ConsumerLoop(
-            QueueContext(Asking(reports=reports), read_settings(options), lambda data: data, "q"),  # type: ignore[arg-type]
+            QueueContext(Asking(reports=reports, plain=plain), read_settings(options), lambda data: data, "q"),  # type: ignore[arg-type]
             "me",
             batch=batch,
             burst=burst,

@@ -44,7 +44,7 @@ class _Waiting:
         self.callback = SimpleNamespace(batch=1)
         self.buffer = SimpleNamespace(backlog=0, waiting=False)
         self.context = SimpleNamespace(settings=settings)
-        self.in_flight = SimpleNamespace(prefetch=prefetch, allotted=0)
+        self.in_flight = SimpleNamespace(prefetch=prefetch, allotted=0, held=0)
 
     def start(self) -> None:
         """Start nothing."""

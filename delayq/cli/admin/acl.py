@@ -100,7 +100,7 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
         # all queues.
         Role.CONSUMER: Grant(
             [
-                *("pending_to_ready", "ready_to_unack", "pending_to_unack", "unack_to_retry"),
+                *("pending_to_ready", "ready_to_unack", "pending_to_unack", "turn", "unack_to_retry"),
                 *("collect_garbage", "wake"),
                 *("ack", "complete", "nack", "extend", "release", "reject", "withdraw", "report"),
                 *("close", "declare"),

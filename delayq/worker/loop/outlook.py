@@ -68,6 +68,8 @@ class Outlook:
         """Whether the last look has found nothing at all, so that a cheaper one may do."""
         self.paused = False
         """Whether the queue was paused when last looked at: nothing may start."""
+        self.lead = 0.0
+        """How long before a message is due it is to be claimed."""
         self.ranks = False
         """Whether there are priorities or limits: what is due is promoted before each claim, in order."""
         self._clock = ClockEstimate()
@@ -75,8 +77,8 @@ class Outlook:
 
     @property
     def due_at(self) -> float:
-        """When the next message is due, or may start that a limit holds back."""
-        return min(self._pending_at, self._gate_at)
+        """When the next message is to be claimed, or may start that a limit holds back."""
+        return min(self._pending_at - self.lead, self._gate_at)
 
     def read_promoted(self, promoted: PromoteReply, *, sent_at: float, now: float) -> None:
         """Note what a promotion has said."""

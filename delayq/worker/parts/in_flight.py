@@ -119,6 +119,8 @@ class InFlight:
         """Deliveries whose callbacks have taken too long, until these end after all."""
         self.recalled = False
         """Whether to release what has not started."""
+        self.held = 0
+        """How many messages are held here until they are due: each takes a runner, or a place of the prefetch."""
         self.missing = 0
         """Runners that the consumer does not have, since there is no room for them."""
         self.prefetch = Prefetch(context.settings, batch)
@@ -146,7 +148,14 @@ class InFlight:
 
     def add(self, claimed: ClaimReply, sent_at: float, now: float) -> list[InFlightDelivery]:
         """Add the messages of a claim sent and answered at local times; returns their deliveries."""
-        added = deliveries_of(claimed, now, sent_at + self._lease)
+        return self.take_up(deliveries_of(claimed, now, sent_at + self._lease))
+
+    def hold(self, number: int) -> None:
+        """Hold so many messages more, or fewer."""
+        self.held += number
+
+    def take_up(self, added: list[InFlightDelivery]) -> list[InFlightDelivery]:
+        """Add deliveries, and return them."""
         self.deliveries |= dict.fromkeys(added)
         self.refresh()
         return added
@@ -173,7 +182,7 @@ class InFlight:
         most = startable + self.prefetch.limit(0.0 if free > 0 else now - load.last_start)
         if settings.fetch_limit is not None:
             most = min(most, settings.fetch_limit - load.started + len(self.overdue))
-        unstarted = len(self.deliveries) - load.started
+        unstarted = len(self.deliveries) - load.started + self.held
         enough = unstarted >= startable and 2 * unstarted > most
         return 0 if enough else most - unstarted
 

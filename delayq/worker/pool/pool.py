@@ -60,6 +60,11 @@ class PoolInFlight(InFlight):
         """Return how many more messages may be claimed."""
         return 0 if self.stuck else self.allotted
 
+    def hold(self, number: int) -> None:
+        """Hold so many messages more, or fewer; see `InFlight.hold`."""
+        super().hold(number)
+        self.allotted = max(0, self.allotted - max(0, number))
+
     def release_at(self) -> float | None:
         """Return when what has not started will have waited too long for busy runners; None for never."""
         load = self._load()
@@ -404,7 +409,8 @@ class Pool:
             return  # a claim of many costs little more than a claim of one
         for number, share in shares.items():
             queue = self.queues[number]
-            wanted = share * queue.callback.batch - queue.buffer.backlog
+            wanted = share * queue.callback.batch - queue.buffer.backlog - queue.in_flight.held
             if (fetch_limit := queue.context.settings.fetch_limit) is not None:
-                wanted = min(wanted, fetch_limit - len(queue.in_flight.deliveries) + len(queue.in_flight.overdue))
+                leased = len(queue.in_flight.deliveries) + queue.in_flight.held
+                wanted = min(wanted, fetch_limit - leased + len(queue.in_flight.overdue))
             queue.in_flight.allotted = max(0, wanted)
