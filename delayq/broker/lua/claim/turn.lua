@@ -14,32 +14,33 @@
 local pending, ready, ranked, retry, unack, retries, messages, deliveries, headers, attributes, errors, successors,
   schedules, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, wanted, ahead, lease, consumer = unpack(ARGV, 1, 7)
-local past = answered(replies, slot, sequence)
-local time = clock(override)
+local past, time = answered(replies, slot, sequence), clock(override)
 local now, next_due, next_deadline, next_schedule, left, alone, statuses = math.floor(time / 1000), '-1', '-1', '-1', 0,
   false, {}
 local deadline = string.format('%.0f', now + lease)
-local extras = redis.call('EXISTS', headers, attributes, errors)
-if extras > 0 then look_at_extras(headers, attributes) end
+local existing, failed = redis.call('EXISTS', headers, attributes, errors, ready, ranked, retry, schedules, successors), false
+if existing > 0 then
+  headed = redis.call('HLEN', headers) > 0 and headers
+  attributed, failed = redis.call('HLEN', attributes) > 0, redis.call('HLEN', errors) > 0
+  existing = existing - (headed and 1 or 0) - (attributed and 1 or 0) - (failed and 1 or 0)
+end
 local function build_reply(retry_counts)
   return {table.concat(statuses), string.format('%.0f', time), next_due, next_deadline, next_schedule, 0, now, now + lease,
     left, alone, '-1', retry_counts, unpack(cells, 1, 7 * #ids)}
 end
 if past then
-  local settled_then, claimed_then = string.match(past, '^([01?]*);(.*)$')
-  statuses[1] = settled_then
-  alone = claim_again(claimed_then or '', messages, deliveries, now, deadline)
+  local parts = {string.match(past, '^([01?]*);(.*)$')}
+  statuses[1], alone = parts[1], claim_again(parts[2] or '', messages, deliveries, now, deadline)
   redis.call('HDEL', replies, '') -- changes nothing: a full Redis refuses a script whose first write adds data
   lease_all(unack, deliveries, attributes, meta, false)
   return build_reply(#ids > 0 and redis.call('HMGET', retries, unpack(ids)) or {})
 end
 local kept = redis.call('HMGET', meta, 'token', 'delivered', 'acked', 'paused', unpack(SPECIAL))
-local others = redis.call('EXISTS', ready, ranked, retry, schedules, successors)
-if is_special(kept, 4) or others > 0 and redis.call('HLEN', successors) > 0 then return 0 end
+if is_special(kept, 4) or existing > 0 and redis.call('HLEN', successors) > 0 then return 0 end
 
 local due, count, receipts, asked, done, seen = {}, 0, 0, {}, {}, {}
 if wanted ~= '0' then
-  if others > 0 then
+  if existing > 0 then
     left = redis.call('LLEN', ready) + redis.call('ZCARD', ranked) + redis.call('LLEN', retry)
     next_schedule = redis.call('ZRANGE', schedules, 0, 0, 'WITHSCORES')[2] or '-1'
   end
@@ -82,7 +83,6 @@ if taken > 0 then
 end
 local retry_counts = #ids > 0 and redis.call('HMGET', retries, unpack(ids)) or {}
 local wakes = taken > 0 and next_due ~= '-1' and tonumber(next_due) <= now and redis.call('LLEN', wake) == 0
-local failed = extras > 0 and redis.call('HLEN', errors) > 0
 if #done > 0 then -- the types of what is written next were looked at; see `ack` for messages and retries
   redis.call('ZREM', unack, unpack(done))
   for _, hash in ipairs({messages, retries, headed, attributed and attributes, failed and errors, deliveries}) do

@@ -1,5 +1,5 @@
--- Plain queues: they use nothing that is in one of these fields of `meta`, which every version sets before, or with, the
--- first of it: the event log, a dedupe window, reserved ids, limits and priorities. What only those need is in other scripts.
+-- Plain queues: they use nothing that one of these fields of `meta` stands for, which every version sets before the first
+-- of it, or with it: the event log, a dedupe window, reserved ids, limits and priorities.
 local SPECIAL = {'events', 'dedupe', 'unique', 'limited', 'priority_step'}
 
 -- Returns whether any of these fields is set, which stand in a reply after others.
