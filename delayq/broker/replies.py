@@ -87,6 +87,8 @@ class TurnReply(NamedTuple):
     @classmethod
     def read(cls, reply: Any) -> TurnReply:
         """Parse the reply of `turn`."""
+        if isinstance(reply, bytes):
+            return cls(reply.decode(), ClaimReply(0, 0, 0, []))
         if not isinstance(reply, list):
             return cls("", None)
         return cls(reply[0].decode(), read_due_claim(reply[2:]), int(reply[1]))

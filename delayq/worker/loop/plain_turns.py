@@ -40,6 +40,10 @@ class PlainTurns:
         self._millis = 0 if self._ahead is None else context.settings.ahead
         self._lease, self._within = context.settings.lease / 1000, context.settings.settle_within / 1000
         self._from = 0.0 if context.calls.capabilities.has(Feature.DELAYS) else math.inf
+        self._claimed_at = 0.0
+        """When messages were claimed last."""
+        self._gap = math.inf
+        """How long after the time before."""
         self._on_due_claimed = parts.on_due_claimed
 
     def usable(self, now: float) -> bool:
@@ -55,11 +59,13 @@ class PlainTurns:
         return self._settlements.pending() and self._outlook.due_at + self._outlook.lead <= now + self._millis / 1000
 
     def settle_wait(self, now: float) -> float:
-        """Return for how long what is pending may wait for the next claim; 0 if none comes so soon."""
+        """Return for how long what is pending may wait for the next claim; 0 if none is to be expected so soon."""
         if not (self.usable(now) and self._settlements.only_acks):
             return 0.0
+        until = now + self._within
         starts_at = math.inf if self._ahead is None else self._ahead.next_at(now)
-        return self._within if min(self._outlook.due_at, starts_at) <= now + self._within else 0.0
+        expects = now < self._claimed_at + 2 * self._gap <= until  # in a steady flow of messages without a delay
+        return self._within if expects or min(self._outlook.due_at, starts_at) <= until else 0.0
 
     def call(self, wanted: int, options: dict[str, object], read: Callable[[TurnReply], None]) -> PlannedCall:
         """Return the call that settles what is acknowledged, and claims up to `wanted` messages unless that is 0."""
@@ -77,6 +83,8 @@ class PlainTurns:
             if self._settlements.cut_short:
                 self._from = now + LATE_ACK
         if wanted:
+            if claimed.messages:
+                self._gap, self._claimed_at = now - self._claimed_at, now
             outlook.lead = min(self._millis / 1000, CLAIM_LEAD + self._in_flight.prefetch.latency.seconds)
             outlook.read_claimed(claimed, sent_at=sent_at, now=now)
             for learn in self._on_due_claimed:

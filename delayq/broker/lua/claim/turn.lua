@@ -7,7 +7,7 @@
 --   a message that is done: id, token
 -- Returns: 0 if the queue needs the other two; else a text with a status per receipt: 1 settled by it, 0 settled before,
 --   dead, or from an earlier life, ? for `ack` to settle; the time (microseconds since 1970, a text); then as
---   `pending_to_unack`, with nothing but the statuses and times if none is wanted
+--   `pending_to_unack`; if none is wanted, the statuses alone
 -- Re-run: returns the same statuses, and what is still leased under the remembered tokens, with its lease renewed; a call
 --   that has settled and claimed nothing runs again.
 -- Uses: bytes, clock, numbers, once, plain, record, receipt, started, lease, pause
@@ -97,4 +97,4 @@ if #ids + #done > 0 then
   redis.call('HSET', meta, 'token', tokens[#ids] or kept[1] or '0', 'delivered', sum(kept[2], #ids), 'acked', sum(kept[3], #done))
   remember(replies, slot, sequence, now, table.concat(statuses) .. ';' .. table.concat(claimed_pairs, ' '))
 end
-return build_reply(retry_counts)
+return wanted ~= '0' and build_reply(retry_counts) or table.concat(statuses)
