@@ -201,7 +201,7 @@ class Calls:
     ) -> ScriptCall[replies.TurnReply]:
         """Settle messages as done and claim up to `wanted` that are due, or will be in `ahead` ms, in a plain queue."""
         args = [self.now, wanted, ahead, lease, consumer_id, *flat(receipts)]
-        return self.script("turn", args, replies.TurnReply.read)
+        return self.script("turn", args, lambda reply: replies.TurnReply.read(reply, lease))
 
     def unack_to_retry(self, limit: int = MAX_IDS) -> ScriptCall[replies.ExpireReply]:
         """Move messages past their lease or nack delay to retry or garbage."""

@@ -1,100 +1,99 @@
 -- One turn of a consumer of a plain queue: settles messages as done, and claims what is due, or will be within `ahead`.
 -- It does what `ack` and `pending_to_unack` do, at once, while the queue has no event log, dedupe window, reserved ids,
 -- limits, priorities and successors: else it does nothing, and these two answer.
--- KEYS: pending zset, ready list, ranked zset, retry list, unack zset, retries hash, messages hash, deliveries hash,
+-- KEYS: pending zset, ready list, retry list, unack zset, retries hash, messages hash, deliveries hash,
 --   headers hash, attributes hash, errors hash, successors hash, schedules zset, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), wanted (ids), ahead (ms), lease (ms), consumer (or marked), then per receipt of
 --   a message that is done: id, token
 -- Returns: 0 if the queue needs the other two; else a text with a status per receipt: 1 settled by it, 0 settled before,
---   dead, or from an earlier life, ? for `ack` to settle; the time (microseconds since 1970, a text); then as
---   `pending_to_unack`; if none is wanted, the statuses alone
+--   dead, or from an earlier life, ? for `ack` to settle. If ids are wanted, also the time (microseconds since 1970, a
+--   text), the first due time left in pending, the first deadline, the next schedule (ms or -1), entries left in ready
+--   and retry, 1 for a message that must run alone, else nil; then per message: id, token, payload, due (ms),
+--   attempt, headers, attributes, retries left (nil for none)
 -- Re-run: returns the same statuses, and what is still leased under the remembered tokens, with its lease renewed; a call
 --   that has settled and claimed nothing runs again.
--- Uses: bytes, clock, numbers, once, plain, record, receipt, started, lease, pause
-local pending, ready, ranked, retry, unack, retries, messages, deliveries, headers, attributes, errors, successors,
+-- Uses: bytes, clock, numbers, once, record, receipt, started, lease, plain, turned, pause
+local pending, ready, retry, unack, retries, messages, deliveries, headers, attributes, errors, successors,
   schedules, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, wanted, ahead, lease, consumer = unpack(ARGV, 1, 7)
-local past, time = answered(replies, slot, sequence), clock(override)
-local now, next_due, next_deadline, next_schedule, left, alone, statuses = math.floor(time / 1000), '-1', '-1', '-1', 0,
-  false, {}
-local deadline = string.format('%.0f', now + lease)
-local existing, failed = redis.call('EXISTS', headers, attributes, errors, ready, ranked, retry, schedules, successors), false
+local past, time, time_text = answered(replies, slot, sequence), clock_and_text(override)
+local now, alone, failed = math.floor(time / 1000), false, false
+if past then return turned_before(past, retries, unack, messages, deliveries, headers, attributes, meta, replies, now, lease) end
+local existing = redis.call('EXISTS', headers, attributes, errors, ready, retry, schedules, successors)
 if existing > 0 then
-  headed = redis.call('HLEN', headers) > 0 and headers
-  attributed, failed = redis.call('HLEN', attributes) > 0, redis.call('HLEN', errors) > 0
+  headed, attributed = redis.call('HLEN', headers) > 0, redis.call('HLEN', attributes) > 0
+  failed = redis.call('HLEN', errors) > 0
   existing = existing - (headed and 1 or 0) - (attributed and 1 or 0) - (failed and 1 or 0)
-end
-local function build_reply(retry_counts)
-  return {table.concat(statuses), string.format('%.0f', time), next_due, next_deadline, next_schedule, 0, now, now + lease,
-    left, alone, '-1', retry_counts, unpack(cells, 1, 7 * #ids)}
-end
-if past then
-  local parts = {string.match(past, '^([01?]*);(.*)$')}
-  statuses[1], alone = parts[1], claim_again(parts[2] or '', messages, deliveries, now, deadline)
-  redis.call('HDEL', replies, '') -- changes nothing: a full Redis refuses a script whose first write adds data
-  lease_all(unack, deliveries, attributes, meta, false)
-  return build_reply(#ids > 0 and redis.call('HMGET', retries, unpack(ids)) or {})
 end
 local kept = redis.call('HMGET', meta, 'token', 'delivered', 'acked', 'paused', unpack(SPECIAL))
 if is_special(kept, 4) or existing > 0 and redis.call('HLEN', successors) > 0 then return 0 end
-
-local due, count, receipts, asked, done, seen = {}, 0, 0, {}, {}, {}
+local due, count, paused, left, next_schedule, reply = {}, 0, pause_end(kept[4], now), 0, '-1', {}
 if wanted ~= '0' then
   if existing > 0 then
-    left = redis.call('LLEN', ready) + redis.call('ZCARD', ranked) + redis.call('LLEN', retry)
+    left = redis.call('LLEN', ready) + redis.call('LLEN', retry)
     next_schedule = redis.call('ZRANGE', schedules, 0, 0, 'WITHSCORES')[2] or '-1'
   end
-  next_deadline = redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')[2] or '-1'
-  due = redis.call('ZRANGE', pending, 0, 1, 'WITHSCORES')
-  local paused = pause_end(kept[4], now)
-  next_due = not paused and due[2] or '-1'
-  for n = 2, left == 0 and not paused and #due or 0, 2 do count = count + (tonumber(due[n]) <= now + ahead and 1 or 0) end
-  if count > 1 and wanted ~= '1' then
-    due = redis.call('ZRANGEBYSCORE', pending, '-inf', now + ahead, 'WITHSCORES', 'LIMIT', 0, wanted)
+  due = redis.call('ZRANGE', pending, '0', '1', 'WITHSCORES')
+  reply = {'', time_text, not paused and due[2] or '-1', redis.call('ZRANGE', unack, '0', '0', 'WITHSCORES')[2] or '-1',
+    next_schedule, left, false}
+  if left == 0 and not paused and due[2] and tonumber(due[2]) <= now + ahead then
+    count = 1
+    if wanted ~= '1' and due[4] and tonumber(due[4]) <= now + ahead then
+      due = redis.call('ZRANGEBYSCORE', pending, '-inf', now + ahead, 'WITHSCORES', 'LIMIT', '0', wanted)
+      count = #due / 2
+    end
   end
-  count = count > 1 and wanted ~= '1' and #due / 2 or math.min(count, 1)
 end
-for i = 8, #ARGV, 2 do receipts, asked[receipts + 1] = receipts + 1, ARGV[i] end
+local receipts, asked = math.floor((#ARGV - 7) / 2), {}
+for n = 1, receipts do asked[n] = ARGV[6 + 2 * n] end
 for n = 1, count do asked[receipts + n] = due[2 * n - 1] end
 local stored = #asked > 0 and redis.call('HMGET', deliveries, unpack(asked)) or {}
-for n = 1, receipts do
-  local id, state, _, _, first, last = asked[n], read(stored[n] or '')
-  statuses[n] = not seen[id] and wins(state, first, last, ARGV[7 + 2 * n]) and (state == 'leased' and '1' or '?') or '0'
-  if statuses[n] == '1' then seen[id], done[#done + 1] = true, id end
-end
-local token, reports, taken = math.max((whole(kept[1]) or 0) + 1, time), mark_of(consumer), 0
-local claimed_pairs, without, payload_of = {}, {}, count > 0 and payloads_of(messages, asked, receipts + count, 16)
+local statuses, done, ended = settled_by(receipts, asked, stored)
+reply[1] = statuses
+local token, last_token, taken, pairs_taken, without = math.max((whole(kept[1]) or 0) + 1, time), kept[1] or '0', 0, {}, {}
+local deadline, payload_of = string.format('%.0f', now + lease), payloads_of(messages, asked, receipts + count, 16)
 for n = 1, count do
-  local id, _, _, attempt, first, _, holder = asked[receipts + n], read(stored[receipts + n] or '')
-  local suspect = reports and holder and mark_of(holder) == '!'
-  if n > 1 and bytes_left <= 0 or suspect and (n > 1 or tonumber(due[2 * n]) > now) or alone then break end
-  local payload, new_token = payload_of(receipts + n), string.format('%.0f', token)
-  if payload and not seen[id] then
-    claim(deadline, id, new_token, payload, time_of(due[2 * n]), string.format('%d', (attempt or 0) + 1),
-      (first or '0') == '0' and new_token or first, suspect and marked(consumer, '!') or consumer)
-    token, alone, claimed_pairs[#ids] = token + 1, suspect or false, id .. ' ' .. new_token
-  else
-    without[#without + 1] = id
+  local id, record, attempt, first, holder, suspect, _ = asked[receipts + n], stored[receipts + n], '1', '0', nil, false, nil
+  if record then
+    _, _, attempt, first, _, holder = read(record)
+    attempt, suspect = string.format('%d', (attempt or 0) + 1), mark_of(consumer) and holder and mark_of(holder) == '!'
   end
-  taken = n
+  if n > 1 and bytes_left <= 0 or suspect and (n > 1 or tonumber(due[2 * n]) > now) or alone then break end
+  local payload = payload_of(receipts + n)
+  if payload and not ended[id] then
+    local k, i, j, at = #ids + 1, 2 * #ids + 1, 8 * #ids + 8, time_of(due[2 * n])
+    local new_token = token == time and time_text or string.format('%.0f', token)
+    ids[k], records[i], records[i + 1] = id, id, write('leased', at, attempt, (first or '0') == '0' and new_token or first,
+      new_token, suspect and marked(consumer, '!') or consumer)
+    deadlines[i], deadlines[i + 1], pairs_taken[k] = deadline, id, id .. ' ' .. new_token
+    reply[j], reply[j + 1], reply[j + 2], reply[j + 3], reply[j + 4] = id, new_token, payload, at, attempt
+    reply[j + 5], reply[j + 6], reply[j + 7] = headed and read_payload(headers, id), false, false
+    token, last_token, alone, reply[7] = token + 1, new_token, suspect, suspect and 1 or false
+  end
+  without[#without + 1], taken = not payload and id or nil, n
 end
-if taken > 0 then
-  next_due = due[2 * taken + 2] or count > 1 and redis.call('ZRANGE', pending, taken, taken, 'WITHSCORES')[2] or '-1'
+local next_due = due[2 * taken + 2] or count > 1 and redis.call('ZRANGE', pending, taken, taken, 'WITHSCORES')[2]
+if taken > 0 then reply[3] = next_due or '-1' end
+local wakes = taken > 0 and next_due and tonumber(next_due) <= now and redis.call('LLEN', wake) == 0
+if #ids > 0 then
+  for n, left_over in ipairs(redis.call('HMGET', retries, unpack(ids))) do reply[8 * n + 7] = left_over end
+  for n, text in ipairs(attributed and redis.call('HMGET', attributes, unpack(ids)) or {}) do reply[8 * n + 6] = text end
 end
-local retry_counts = #ids > 0 and redis.call('HMGET', retries, unpack(ids)) or {}
-local wakes = taken > 0 and next_due ~= '-1' and tonumber(next_due) <= now and redis.call('LLEN', wake) == 0
 if #done > 0 then -- the types of what is written next were looked at; see `ack` for messages and retries
   redis.call('ZREM', unack, unpack(done))
-  for _, hash in ipairs({messages, retries, headed, attributed and attributes, failed and errors, deliveries}) do
+  for _, hash in ipairs({messages, retries, headed and headers, attributed and attributes, failed and errors, deliveries}) do
     if hash then redis.call('HDEL', hash, unpack(done)) end
   end
 end
-if taken > 0 then redis.call('ZREMRANGEBYRANK', pending, 0, taken - 1) end
+if taken > 0 then redis.call('ZREMRANGEBYRANK', pending, '0', taken - 1) end
 if #without > 0 then redis.call('HDEL', deliveries, unpack(without)) end
 if wakes then redis.call('RPUSH', wake, '1') end
-lease_all(unack, deliveries, attributes, meta, false)
-if #ids + #done > 0 then
-  redis.call('HSET', meta, 'token', tokens[#ids] or kept[1] or '0', 'delivered', sum(kept[2], #ids), 'acked', sum(kept[3], #done))
-  remember(replies, slot, sequence, now, table.concat(statuses) .. ';' .. table.concat(claimed_pairs, ' '))
+if #ids > 0 then
+  redis.call('ZADD', unack, unpack(deadlines))
+  redis.call('HSET', deliveries, unpack(records))
 end
-return wanted ~= '0' and build_reply(retry_counts) or table.concat(statuses)
+if #ids + #done > 0 then
+  redis.call('HSET', meta, 'token', last_token, 'delivered', sum(kept[2], #ids), 'acked', sum(kept[3], #done))
+  remember(replies, slot, sequence, now, statuses .. ';' .. table.concat(pairs_taken, ' '))
+end
+return wanted ~= '0' and reply or statuses
