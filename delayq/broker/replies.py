@@ -92,10 +92,11 @@ class TurnReply(NamedTuple):
         if not isinstance(reply, list):
             return cls("", None)
         *times, left, alone = reply[1:7]
-        micros, *nexts = read_numbers(times)
+        micros, next_due, next_deadline, next_schedule = read_numbers(times)
         messages = _read_messages([reply[at::8] for at in range(7, 14)], reply[14::8])
-        now = micros // 1000
-        return cls(reply[0].decode(), ClaimReply(now, now + lease, left, messages, alone is not None, *nexts), micros)
+        now, runs_alone = micros // 1000, alone is not None
+        claimed = ClaimReply(now, now + lease, left, messages, runs_alone, next_due, next_deadline, next_schedule)
+        return cls(reply[0].decode(), claimed, micros)
 
 
 class PromoteReply(NamedTuple):
