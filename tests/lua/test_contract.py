@@ -52,8 +52,9 @@ BOUND_AS = {
 }
 """Arguments with another name in the body, where a key or a derived value has the name of the header."""
 
-MAY_FAIL = {"ends", "configure", "lasting", "log", "numbers"}
-"""Files with commands that may fail: whether entries are numbered is tried out; no log, counter or TTL stops a call."""
+MAY_FAIL = {"ends", "configure", "lasting", "log", "numbers", "send_one"}
+"""Files with commands that may fail: whether entries are numbered is tried out, what a send has written is taken back; no
+log, counter or TTL stops a call."""
 REPEATABLE = {
     "wake": "pushes nothing while a wake-up waits.",
     "configure": "does the same again.",

@@ -37,8 +37,9 @@ class PlainTurns:
         (self._settlements,) = (part for part in parts.settle if isinstance(part, PendingSettlements))
         sets_clock = getattr(context.calls, "clock", None) is not None
         self._ahead = None if burst or sets_clock else parts.find(ClaimedAhead)
-        self._millis = 0 if self._ahead is None else context.settings.ahead
-        self._lease, self._within = context.settings.lease / 1000, context.settings.settle_within / 1000
+        settings = context.settings
+        self._millis = 0 if self._ahead is None else min(settings.ahead, settings.lease // 4)
+        self._lease, self._within = settings.lease / 1000, settings.settle_within / 1000
         self._from = 0.0 if context.calls.capabilities.has(Feature.DELAYS) else math.inf
         self._claimed_at = 0.0
         """When messages were claimed last."""
