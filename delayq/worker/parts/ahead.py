@@ -77,6 +77,7 @@ class ClaimedAhead(LoopPart):
             due.append(self._held.pop()[1])
         if due:
             self._in_flight.hold(-len(due))
+            self._asks = self._asks and bool(self._held)
             self._turns.take_up(due)
 
     def on_woken(self) -> None:
@@ -95,7 +96,7 @@ class ClaimedAhead(LoopPart):
 
     def release(self) -> list[InFlightDelivery]:
         """Give back what is held, for when it is due."""
-        held, self._held = self._held, []
+        held, self._held, self._asks = self._held, [], False
         self._in_flight.hold(-len(held))
         for start_at, delivery in held:
             self._turns.settle(
