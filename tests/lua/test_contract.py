@@ -52,10 +52,13 @@ BOUND_AS = {
 }
 """Arguments with another name in the body, where a key or a derived value has the name of the header."""
 
-MAY_FAIL = {"ends", "configure", "lasting", "log", "numbers"}
-"""Files with commands that may fail: whether entries are numbered is tried out; no log, counter or TTL stops a call."""
+MAY_FAIL = {"beat", "ends", "configure", "lasting", "log", "numbers"}
+"""Files with commands that may fail: whether entries are numbered is tried out; no log, counter or TTL stops a call.
+
+A full Redis stops no beat."""
 REPEATABLE = {
     "wake": "pushes nothing while a wake-up waits.",
+    "beat": "stores the same again.",
     "configure": "does the same again.",
     "remove": "deletes what is there, if it is empty still.",
 }
