@@ -52,11 +52,12 @@ BOUND_AS = {
 }
 """Arguments with another name in the body, where a key or a derived value has the name of the header."""
 
-MAY_FAIL = {"ends", "configure", "lasting", "log", "numbers", "send_one"}
-"""Files with commands that may fail: whether entries are numbered is tried out, what a send has written is taken back; no
-log, counter or TTL stops a call."""
+MAY_FAIL = {"keep_presence", "ends", "configure", "lasting", "log", "numbers", "send_one"}
+"""Files with commands that may fail: whether entries are numbered is tried out, a send is taken back, a full Redis stops no
+presence; no log, counter or TTL stops a call."""
 REPEATABLE = {
     "wake": "pushes nothing while a wake-up waits.",
+    "keep_presence": "stores the same again.",
     "configure": "does the same again.",
     "remove": "deletes what is there, if it is empty still.",
 }

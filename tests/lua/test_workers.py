@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from delayq.broker.calls import Calls
-from delayq.broker.stored_presence import HOUR, HourCounts, history_call, presence_call, workers_page_call, write_counts
+from delayq.broker.stored_presence import (
+    HOUR,
+    SILENT_KEPT,
+    HourCounts,
+    PresenceReply,
+    keep_presence_call,
+    history_call,
+    presence_call,
+    workers_page_call,
+    write_counts,
+)
+from delayq.broker.transport.executor import open_executor
+from delayq.options import read_settings
 from tests.lua.cases.presence import ENTRY, LASTS, TEXT, report, told
 from tests.support.scripts import KEYS, NOW, World, calls, deliver, observe, plant
 
@@ -42,7 +54,7 @@ def test_a_page_ends_with_a_mebibyte(executor):
 
 def test_entries_without_an_end_are_removed_a_hundred_at_a_time(executor):
     plant(executor, World(workers=dict.fromkeys(MANY, "{}")))
-    assert deliver(executor, report(), sequence=1) == 100
+    assert deliver(executor, report(), sequence=1).removed == 100
     assert len(observe(executor).workers) == 1401
     for sequence in range(2, 200):
         deliver(executor, report(), sequence=sequence)
@@ -52,9 +64,28 @@ def test_entries_without_an_end_are_removed_a_hundred_at_a_time(executor):
 def test_entries_without_an_end_are_found_among_others(executor):
     plant(executor, told(MANY) + World(workers={"x": "{}"}))
     for sequence in range(1, 1000):
-        if deliver(executor, report(), sequence=sequence):
+        if deliver(executor, report(), sequence=sequence).removed:
             break
     assert observe(executor) == told(MANY) + told({"w": LASTS}, TEXT)
+
+
+def test_a_beat_stores_the_same_and_removes_nothing(executor):
+    for others in ({}, {"w": 5}, {"a": 0, "b": 5, "x": 5, "y": -1, "z": -SILENT_KEPT}):
+        plant(executor, told(others))
+        place = executor.call(keep_presence_call(calls, "w", ENTRY))
+        assert place == PresenceReply(0, *((2, 4) if "a" in others else (0, 1)), NOW)
+        assert observe(executor) == told(others) + told({"w": LASTS}, TEXT)
+        assert executor.call(keep_presence_call(calls, "w", ENTRY)) == place
+        executor.client.flushdb()
+
+
+def test_a_full_redis_takes_a_beat(start_redis):
+    executor = open_executor({"url": start_redis().url}, read_settings({"deadline": 0.001}))
+    plant(executor, told({"w": 5}))
+    executor.client.config_set("maxmemory", "1")
+    executor.call(keep_presence_call(calls, "w", ENTRY))
+    assert observe(executor) == told({"w": LASTS}, TEXT)
+    executor.close()
 
 
 def test_a_page_is_not_of_a_later_time(real_executor):

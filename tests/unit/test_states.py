@@ -26,6 +26,7 @@ def test_every_script_that_moves_messages_is_in_the_table():
         "purge",
         "remove",
         "wake",
+        "keep_presence",
         "configure",
         "begin_run",
         "end_run",

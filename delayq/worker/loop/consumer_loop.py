@@ -130,6 +130,10 @@ class ConsumerLoop:
         """Return what has not started to the queue."""
         self.in_flight.recalled = True
 
+    def take_turns(self, every: float, at: float, *, workers: int) -> None:
+        """Share looks and collections with other consumers of the queue."""
+        self.outlook.take_turns(every, at, workers=workers)
+
     def run(self) -> Generator[Step, StepResult, None]:
         """Consume until stopped; in a burst, until nothing is due. A wake-up that arrives at the end is passed on."""
         yield from self._consume()

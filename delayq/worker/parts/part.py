@@ -51,6 +51,12 @@ class Turns(Protocol):
     def recall(self) -> None:
         """Return what has not started to the queue."""
 
+    def take_turns(self, every: float, at: float, *, workers: int) -> None:
+        """Look at a queue in which nothing happens so often (seconds), at these times: others look in between.
+
+        Of so many `workers`, each collects more rarely, too.
+        """
+
 
 class Stage(Enum):
     """When in a turn the calls of a part run."""

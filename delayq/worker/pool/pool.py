@@ -37,7 +37,7 @@ QUEUES_A_COLLECTION = 100
 QUEUES_A_CLAIM = 5
 """Queues that share as much as one claims; more claim more together, or each would claim few messages at a time."""
 QUEUES_TOLD = 20
-"""Queues that are told within `PRESENCE_EVERY` who works: with more, each waits longer. A report takes ten commands."""
+"""Queues that are told within `PRESENCE_EVERY` who works: with more, each waits longer. A report takes 5 commands."""
 GOLDEN = (math.sqrt(5) - 1) / 2
 """Its multiples without their whole parts are spread evenly."""
 
