@@ -53,8 +53,8 @@ BOUND_AS = {
 """Arguments with another name in the body, where a key or a derived value has the name of the header."""
 
 MAY_FAIL = {"keep_presence", "ends", "configure", "lasting", "log", "numbers", "send_one"}
-"""Files with commands that may fail: whether entries are numbered is tried out, a send is taken back, a full Redis stops
-no presence; no log, counter or TTL stops a call."""
+"""Files with commands that may fail: whether entries are numbered is tried out, a send is taken back, a full Redis
+stops no presence; no log, counter or TTL stops a call."""
 REPEATABLE = {
     "wake": "pushes nothing while a wake-up waits.",
     "keep_presence": "stores the same again.",
