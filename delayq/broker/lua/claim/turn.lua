@@ -16,27 +16,22 @@
 local pending, ready, retry, unack, retries, messages, deliveries, headers, attributes, errors, successors,
   schedules, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, wanted, ahead, lease, consumer = unpack(ARGV, 1, 7)
-local past, time, time_text = answered(replies, slot, sequence), clock_and_text(override)
-local now, alone, failed = math.floor(time / 1000), false, false
-if past then return turned_before(past, retries, unack, messages, deliveries, headers, attributes, meta, replies, now, lease) end
-local existing = redis.call('EXISTS', headers, attributes, errors, ready, retry, schedules, successors)
-if existing > 0 then
-  headed, attributed = redis.call('HLEN', headers) > 0, redis.call('HLEN', attributes) > 0
-  failed = redis.call('HLEN', errors) > 0
-  existing = existing - (headed and 1 or 0) - (attributed and 1 or 0) - (failed and 1 or 0)
-end
+local past = answered(replies, slot, sequence)
+local time, time_text = clock_and_text(override)
+local now, alone = math.floor(time / 1000), false
+local deadline = string.format('%.0f', now + lease)
+local others, failed = look_at_rest(headers, attributes, errors, ready, retry, schedules, successors)
 local kept = redis.call('HMGET', meta, 'token', 'delivered', 'acked', 'paused', unpack(SPECIAL))
-if is_special(kept, 4) or existing > 0 and redis.call('HLEN', successors) > 0 then return 0 end
+if not past and (is_special(kept, 4) or others and redis.call('HLEN', successors) > 0) then return 0 end
 local due, count, paused, left, next_schedule, reply = {}, 0, pause_end(kept[4], now), 0, '-1', {}
 if wanted ~= '0' then
-  if existing > 0 then
+  if others then
     left = redis.call('LLEN', ready) + redis.call('LLEN', retry)
     next_schedule = redis.call('ZRANGE', schedules, 0, 0, 'WITHSCORES')[2] or '-1'
   end
   due = redis.call('ZRANGE', pending, '0', '1', 'WITHSCORES')
-  reply = {'', time_text, not paused and due[2] or '-1', redis.call('ZRANGE', unack, '0', '0', 'WITHSCORES')[2] or '-1',
-    next_schedule, left, false}
-  if left == 0 and not paused and due[2] and tonumber(due[2]) <= now + ahead then
+  reply = {'', time_text, not paused and due[2] or '-1', '-1', next_schedule, left, false}
+  if not past and left == 0 and not paused and due[2] and tonumber(due[2]) <= now + ahead then
     count = 1
     if wanted ~= '1' and due[4] and tonumber(due[4]) <= now + ahead then
       due = redis.call('ZRANGEBYSCORE', pending, '-inf', now + ahead, 'WITHSCORES', 'LIMIT', '0', wanted)
@@ -44,14 +39,15 @@ if wanted ~= '0' then
     end
   end
 end
-local receipts, asked = math.floor((#ARGV - 7) / 2), {}
-for n = 1, receipts do asked[n] = ARGV[6 + 2 * n] end
+if past then return turned_before(past, reply, retries, unack, messages, deliveries, attributes, meta, replies, now, deadline) end
+local asked, tokens_told = {}, {}
+for i = 8, #ARGV, 2 do asked[#asked + 1], tokens_told[#tokens_told + 1] = ARGV[i], ARGV[i + 1] end
+local receipts = #asked
 for n = 1, count do asked[receipts + n] = due[2 * n - 1] end
 local stored = #asked > 0 and redis.call('HMGET', deliveries, unpack(asked)) or {}
-local statuses, done, ended = settled_by(receipts, asked, stored)
-reply[1] = statuses
+local statuses, done, ended = settled_by(tokens_told, asked, stored)
 local token, last_token, taken, pairs_taken, without = math.max((whole(kept[1]) or 0) + 1, time), kept[1] or '0', 0, {}, {}
-local deadline, payload_of = string.format('%.0f', now + lease), payloads_of(messages, asked, receipts + count, 16)
+local payload_of = payloads_of(messages, asked, receipts + count, 16)
 for n = 1, count do
   local id, record, attempt, first, holder, suspect, _ = asked[receipts + n], stored[receipts + n], '1', '0', nil, false, nil
   if record then
@@ -73,7 +69,7 @@ for n = 1, count do
   without[#without + 1], taken = not payload and id or nil, n
 end
 local next_due = due[2 * taken + 2] or count > 1 and redis.call('ZRANGE', pending, taken, taken, 'WITHSCORES')[2]
-if taken > 0 then reply[3] = next_due or '-1' end
+reply[1], reply[3] = statuses, taken > 0 and (next_due or '-1') or reply[3]
 local wakes = taken > 0 and next_due and tonumber(next_due) <= now and redis.call('LLEN', wake) == 0
 if #ids > 0 then
   for n, left_over in ipairs(redis.call('HMGET', retries, unpack(ids))) do reply[8 * n + 7] = left_over end
@@ -81,19 +77,23 @@ if #ids > 0 then
 end
 if #done > 0 then -- the types of what is written next were looked at; see `ack` for messages and retries
   redis.call('ZREM', unack, unpack(done))
-  for _, hash in ipairs({messages, retries, headed and headers, attributed and attributes, failed and errors, deliveries}) do
-    if hash then redis.call('HDEL', hash, unpack(done)) end
-  end
+  redis.call('HDEL', messages, unpack(done))
+  redis.call('HDEL', retries, unpack(done))
+  if headed then redis.call('HDEL', headers, unpack(done)) end
+  if attributed then redis.call('HDEL', attributes, unpack(done)) end
+  if failed then redis.call('HDEL', errors, unpack(done)) end
+  redis.call('HDEL', deliveries, unpack(done))
 end
+local first_deadline = wanted ~= '0' and redis.call('ZRANGE', unack, '0', '0', 'WITHSCORES')[2]
+reply[4] = first_deadline and tonumber(first_deadline) < now + lease and first_deadline or #ids > 0 and deadline or first_deadline or '-1'
 if taken > 0 then redis.call('ZREMRANGEBYRANK', pending, '0', taken - 1) end
 if #without > 0 then redis.call('HDEL', deliveries, unpack(without)) end
 if wakes then redis.call('RPUSH', wake, '1') end
-if #ids > 0 then
-  redis.call('ZADD', unack, unpack(deadlines))
-  redis.call('HSET', deliveries, unpack(records))
-end
+lease_all(unack, deliveries, attributes, meta, true)
 if #ids + #done > 0 then
   redis.call('HSET', meta, 'token', last_token, 'delivered', sum(kept[2], #ids), 'acked', sum(kept[3], #done))
+end
+if taken + #done > 0 then
   remember(replies, slot, sequence, now, statuses .. ';' .. table.concat(pairs_taken, ' '))
 end
 return wanted ~= '0' and reply or statuses

@@ -1,12 +1,13 @@
 -- Returns the reply of a turn whose reply was lost: the statuses it has given, and what is still leased under the tokens
--- that it has given out, with the leases renewed.
-local function turned_before(past, retries, unack, messages, deliveries, headers, attributes, meta, replies, now, lease)
+-- that it has given out, with the leases renewed. What else there is to tell is in `reply`, if messages were wanted.
+local function turned_before(past, reply, retries, unack, messages, deliveries, attributes, meta, replies, now, deadline)
   local statuses, claimed = string.match(past, '^([01?]*);(.*)$')
-  look_at_extras(headers, attributes)
-  local alone = claim_again(claimed or '', messages, deliveries, now, string.format('%.0f', now + lease))
   redis.call('HDEL', replies, '') -- changes nothing: a full Redis refuses a script whose first write adds data
+  local alone = claim_again(claimed or '', messages, deliveries, now, deadline)
   lease_all(unack, deliveries, attributes, meta, false)
-  local reply = {statuses or '', string.format('%.0f', now) .. '000', '-1', '-1', '-1', 0, alone and 1 or false}
+  if not reply[2] then return statuses or '' end
+  reply[1], reply[7] = statuses or '', alone and 1 or false
+  reply[4] = redis.call('ZRANGE', unack, '0', '0', 'WITHSCORES')[2] or '-1'
   for n, id in ipairs(ids) do
     for cell = 1, 7 do reply[8 * n - 1 + cell] = cells[7 * n - 7 + cell] end
     reply[8 * n + 7] = redis.call('HGET', retries, id)
