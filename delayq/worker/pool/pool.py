@@ -32,8 +32,10 @@ from delayq.worker.parts.in_flight import MAX_CLAIMED, MAX_TIMES, MAX_UNSTARTED,
 from delayq.worker.parts.presence import PRESENCE_EVERY
 from delayq.worker.pool.fair_order import StrictOrder, WeightedOrder
 
-QUEUES_A_COLLECTION = 100
-"""Queues without spent messages that are collected within `COLLECT_EVERY` together: with more, each waits longer."""
+QUEUES_A_COLLECTION = 20
+"""Queues without spent messages that are collected within `COLLECT_EVERY` together: with more, each waits longer.
+
+A collection takes 24 commands."""
 QUEUES_A_CLAIM = 5
 """Queues that share as much as one claims; more claim more together, or each would claim few messages at a time."""
 QUEUES_TOLD = 20
