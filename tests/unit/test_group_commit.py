@@ -12,9 +12,8 @@ from delayq.broker.batches import BATCH
 from delayq.broker.requests import Outgoing
 from delayq.errors import OutcomeUnknown, ServerError
 from delayq.queue.sending import group_commit
-from delayq.queue.sending.group_commit import AsyncGroupCommit, GroupCommit
+from delayq.queue.sending.group_commit import AsyncGroupCommit, GroupCommit, RoundTrips
 from delayq.queue.sending.producer import BATCH_BYTES, SendStatus, Sent
-from delayq.values.times import Latency
 from tests.support.waiting import wait_until
 
 
@@ -83,12 +82,6 @@ class Senders:
         return self.results
 
 
-@pytest.fixture(autouse=True)
-def one_call(monkeypatch):
-    """However long the store takes, one call is under way at a time."""
-    monkeypatch.setattr(group_commit, "CALL_EVERY", 3600.0)
-
-
 @pytest.fixture
 def patient(monkeypatch):
     monkeypatch.setattr(group_commit, "MAX_WAIT", 30.0)
@@ -100,20 +93,29 @@ def store():
 
 
 @pytest.fixture
-def group(store, monkeypatch):
-    monkeypatch.setattr(group_commit, "IDLE_TIMEOUT", 0.2)
-    yield GroupCommit(Producer(), store)
-    wait_until(lambda: not any(thread.name == "delayq-sends" for thread in threading.enumerate()))
+def group(store):
+    return GroupCommit(Producer(), store)
+
+
+class Clock:
+    """A clock that only the test moves."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
 
 
 def limit_after(*seconds):
-    """Return how many calls may be under way after round trips that took so long."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(group_commit, "CALL_EVERY", 0.0005)
-        latency = Latency(group_commit.MESSAGE_TIME)
-        for one in (5.0, *seconds):  # the first connects
-            latency.measure(one + 50 * group_commit.MESSAGE_TIME, 50)
-        return group_commit._max_calls(latency)
+    """Return how many calls may be under way after round trips that took so long, one after another."""
+    clock = Clock()
+    trips = RoundTrips(clock)
+    for took in seconds:
+        began = clock.now
+        clock.now += took + 50 * group_commit.MESSAGE_TIME
+        trips.measure(began, 50)
+    return trips.limit
 
 
 @contextmanager
@@ -124,7 +126,7 @@ def in_flight(group, store, *waiting, **options):
     wait_until(lambda: store.begun)
     for n, id in enumerate(waiting):
         senders.start(id, **options)
-        wait_until(lambda n=n: group._waiting.qsize() + group._gathering >= n + 1)
+        wait_until(lambda n=n: len(group._waiting) >= n + 1)
     yield senders
 
 
@@ -183,13 +185,13 @@ def test_senders_do_not_wait_long_for_a_send_without_a_reply(group, store):
 
 
 @pytest.mark.usefixtures("patient")
-def test_group_is_no_larger_than_a_batch(group, store):
-    store.held = False
+def test_group_is_no_larger_than_a_batch(group):
     messages = [group_commit._WaitingSend(Outgoing(str(n), 0, 3, b"p", b"")) for n in range(BATCH + 1)]
-    for one in messages[1:]:
-        group._waiting.put(one)
-    assert group._gather(messages[0]) == messages[:BATCH]
-    assert group._gather(group._waiting.get()) == messages[BATCH:]
+    group._waiting.extend(messages[1:])
+    gathered = messages[:1]
+    group._gather(gathered)
+    assert gathered == messages[:BATCH]
+    assert [*group._waiting] == messages[BATCH:]
 
 
 @pytest.mark.usefixtures("patient")
@@ -218,18 +220,72 @@ def test_replacing_and_limited_sends_are_not_grouped(group, store, replace, limi
 
 
 @pytest.mark.usefixtures("patient")
-def test_group_thread_ends_when_idle_and_starts_again(group, store):
+def test_first_that_waits_stores_the_others(group, store):
+    with in_flight(group, store, "a", "b") as senders:
+        store.let_through(0)
+        wait_until(lambda: len(store.begun) == 2)
+        assert store.threads == senders.threads[:2]
+        store.let_through(1)
+        senders.join()
+    assert not group._under_way
+
+
+@pytest.mark.usefixtures("patient")
+def test_main_thread_stores_no_messages_of_others(group, store):
+    """Ctrl-C would interrupt it, and the others would wait for ever."""
     store.held = False
-    for n in range(2):
-        group._under_way += 1
-        senders = Senders(group)
-        senders.start(f"a{n}")
-        wait_until(lambda: group._gathering)
+    group._under_way += 1
+    senders = Senders(group)
+
+    def others():
+        wait_until(lambda: group._waiting)
+        senders.start("a", "b")
+        wait_until(lambda: len(group._waiting) == 3)
         group._end()
-        assert senders.join() == {f"a{n}": Sent(f"a{n}", SendStatus.NEW)}
-        assert store.threads[n].name == "delayq-sends"
-        store.threads[n].join(30)
-    assert store.threads[0] is not store.threads[1]
+
+    threading.Thread(target=others).start()
+    assert group.send(Outgoing("main", 0, 3, b"p", b""), replace=False) == Sent("main", SendStatus.NEW)
+    assert senders.join().keys() == {"a", "b"}
+    assert threading.main_thread() not in store.threads
+    assert not group._under_way
+
+
+def test_main_thread_stores_its_own_message_if_no_other_waits(group, store):
+    store.held = False
+    group._under_way += 1
+    thread = threading.Thread(target=lambda: (wait_until(lambda: group._waiting), group._end()))
+    thread.start()
+    assert group.send(Outgoing("main", 0, 3, b"p", b""), replace=False) == Sent("main", SendStatus.NEW)
+    thread.join()
+    assert store.begun == [["main"]]
+    assert not group._under_way
+
+
+@pytest.mark.parametrize("leads", [False, True])
+def test_interrupted_wait_holds_up_nobody(group, store, leads):
+    """Ctrl-C ends the wait of one that nobody stores, or that has just been asked to make the next call."""
+    store.held = False
+    group._under_way += 1
+    own = group_commit._WaitingSend(Outgoing("main", 0, 3, b"p", b""))
+    group._waiting.append(own)
+
+    class Turn:
+        def acquire(self, *, timeout):
+            if leads:
+                group._end()
+            raise KeyboardInterrupt
+
+        def release(self):
+            pass
+
+    own.turn = Turn()
+    with pytest.raises(KeyboardInterrupt):
+        group._wait(own)
+    assert not group._waiting
+    assert group._under_way == (not leads)
+    if not leads:
+        group._end()
+    assert group.send(Outgoing("a", 0, 3, b"p", b""), replace=False) == Sent("a", SendStatus.NEW)
 
 
 def test_forked_process_does_not_wait_for_threads_of_its_parent(group, store, monkeypatch):
@@ -242,25 +298,34 @@ def test_forked_process_does_not_wait_for_threads_of_its_parent(group, store, mo
 
 @pytest.mark.table(("seconds", "calls"), [(0.0001, 1), (0.0009, 1), (0.0011, 2), (0.0023, 4), (0.01, 8), (10.0, 8)])
 def test_the_longer_a_round_trip_takes_the_more_calls_may_be_under_way(seconds, calls):
-    assert limit_after(seconds) == calls
+    assert limit_after(*[seconds] * group_commit.FIRST_CALLS) == calls
 
 
-def test_the_shortest_of_late_round_trips_counts():
-    assert limit_after(0.01, 0.0002, 0.01, 0.01) == 1
-    assert limit_after(0.0002, *[0.01] * 5000) == 8
+def test_no_server_is_far_before_some_calls():
+    assert limit_after(*[10.0] * (group_commit.FIRST_CALLS - 1)) == 1
+
+
+def test_busy_server_is_not_taken_for_a_far_one():
+    """Nearly all of its calls are slow, for as long as it is busy."""
+    busy = [*[0.05] * 99, 0.0004]
+    assert limit_after(*busy * 100) == 1
+    assert limit_after(*busy, *[0.05] * 40) == 1
+
+
+def test_way_that_has_become_longer_is_noticed():
+    assert limit_after(*[0.0001] * 1000, *[0.01] * 3000) == 8
+    assert limit_after(*[0.01] * 3000, 0.0001) == 1
 
 
 @pytest.mark.usefixtures("patient")
 def test_over_a_network_several_calls_are_under_way(group, store):
-    group._latency.seconds = 3 * group_commit.CALL_EVERY
+    group._trips.limit = 3
     senders = Senders(group)
     for n, id in enumerate("abc"):
         senders.start(id)
         wait_until(lambda n=n: len(store.begun) == n + 1)
-    senders.start("d")
-    wait_until(lambda: group._gathering == 1)
-    senders.start("e", "f")
-    wait_until(lambda: group._gathering + group._waiting.qsize() == 3)
+    senders.start("d", "e", "f")
+    wait_until(lambda: len(group._waiting) == 3)
     assert store.begun == [["a"], ["b"], ["c"]]
     store.held = False
     for at in range(3):
@@ -329,14 +394,37 @@ def test_tasks_that_send_during_a_send_are_grouped():
 def test_tasks_have_several_calls_under_way_over_a_network():
     async def main():
         tasks = Tasks()
-        tasks.group._latency.seconds = 2 * group_commit.CALL_EVERY
-        await tasks.start("a", "b", "c", "d")
-        assert tasks.store.begun == [["a"], ["b"]]
+        tasks.group._trips.limit = 2
+        await tasks.start("a")
+        await tasks.start("b", "c")
+        assert await tasks.begun(2) == ["b", "c"]
+        await tasks.start("d", "e")
+        assert tasks.store.begun == [["a"], ["b", "c"]]
         tasks.store.gates[1].set_result(None)
-        assert await tasks.begun(3) == ["c", "d"]
+        assert await tasks.begun(3) == ["d", "e"]
         tasks.store.gates[0].set_result(None)
         tasks.store.gates[2].set_result(None)
-        assert await tasks.results() == {id: Sent(id, SendStatus.NEW) for id in "abcd"}
+        assert await tasks.results() == {id: Sent(id, SendStatus.NEW) for id in "abcde"}
+        assert not tasks.group._under_way
+
+    asyncio.run(main())
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("limit", [1, 8])
+def test_tasks_that_are_ready_together_send_together(limit):
+    """They do where the last call was shared; a lone task shares none, and then sends at once again."""
+
+    async def main():
+        tasks = Tasks()
+        tasks.group._trips.limit = limit
+        tasks.group._shared = True
+        for n, ids in enumerate(["abc", "de", "f", "g"]):
+            await tasks.start(*ids)
+            assert len(tasks.store.begun) == n + (ids == "g")  # after the turn in which they are ready, or at once
+            assert await tasks.begun(n + 1) == [*ids]
+            tasks.store.gates[n].set_result(None)
+            await asyncio.gather(*tasks.tasks.values())
         assert not tasks.group._under_way
 
     asyncio.run(main())

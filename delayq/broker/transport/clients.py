@@ -309,3 +309,11 @@ def forget_embedded(url: str) -> None:
 def uses_tls(pool: Any) -> bool:
     """Return whether the connections of a pool are encrypted."""
     return issubclass(pool.connection_class, redis.SSLConnection | redis.asyncio.SSLConnection)
+
+
+_SEND = redis.asyncio.connection.AbstractConnection.send_packed_command
+
+
+def sends_plainly(connection: Any) -> bool:
+    """Return whether an asyncio connection does no more to send than to write to its socket."""
+    return type(connection).send_packed_command is _SEND and not connection.health_check_interval

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, cast
 
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
-from delayq.broker.transport.clients import uses_tls
+from delayq.broker.transport.clients import sends_plainly, uses_tls
 from delayq.broker.transport.failures import connection_error
 from delayq.broker.transport.protocol import Address, Exchange
 
@@ -116,7 +116,7 @@ class AsyncConnections(_IdleConnections):
                     await self._pool.disconnect(inuse_connections=False)  # redis-py keeps it without a login
                 return self._refused(error)
         try:
-            await connection.send_packed_command(step.data)
+            await _send_async(connection, step.data)
             check_cancelled(before)
             replies = [await _read_async(connection) for _ in step.sent]
         except BaseException as error:
@@ -184,6 +184,17 @@ def check_cancelled(before: int) -> None:
     """Raise a `CancelledError` that was lost since the task had been cancelled so often."""
     if cancellations() > before:
         raise asyncio.CancelledError
+
+
+async def _send_async(connection: Any, data: Iterable[bytes]) -> None:
+    """Send bytes: at once if the socket takes them, as nearly always, since redis-py starts a task to wait for that."""
+    writer = getattr(connection, "_writer", None)
+    if type(writer) is not asyncio.StreamWriter or writer.is_closing() or not sends_plainly(connection):
+        await connection.send_packed_command(data)
+        return
+    writer.writelines(data)
+    if writer.transport.get_write_buffer_size():
+        await connection.send_packed_command(())  # waits until it is sent
 
 
 async def _read_async(connection: Any) -> Any:
