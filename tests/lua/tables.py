@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import delayq
+from delayq.broker.replies import TurnReply
 from delayq.broker.scripts import names, read_all, script
 from tests.support.scripts import Case
 
@@ -18,6 +19,13 @@ TEXTS = dict(read_all(""))
 SCRIPTS = list(names())
 MUTATING = [name for name in SCRIPTS if script(name).executes_once]
 TABLES: dict[str, list[Case]] = {name: import_module(f"tests.lua.cases.{name}").CASES for name in MUTATING}
+
+
+def lasting(reply: Any) -> Any:
+    """Return what a repeated call answers again: not the first deadline before a turn, which that turn may change."""
+    if isinstance(reply, TurnReply) and reply.claimed:
+        return reply._replace(claimed=reply.claimed._replace(next_deadline=-1))
+    return reply
 
 
 def parameters(*, refused: bool = True) -> list[Any]:

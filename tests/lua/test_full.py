@@ -10,7 +10,7 @@ import pytest
 from delayq.broker.transport.executor import Executor, open_executor
 from delayq.errors import QueueFullError
 from delayq.options import read_settings
-from tests.lua.tables import TABLES
+from tests.lua.tables import TABLES, lasting
 from tests.support.scripts import Case, deliver, observe, observe_replies, plant
 
 pytestmark = pytest.mark.faults
@@ -70,10 +70,10 @@ def test_repeated_call_gets_its_reply_again(executor, script):
         plant(executor, case.before)
         reply = deliver(executor, case.call)
         with full(executor):
-            return reply, deliver(executor, case.call)
+            return lasting(reply), lasting(deliver(executor, case.call))
 
     for case in TABLES[script]:
         if not isinstance(case.reply, type):
             executor.client.flushdb()
-            assert (case.name, *answered_twice(case)) == (case.name, case.reply, case.reply)
+            assert (case.name, *answered_twice(case)) == (case.name, lasting(case.reply), lasting(case.reply))
             assert (case.name, observe(executor)) == (case.name, case.after)

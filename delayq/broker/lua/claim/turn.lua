@@ -7,7 +7,7 @@
 --   a message that is done: id, token
 -- Returns: 0 if the queue needs the other two; else a text with a status per receipt: 1 settled by it, 0 settled before,
 --   dead, or from an earlier life, ? for `ack` to settle; the time (microseconds since 1970, a text); then as
---   `pending_to_unack`, with nothing but the statuses and times if none is wanted
+--   `pending_to_unack` with the first deadline before this call, and nothing but statuses and times if none is wanted
 -- Re-run: returns the same statuses, and what is still leased under the remembered tokens, with its lease renewed; a call
 --   that has settled and claimed nothing runs again.
 -- Uses: bytes, clock, numbers, once, plain, record, receipt, started, lease, pause
@@ -25,19 +25,10 @@ local function build_reply(retry_counts)
   return {table.concat(statuses), string.format('%.0f', time), next_due, next_deadline, next_schedule, 0, now, now + lease,
     left, alone, '-1', retry_counts, unpack(cells, 1, 7 * #ids)}
 end
-if past then
-  local settled_then, claimed_then = string.match(past, '^([01?]*);(.*)$')
-  statuses[1] = settled_then
-  alone = claim_again(claimed_then or '', messages, deliveries, now, deadline)
-  redis.call('HDEL', replies, '') -- changes nothing: a full Redis refuses a script whose first write adds data
-  lease_all(unack, deliveries, attributes, meta, false)
-  return build_reply(#ids > 0 and redis.call('HMGET', retries, unpack(ids)) or {})
-end
 local kept = redis.call('HMGET', meta, 'token', 'delivered', 'acked', 'paused', unpack(SPECIAL))
 local others = redis.call('EXISTS', ready, ranked, retry, schedules, successors)
-if is_special(kept, 4) or others > 0 and redis.call('HLEN', successors) > 0 then return 0 end
-
-local due, count, receipts, asked, done, seen = {}, 0, 0, {}, {}, {}
+if not past and (is_special(kept, 4) or others > 0 and redis.call('HLEN', successors) > 0) then return 0 end
+local due, count, receipts, asked, done, seen, paused = {}, 0, 0, {}, {}, {}, pause_end(kept[4], now)
 if wanted ~= '0' then
   if others > 0 then
     left = redis.call('LLEN', ready) + redis.call('ZCARD', ranked) + redis.call('LLEN', retry)
@@ -45,14 +36,21 @@ if wanted ~= '0' then
   end
   next_deadline = redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')[2] or '-1'
   due = redis.call('ZRANGE', pending, 0, 1, 'WITHSCORES')
-  local paused = pause_end(kept[4], now)
   next_due = not paused and due[2] or '-1'
-  for n = 2, left == 0 and not paused and #due or 0, 2 do count = count + (tonumber(due[n]) <= now + ahead and 1 or 0) end
-  if count > 1 and wanted ~= '1' then
-    due = redis.call('ZRANGEBYSCORE', pending, '-inf', now + ahead, 'WITHSCORES', 'LIMIT', 0, wanted)
-  end
-  count = count > 1 and wanted ~= '1' and #due / 2 or math.min(count, 1)
 end
+if past then
+  local settled_then, claimed_then = string.match(past, '^([01?]*);(.*)$')
+  if not settled_then or #settled_then ~= #ARGV / 2 - 3.5 then return '' end
+  statuses[1], alone = settled_then, claim_again(claimed_then, messages, deliveries, now, deadline)
+  redis.call('HDEL', replies, '') -- changes nothing: a full Redis refuses a script whose first write adds data
+  lease_all(unack, deliveries, attributes, meta, false)
+  return build_reply(#ids > 0 and redis.call('HMGET', retries, unpack(ids)) or {})
+end
+for n = 2, left == 0 and not paused and #due or 0, 2 do count = count + (tonumber(due[n]) <= now + ahead and 1 or 0) end
+if count > 1 and wanted ~= '1' then
+  due = redis.call('ZRANGEBYSCORE', pending, '-inf', now + ahead, 'WITHSCORES', 'LIMIT', 0, wanted)
+end
+count = count > 1 and wanted ~= '1' and #due / 2 or math.min(count, 1)
 for i = 8, #ARGV, 2 do receipts, asked[receipts + 1] = receipts + 1, ARGV[i] end
 for n = 1, count do asked[receipts + n] = due[2 * n - 1] end
 local stored = #asked > 0 and redis.call('HMGET', deliveries, unpack(asked)) or {}
@@ -77,17 +75,19 @@ for n = 1, count do
   end
   taken = n
 end
-if taken > 0 then
-  next_due = due[2 * taken + 2] or count > 1 and redis.call('ZRANGE', pending, taken, taken, 'WITHSCORES')[2] or '-1'
-end
+next_due = taken == 0 and next_due or due[2 * taken + 2]
+  or count > 1 and redis.call('ZRANGE', pending, taken, taken, 'WITHSCORES')[2] or '-1'
 local retry_counts = #ids > 0 and redis.call('HMGET', retries, unpack(ids)) or {}
 local wakes = taken > 0 and next_due ~= '-1' and tonumber(next_due) <= now and redis.call('LLEN', wake) == 0
 local failed = extras > 0 and redis.call('HLEN', errors) > 0
 if #done > 0 then -- the types of what is written next were looked at; see `ack` for messages and retries
   redis.call('ZREM', unack, unpack(done))
-  for _, hash in ipairs({messages, retries, headed, attributed and attributes, failed and errors, deliveries}) do
-    if hash then redis.call('HDEL', hash, unpack(done)) end
-  end
+  redis.call('HDEL', messages, unpack(done))
+  redis.call('HDEL', retries, unpack(done))
+  if headed then redis.call('HDEL', headers, unpack(done)) end
+  if attributed then redis.call('HDEL', attributes, unpack(done)) end
+  if failed then redis.call('HDEL', errors, unpack(done)) end
+  redis.call('HDEL', deliveries, unpack(done))
 end
 if taken > 0 then redis.call('ZREMRANGEBYRANK', pending, 0, taken - 1) end
 if #without > 0 then redis.call('HDEL', deliveries, unpack(without)) end
