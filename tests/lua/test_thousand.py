@@ -210,7 +210,7 @@ CASES = [
         LEASED.but(deliveries=each("leased -5 1 T-7 T-7 w ?")),
         calls.withdraw(IDS),
         statuses(1),
-        LEASED.but(deliveries=each("leased -5 1 T-7 T-7 w -")),
+        LEASED.but(deliveries=each("leased -5 1 T-7 T-7 w -"), wake=1),
     ),
     Case(
         "withdrawn",

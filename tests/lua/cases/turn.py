@@ -69,11 +69,18 @@ def _claims() -> list[Case]:
             leased(soon, "ab"),
         ),
         Case(
-            "of what is due soon, one is left: nobody is woken",
-            pending(a=-5, b=1),
+            "who leaves one behind that is due soon wakes the next",
+            pending(a=-5, b=25),
             turn(1),
-            reply(given("a"), due=1),
-            leased(pending(a=-5, b=1), "a"),
+            reply(given("a"), due=25),
+            leased(pending(a=-5, b=25), "a", wake=1),
+        ),
+        Case(
+            "for what is due later nobody is woken",
+            pending(a=-5, b=26),
+            turn(1),
+            reply(given("a"), due=26),
+            leased(pending(a=-5, b=26), "a"),
         ),
         Case(
             "earliest first; who leaves some behind wakes the next",
@@ -89,13 +96,6 @@ def _claims() -> list[Case]:
             turn(1),
             reply(given("a"), due=-5),
             leased(AB, "a", wake=1),
-        ),
-        Case(
-            "one is left that is due now",
-            pending(a=-5, b=0),
-            turn(1),
-            reply(given("a"), due=0),
-            leased(pending(a=-5, b=0), "a", wake=1),
         ),
         Case(
             "attributes and headers come along",

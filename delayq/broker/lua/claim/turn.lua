@@ -78,7 +78,7 @@ end
 next_due = taken == 0 and next_due or due[2 * taken + 2]
   or count > 1 and redis.call('ZRANGE', pending, taken, taken, 'WITHSCORES')[2] or '-1'
 local retry_counts = #ids > 0 and redis.call('HMGET', retries, unpack(ids)) or {}
-local wakes = taken > 0 and next_due ~= '-1' and tonumber(next_due) <= now and redis.call('LLEN', wake) == 0
+local wakes = taken > 0 and next_due ~= '-1' and tonumber(next_due) <= now + ahead and redis.call('LLEN', wake) == 0
 local failed = extras > 0 and redis.call('HLEN', errors) > 0
 if #done > 0 then -- the types of what is written next were looked at; see `ack` for messages and retries
   redis.call('ZREM', unack, unpack(done))
