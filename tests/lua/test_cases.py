@@ -109,8 +109,6 @@ def test_call_overtaken_by_a_later_one_of_its_slot_changes_nothing(real_executor
     real_executor.client.hset(KEYS.replies, "a-slot", f"10 {NOW} 1")
     if case.call.script.name in {"ready_to_unack", "pending_to_unack"}:
         assert deliver(real_executor, case.call, sequence=9).messages == []
-    elif case.call.script.name == "turn" and case.call.args[1]:
-        assert deliver(real_executor, case.call, sequence=9).claimed.messages == []
     elif finds_nothing(case):
         assert deliver(real_executor, case.call, sequence=9) == case.reply
     else:

@@ -39,10 +39,10 @@ if wanted ~= '0' then
     end
   end
 end
-if past then return turned_before(past, reply, retries, unack, messages, deliveries, attributes, meta, replies, now, deadline) end
 local asked, tokens_told = {}, {}
 for i = 8, #ARGV, 2 do asked[#asked + 1], tokens_told[#tokens_told + 1] = ARGV[i], ARGV[i + 1] end
 local receipts = #asked
+if past then return turned_before(past, receipts, reply, retries, unack, messages, deliveries, attributes, meta, replies, now, deadline) end
 for n = 1, count do asked[receipts + n] = due[2 * n - 1] end
 local stored = #asked > 0 and redis.call('HMGET', deliveries, unpack(asked)) or {}
 local statuses, done, ended = settled_by(tokens_told, asked, stored)
@@ -70,7 +70,7 @@ for n = 1, count do
 end
 local next_due = due[2 * taken + 2] or count > 1 and redis.call('ZRANGE', pending, taken, taken, 'WITHSCORES')[2]
 reply[1], reply[3] = statuses, taken > 0 and (next_due or '-1') or reply[3]
-local wakes = taken > 0 and next_due and tonumber(next_due) <= now and redis.call('LLEN', wake) == 0
+local wakes = taken > 0 and next_due and tonumber(next_due) <= now + ahead and redis.call('LLEN', wake) == 0
 if #ids > 0 then
   for n, left_over in ipairs(redis.call('HMGET', retries, unpack(ids))) do reply[8 * n + 7] = left_over end
   for n, text in ipairs(attributed and redis.call('HMGET', attributes, unpack(ids)) or {}) do reply[8 * n + 6] = text end
