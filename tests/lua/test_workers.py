@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from delayq.broker.calls import Calls
 from delayq.broker.stored_presence import (
     HOUR,
@@ -69,14 +71,21 @@ def test_entries_without_an_end_are_found_among_others(executor):
     assert observe(executor) == told(MANY) + told({"w": LASTS}, TEXT)
 
 
-def test_a_beat_stores_the_same_and_removes_nothing(executor):
-    for others in ({}, {"w": 5}, {"a": 0, "b": 5, "x": 5, "y": -1, "z": -SILENT_KEPT}):
-        plant(executor, told(others))
-        place = executor.call(keep_presence_call(calls, "w", ENTRY))
-        assert place == PresenceReply(0, *((2, 4) if "a" in others else (0, 1)), NOW)
+@pytest.mark.parametrize(
+    ("others", "before", "workers"),
+    [
+        ({}, 0, 1),
+        ({"w": 5}, 0, 1),
+        ({"x": 5, "y": -1, "z": -SILENT_KEPT}, 0, 2),
+        ({"a": 0, "b": 5, "c": -1, "x": 5}, 2, 4),
+        ({f"x{number:03}": 5 for number in range(150)}, 0, 101),
+    ],
+)
+def test_a_beat_stores_the_same_and_removes_nothing(executor, others, before, workers):
+    plant(executor, told(others))
+    for _ in range(2):
+        assert executor.call(keep_presence_call(calls, "w", ENTRY)) == PresenceReply(0, before, workers, NOW)
         assert observe(executor) == told(others) + told({"w": LASTS}, TEXT)
-        assert executor.call(keep_presence_call(calls, "w", ENTRY)) == place
-        executor.client.flushdb()
 
 
 def test_a_full_redis_takes_a_beat(start_redis):
@@ -88,11 +97,14 @@ def test_a_full_redis_takes_a_beat(start_redis):
     executor.close()
 
 
-def test_a_page_is_not_of_a_later_time(real_executor):
+@pytest.mark.parametrize(
+    "call", [workers_page_call(Calls(KEYS), "0", limit=1), keep_presence_call(Calls(KEYS), "w", ENTRY)]
+)
+def test_a_reply_is_not_of_a_later_time(real_executor, call):
     for _ in range(30):
-        page = real_executor.call(workers_page_call(Calls(KEYS), "0", limit=1))
+        reply = real_executor.call(call)
         seconds, rest = real_executor.client.time()
-        assert page.now * 1000 <= int(seconds) * 1_000_000 + int(rest)
+        assert reply.now * 1000 <= int(seconds) * 1_000_000 + int(rest)
 
 
 def test_hours_are_read_the_latest_first(executor):
