@@ -18,7 +18,7 @@ from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.transport.clients import Cluster, describe_server, find_client, max_block
 from delayq.broker.transport.cluster import ClusterProtocol
 from delayq.broker.transport.connections import AsyncConnections, ClusterConnections, Connections
-from delayq.broker.transport.operation import Operation, Wait, may_write, single
+from delayq.broker.transport.operation import Operation, Wait, first_error, may_write, single
 from delayq.broker.transport.protocol import Exchange, RedisProtocol, Requests, ShouldRetry
 from delayq.errors import ConfigurationError, DelayqError
 from delayq.options import QueueOptions, Settings
@@ -125,7 +125,7 @@ class Executor(_Client):
                     step = operation.send([])
                     continue
                 replies = self.run(step, should_retry=should_retry)
-                error = next((one for one in replies if isinstance(one, DelayqError)), None)
+                error = first_error(replies)
                 step = operation.throw(error) if error else operation.send(replies)
         except StopIteration as end:
             return cast("T", end.value)
@@ -247,7 +247,7 @@ class AsyncExecutor(_Client):
                     step = operation.send([])
                     continue
                 replies = await self.run(step, should_retry=should_retry, on_cancel=on_cancel)
-                error = next((one for one in replies if isinstance(one, DelayqError)), None)
+                error = first_error(replies)
                 step = operation.throw(error) if error else operation.send(replies)
         except StopIteration as end:
             return cast("T", end.value)

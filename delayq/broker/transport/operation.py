@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from delayq.broker.requests import RedisCommand, ScriptCall
+from delayq.errors import DelayqError
 
 T = TypeVar("T")
 
@@ -28,6 +29,14 @@ Operation = Generator[Round | Wait, list[Any], T]
 def may_write(step: Round | Wait) -> bool:
     """Return whether the first step of an operation may write, so that the queue must be open before."""
     return not isinstance(step, list) or any(isinstance(one, ScriptCall) and one.script.executes_once for one in step)
+
+
+def first_error(replies: list[Any]) -> DelayqError | None:
+    """Return the first error among the replies of a round trip."""
+    for one in replies:  # no generator: every call comes here
+        if isinstance(one, DelayqError):
+            return one
+    return None
 
 
 def single(call: ScriptCall[T] | RedisCommand[T]) -> Operation[T]:

@@ -251,7 +251,7 @@ class RedisProtocol:
     def _pack_all(self, requests: Requests, sent: list[PendingRequest], slots: CallSlots) -> Iterable[bytes]:
         if isinstance(requests, list):  # few and ready: one system call, and threads wait for the GIL after each
             sent.extend(map(self._pack, requests, repeat(slots)))
-            return (b"".join([one.packed for one in sent]),)
+            return (sent[0].packed if len(sent) == 1 else b"".join([one.packed for one in sent]),)
         return self._pack_each(requests, sent, slots)
 
     def _pack_each(self, requests: Requests, sent: list[PendingRequest], slots: CallSlots) -> Iterator[bytes]:

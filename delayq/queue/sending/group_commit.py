@@ -67,14 +67,21 @@ class RoundTrips:
     def measure(self, began: float, messages: int) -> None:
         """Note that a call that carried so many messages began at this time, and has ended."""
         now = self._clock()
-        self._shortest = min(self._shortest, now - began - messages * MESSAGE_TIME)
+        latency = now - began - messages * MESSAGE_TIME
+        changes = latency < self._shortest
+        if changes:
+            self._shortest = latency
         self._calls += 1
-        if self._calls < FIRST_CALLS and self._before == math.inf:
-            return
-        latency = min(self._shortest, self._before)
-        self.limit = MAX_CALLS if latency >= MAX_CALLS * CALL_EVERY else max(1, int(latency / CALL_EVERY))
         if self._calls >= SPAN_CALLS and now >= self._ends:
             self._before, self._shortest, self._calls, self._ends = self._shortest, math.inf, 0, now + SPAN
+            changes = True
+        if changes or self._calls == FIRST_CALLS:
+            self._judge()
+
+    def _judge(self) -> None:
+        if self._calls >= FIRST_CALLS or self._before < math.inf:
+            calls = min(self._shortest, self._before) / CALL_EVERY
+            self.limit = MAX_CALLS if calls >= MAX_CALLS else max(1, int(calls))
 
 
 class _WaitingSend:
