@@ -186,7 +186,8 @@ def charged(starts: list[Start], ends: list[End], kills: dict[str, int]) -> Iter
         for before, after in pairwise(made):
             more = after.attempt - before.attempt
             hidden += max(more - 1, 0)
-            if before.token == after.token or more < (before.token in failed):
+            retries_spent = before.retries_left - after.retries_left
+            if before.token == after.token or more != retries_spent or more < (before.token in failed):
                 yield f"charged wrongly: {before}, {after}"
     if hidden > len(kills):
         yield f"{hidden} attempts were charged that nobody has started"
