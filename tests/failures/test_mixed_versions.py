@@ -7,10 +7,12 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from itertools import cycle, pairwise
 from pathlib import Path
 
 import pytest
+import redis
 
 import delayq
 from delayq import DelayQueue
@@ -23,22 +25,11 @@ from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.long]
 PROGRAMS = Path(__file__).parent / "mixed"
+KEYS = Keys.of("delayq", "mixed")
 OLD, NEW = "old", "new"
-PLAIN = (
-    "plain",
-    "delayed",
-    "rescheduled",
-    "cancelled",
-    "raced",
-    "replaced",
-    "retried",
-    "snoozed",
-    "dying",
-    "many",
-    "slow",
-)
+PLAIN = ("plain", "delayed", "rescheduled", "cancelled", "raced", "replaced", "retried", "dying", "many", "slow")
 SPECIAL = ("after", "debounced", "named", "headers", "prioritized", "unique", "retained", "expiring", "limited")
-SPECIAL += ("repeated", "rejected", "discarded", "killed", "redriven", "logged", "paused")
+SPECIAL += ("snoozed", "repeated", "rejected", "discarded", "killed", "redriven", "logged", "paused")
 NACK_DELAY = 80_000
 """How long (µs) a failed message waits at least: a fifth less than workers say."""
 RUNNING = 2
@@ -91,6 +82,7 @@ class Fleet:
         for name in [name for name in self._processes if name[3] == "p"]:
             self.end(name, by_itself=True)
         with DelayQueue("mixed", url=self.url) as queue:
+            queue.select(due_from=datetime.now(UTC) + timedelta(minutes=1)).cancel()  # of producers that were killed
             wait_until(lambda: not queue.counts().living and not queue.counts().successors, every=0.05)
         for name in list(self._processes):
             self.end(name)
@@ -143,7 +135,7 @@ def judge(fleet: Fleet) -> None:
                 wrong.append(f"{edition}: must be dead: {info}")
         retained = {end.edition for end in ends if "retained" in end.edition}
         wrong += [f"{one}: another result" for one in retained if queue.result(one, timeout=0) != one]
-        wrong += scan(queue.executor, Keys.of("delayq", "mixed"), own=False).leftovers
+        wrong += scan(queue.executor, KEYS, own=False).leftovers
         totals = Counter(queue.stats().totals)
     came = totals["sent"] + totals["redriven"]
     went = totals["acked"] + totals["discarded"] + totals["cancelled"] + totals["dead"]
@@ -194,7 +186,8 @@ def charged(starts: list[Start], ends: list[End], kills: dict[str, int]) -> Iter
         for before, after in pairwise(made):
             more = after.attempt - before.attempt
             hidden += max(more - 1, 0)
-            if before.token == after.token or more < (before.token in failed):
+            retries_spent = before.retries_left - after.retries_left
+            if before.token == after.token or more != retries_spent or more < (before.token in failed):
                 yield f"charged wrongly: {before}, {after}"
     if hidden > len(kills):
         yield f"{hidden} attempts were charged that nobody has started"
@@ -209,15 +202,23 @@ def crowded(starts: list[Start], ends: list[End]) -> Iterator[str]:
             yield f"{running} of a limit of {RUNNING} run"
 
 
+def schema(fleet: Fleet) -> int:
+    """Return the schema version of the queue."""
+    with redis.Redis.from_url(fleet.url) as client:
+        return int(client.hget(KEYS.meta, "schema"))
+
+
 def test_plain_messages(fleet):
     disturb(fleet, PLAIN, 6)
     judge(fleet)
+    assert schema(fleet) == 1
 
 
 @pytest.mark.parametrize("version", [OLD, NEW])
 def test_queue_that_becomes_special_in_the_middle(fleet, version):
     disturb(fleet, PLAIN, 6, special=version)
     judge(fleet)
+    assert schema(fleet) == 2
 
 
 def test_every_kind_of_message(fleet):

@@ -17,6 +17,7 @@ class Start(NamedTuple):
     token: int
     at: int
     due: int
+    retries_left: int
 
 
 class End(NamedTuple):

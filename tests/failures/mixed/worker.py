@@ -19,7 +19,7 @@ def work(message):
     """Note down the start and the effect, and between them do what the kind of the message says."""
     edition, kind = message.payload["edition"], message.payload["kind"]
     at, due = records.now(), (message.due - EPOCH).total_seconds() * 1_000_000
-    records.add(Start(edition, name, message.attempt, message.token, at, round(due)))
+    records.add(Start(edition, name, message.attempt, message.token, at, round(due), message.retries_left))
     fails = {
         "retried": message.attempt < 3,
         "dying": True,
