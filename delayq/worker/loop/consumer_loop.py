@@ -346,6 +346,8 @@ class ConsumerLoop:
             self._note_expired(claimed.expired)
         self._begin(claimed, self.in_flight.add(claimed, self._sent_at, self._now), self._sent_at)
         self.outlook.read_gate(claimed)
+        more = self.outlook.ready > 0 or self.outlook.due_at <= self._now
+        self.in_flight.prefetch.grow(len(claimed.messages) + self.in_flight.held, more=more)
         self._drained = self._drained and not claimed.left
 
     def _begin(self, claimed: ClaimReply, added: list[InFlightDelivery], sent_at: float) -> None:
