@@ -77,13 +77,11 @@ class ConsumerLoop:
         self._folded: Callable[[Any], None] | None = None
         """What reads the claim of this turn, if that settles as well."""
         self._burst, self._promotes = burst, promotes
-        self._now = 0.0
-        self._sent_at = 0.0
+        self._now = self._sent_at = 0.0
         self._settle_at = math.inf
         self.refusals = Refusals()
         self._stop_at: float | None = None
-        self._woken = False
-        self._drained = False
+        self._woken = self._drained = False
         self._changed = False
         """Whether something was settled or expired that a promotion may not have seen."""
         self._returned = False
@@ -159,7 +157,7 @@ class ConsumerLoop:
             if self._burst and self._drained and not busy:
                 return
             claims = self._capacity() > 0
-            wait = self._idle_time(claims=claims)
+            wait = 0.0 if self._woken else self._idle_time(claims=claims)
             result = yield Sleep(wait, listen=wait > 0 and (claims or self.outlook.paused))
 
     def _turn(self) -> Generator[Step, StepResult, None]:
@@ -348,6 +346,8 @@ class ConsumerLoop:
             self._note_expired(claimed.expired)
         self._begin(claimed, self.in_flight.add(claimed, self._sent_at, self._now), self._sent_at)
         self.outlook.read_gate(claimed)
+        more = self.outlook.ready > 0 or self.outlook.due_at <= self._now
+        self.in_flight.prefetch.grow(len(claimed.messages) + self.in_flight.held, more=more)
         self._drained = self._drained and not claimed.left
 
     def _begin(self, claimed: ClaimReply, added: list[InFlightDelivery], sent_at: float) -> None:

@@ -19,6 +19,9 @@ PREFETCH_SECONDS = 0.1
 MAX_CLAIMED = 250
 """Messages per claim from a near server, unless the batch is larger. This is about half of the maximal prefetch, so the
 server works on one half while callbacks run on the other."""
+FIRST_CLAIMED, GROWTH = 16, 4
+"""Messages of the first claim after an idle time, unless more can start at once, and how many times as many each claim
+takes that leaves some: the first of a burst does not wait for a claim of hundreds."""
 FAR = 0.002
 """Seconds of a round trip for each time that as much is claimed at once: on one machine, a round trip takes less."""
 MESSAGE_TIME = 0.000015
@@ -45,6 +48,7 @@ class Prefetch(LoopPart):
         self._took: float | None = None
         self._paused = False
         self._near = 2 if settings.concurrency >= MANY else 1
+        self._most = self._first = max(FIRST_CLAIMED, settings.concurrency * batch)
         self.shares = 1
         """How many times as much to claim because many queues share it: each gets a part of a claim."""
         self.latency = Latency(MESSAGE_TIME)
@@ -57,7 +61,13 @@ class Prefetch(LoopPart):
     @property
     def max_claimed(self) -> int:
         """How many messages to claim at a time at most."""
-        return max(self._batch, MAX_CLAIMED * self.times)
+        return min(self._most, max(self._batch, MAX_CLAIMED * self.times))
+
+    def grow(self, claimed: int, *, more: bool) -> None:
+        """Learn that a claim has brought so many messages, and whether it has left `more`."""
+        self._most = max(
+            self._first * self.times, GROWTH * claimed, GROWTH * min(self._most, MAX_PREFETCH) if more else 0
+        )
 
     def on_claimed(self, claimed: ClaimReply, _: list[InFlightDelivery], sent_at: float, now: float) -> None:
         """Learn how long a round trip takes."""
