@@ -37,7 +37,8 @@ class PlainTurns:
         (self._settlements,) = (part for part in parts.settle if isinstance(part, PendingSettlements))
         sets_clock = getattr(context.calls, "clock", None) is not None
         self._ahead = None if burst or sets_clock else parts.find(ClaimedAhead)
-        self._millis = 0 if self._ahead is None else context.settings.ahead
+        # What is held is not renewed: its first renewal, a third of a lease after its start, must come in time.
+        self._millis = 0 if self._ahead is None else min(context.settings.ahead, context.settings.lease // 3)
         self._lease, self._within = context.settings.lease / 1000, context.settings.settle_within / 1000
         self._from = 0.0 if context.calls.capabilities.has(Feature.DELAYS) else math.inf
         self._on_due_claimed = parts.on_due_claimed
@@ -77,7 +78,8 @@ class PlainTurns:
             if self._settlements.cut_short:
                 self._from = now + LATE_ACK
         if wanted:
-            outlook.lead = min(self._millis / 1000, CLAIM_LEAD + self._in_flight.prefetch.latency.seconds)
+            lead = min(self._millis / 1000, CLAIM_LEAD + self._in_flight.prefetch.latency.seconds)
+            outlook.lead = lead if self.usable(now) else 0.0  # the general way claims nothing before it is due
             outlook.read_claimed(claimed, sent_at=sent_at, now=now)
             for learn in self._on_due_claimed:
                 learn(claimed)
