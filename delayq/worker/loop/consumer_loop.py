@@ -296,6 +296,8 @@ class ConsumerLoop:
         """Return the seconds for which there is nothing to do unless something happens."""
         if self._now < self.refusals.wait_until:
             return self.refusals.wait_until - self._now
+        if self._woken:
+            return 0.0
         if self._burst and self._changed and not self.in_flight:
             return 0.0
         until = [self.outlook.next_at(claims=claims), next_of([*self.parts.feed, *self.parts.renew], self._now)]

@@ -38,7 +38,8 @@ class PlainTurns:
         sets_clock = getattr(context.calls, "clock", None) is not None
         self._ahead = None if burst or sets_clock else parts.find(ClaimedAhead)
         settings = context.settings
-        self._millis = 0 if self._ahead is None else min(settings.ahead, settings.lease // 4)
+        # What is held is not renewed: its first renewal, a third of a lease after its start, must come in time.
+        self._millis = 0 if self._ahead is None else min(settings.ahead, settings.lease // 3)
         self._lease, self._within = settings.lease / 1000, settings.settle_within / 1000
         self._from = 0.0 if context.calls.capabilities.has(Feature.DELAYS) else math.inf
         self._claimed_at = 0.0
@@ -86,7 +87,8 @@ class PlainTurns:
         if wanted:
             if claimed.messages:
                 self._gap, self._claimed_at = now - self._claimed_at, now
-            outlook.lead = min(self._millis / 1000, CLAIM_LEAD + self._in_flight.prefetch.latency.seconds)
+            lead = min(self._millis / 1000, CLAIM_LEAD + self._in_flight.prefetch.latency.seconds)
+            outlook.lead = lead if self.usable(now) else 0.0  # the general way claims nothing before it is due
             outlook.read_claimed(claimed, sent_at=sent_at, now=now)
             for learn in self._on_due_claimed:
                 learn(claimed)

@@ -149,7 +149,8 @@ class PendingSettlements(LoopPart):
         elif disposition in _RELEASES:
             count = _RELEASES[disposition]
             attributes = b"" if count is None else count(delivery.claimed.attributes)
-            wait = 0 if delay is None else policy.wait(delivery.claimed.attempt, delay)
+            exact = delay is None or disposition is Disposition.RELEASE  # what was held until it is due
+            wait = delay or 0 if exact else policy.wait(delivery.claimed.attempt, delay)
             unstarted = disposition in _UNSTARTED
             self._details[delivery] = Release(*delivery.receipt, wait, attributes, unstarted)
             if self._scopes is not None and (name := scope_closed(delivery, text)) != "":

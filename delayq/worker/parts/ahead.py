@@ -56,10 +56,12 @@ class ClaimedAhead(LoopPart):
         """Hold what is not due yet of a claim that has arrived at a local time; returns the claim of the rest."""
         early = [one for one in claimed.messages if one.due * 1000 > reply.micros]
         read_at = now - reply.micros % 1000 / 1e6  # when the server's clock showed the whole millisecond of the claim
-        for delivery in deliveries_of(claimed._replace(messages=early), read_at, deadline):
-            left = (delivery.claimed.due * 1000 - reply.micros) / 1e6
-            self._held.append((now + left * (1 + SLEW), delivery))
-        self._held.sort(key=lambda one: one[0], reverse=True)
+        held = [
+            (now + (one.claimed.due * 1000 - reply.micros) / 1e6 * (1 + SLEW), one)
+            for one in deliveries_of(claimed._replace(messages=early), read_at, deadline)
+        ]
+        # Of what starts at the same time, what was claimed first is the last here, so that it starts first.
+        self._held = sorted([*reversed(held), *self._held], key=lambda one: one[0], reverse=True)
         self._in_flight.hold(len(early))
         return claimed._replace(messages=claimed.messages[: -len(early)]) if early else claimed
 
@@ -98,8 +100,8 @@ class ClaimedAhead(LoopPart):
         """Give back what is held, for when it is due."""
         held, self._held, self._asks = self._held, [], False
         self._in_flight.hold(-len(held))
-        for start_at, delivery in held:
+        for start_at, delivery in reversed(held):
             self._turns.settle(
-                [Completion([delivery], Disposition.RELEASE, "", math.ceil((start_at - self._now) * 1000))]
+                [Completion([delivery], Disposition.RELEASE, "", math.ceil(max(0.0, start_at - self._now) * 1000))]
             )
         return []
