@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-spark test-long test-all test-lowest test-matrix test-wheel coverage check audit format bench bench-gate bench-peers torture spark-demo bench-spark clean
+.PHONY: help demo test test-spark test-long test-all test-lowest test-matrix test-wheel coverage check audit format bench bench-counted bench-gate bench-peers torture spark-demo bench-spark clean
 
 READY := .venv/.ready
 # The same with PySpark and a Java: 450 MB that a first look at the queue does without.
@@ -64,8 +64,11 @@ bench: $(READY) ## measure throughput, lateness and memory, and update README an
 	@scripts/ensure-redis
 	@$(PYTHON) scripts/bench.py --readme $(ARGS)
 
-bench-gate: $(READY) ## compare the ratios to raw Redis with the baseline
+bench-counted: $(READY) ## check that a message takes no more commands and round trips than in the baseline (a minute)
 	@scripts/ensure-redis
+	@$(PYTHON) scripts/bench.py --gate scripts/measure/baseline.json --counted $(ARGS)
+
+bench-gate: bench-counted ## compare the ratios to raw Redis with the baseline, and the counts
 	@$(PYTHON) scripts/bench.py --gate scripts/measure/baseline.json --rounds 3 $(ARGS)
 
 bench-peers: $(READY) ## compare delayq with similar packages (downloads 100 MB)

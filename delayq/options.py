@@ -51,6 +51,14 @@ class QueueOptions(TypedDict, total=False):
         " `decode`.",
     ]
     strict: Annotated[bool, "Raise an error for a server that may lose messages, instead of logging a warning; off."]
+    ahead: Annotated[
+        Duration,
+        "How long before it is due a consumer may claim a message, which starts at its time; 25 ms, and 0 for never.",
+    ]
+    settle_within: Annotated[
+        Duration,
+        "How long an acknowledgement waits for the next claim at most, while something is due within that; 10 ms.",
+    ]
     tick: Annotated[Duration, "How often a consumer polls the queue if nothing wakes it earlier; 1 s."]
     lease: Annotated[
         Duration,
@@ -172,6 +180,8 @@ QueueOptions.__doc__ = f"{QueueOptions.__doc__}\n" + "".join(
 class Settings:
     """The validated options; durations in milliseconds, as the scripts take them."""
 
+    ahead: int
+    settle_within: int
     tick: int
     lease: int
     max_consume_duration: int
@@ -226,6 +236,8 @@ def read_settings(options: QueueOptions) -> Settings:
     durability = check_choice(options.get("durability", "stored"), "durability", "stored", "replicated")
     keeps_text = check_choice(options.get("keep_errors", "text"), "keep_errors", "text", "class") == "text"
     return Settings(
+        ahead=to_millis(options.get("ahead", 0.025), "ahead", max=1000),
+        settle_within=to_millis(options.get("settle_within", 0.01), "settle_within", max=1000),
         tick=to_millis(options.get("tick", 1), "tick", min=10, max=3_600_000),
         lease=to_millis(options.get("lease", 30), "lease", min=100),
         max_consume_duration=to_millis(options.get("max_consume_duration", 600), "max_consume_duration", min=10),

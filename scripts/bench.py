@@ -3,6 +3,7 @@
     make bench                              all measurements, medians of 5 rounds; writes the tables of the pages
     make bench ARGS="--quick --only send"   some of them, with a tenth of the messages
     make bench-gate                         check whether a rate fell below the baseline, or a cost rose above it
+    make bench-counted                      check commands and round trips a message alone, in less than a minute
 
 The raw limit of a rate is measured in the same round: the same scripts with the same arguments, packed beforehand and
 sent over a bare socket read by hiredis. Machines are noisy, so compare ratios. Exits with 1 if a goal was missed, if a
@@ -30,6 +31,7 @@ from measure import (
     depth,
     encrypting,
     event_log,
+    flowing,
     forecasting,
     gate,
     large,
@@ -54,12 +56,13 @@ from measure import (
     workqueue,
 )
 from measure.bench_server import BenchServer, throwaway_server
-from measure.figure import Measurement, Results, measure
+from measure.figure import Figure, Measurement, Results, measure
 from measure.options import QUICK, read_options
 from rich.console import Console
 
 MODULES = (
     ordinary,
+    flowing,
     sending,
     consuming,
     commands,
@@ -103,6 +106,8 @@ def measurements() -> list[Measurement]:
 def chosen(options: argparse.Namespace) -> list[Measurement]:
     """Return the measurements to run; with a gate, those with a ratio in the baseline."""
     found = [one for one in measurements() if options.only in one.name]
+    if options.counted:
+        return [one for one in found if any(figure.may_rise is not None for figure in one.figures)]
     if options.gate:
         found = [one for one in found if {figure.name for figure in one.figures} & set(options.baseline)]
     return found
@@ -119,15 +124,25 @@ def publish(options: argparse.Namespace, results: Results, setting: report.Setti
     if not results.failed and options.readme:
         pages.rewrite(pages.README, report.short_table(results, setting))
         pages.rewrite(pages.PERFORMANCE, report.whole_table(results, setting))
-    if not results.failed and options.save_baseline:
+    if not results.failed and options.save_baseline and options.counted:
+        gate.write_counts(gate.BASELINE, counts(results))
+    elif not results.failed and options.save_baseline:
         gate.write_baseline(gate.BASELINE, results.figures, setting._asdict())
+
+
+def counts(results: Results) -> list[Figure]:
+    """Return the figures of a run that are counts."""
+    return [figure for figure in results.figures if figure.may_rise is not None]
 
 
 def problems(options: argparse.Namespace, results: Results) -> list[str]:
     """Return a line for each problem that makes the exit code 1."""
     found = [f"failed: {name}: {reason}" for name, reason in results.failed.items()]
     if options.gate:
-        known = {figure.name for one in measurements() for figure in one.figures}
+        every = [figure for one in measurements() for figure in one.figures]
+        known = {figure.name for figure in every if figure.may_rise is not None or not options.counted}
+        if options.counted:
+            return found + [f"more: {line}" for line in gate.compare_counts(options.baseline, counts(results), known)]
         return found + [f"worse: {line}" for line in gate.compare(options.baseline, results.figures, known)]
     return found + [f"missed: {report.missed(figure)}" for figure in results.figures if not figure.met]
 
@@ -146,7 +161,8 @@ def main(words: list[str] | None = None) -> int:
         log(f"bench: no measurement has {options.only!r} in its name: {names}")
         return 2
     with throwaway_server() as path:
-        server = BenchServer(path, QUICK if options.quick else 1.0)
+        server = BenchServer(path, QUICK if options.quick or options.counted else 1.0)
+        server.counted = options.counted
         setting = report.Setting.here(server.client.info("server")["redis_version"], options.rounds)
         results = measure(todo, server, options.rounds, log)
         server.close()

@@ -196,6 +196,13 @@ class Calls:
         """Claim up to `wanted` due messages that were not promoted, if nothing waits in `ready` and `retry`."""
         return self.script("pending_to_unack", [self.now, wanted, lease, consumer_id], replies.read_due_claim)
 
+    def turn(
+        self, wanted: int, *, ahead: int, lease: int, consumer_id: str, receipts: Iterable[Receipt] = ()
+    ) -> ScriptCall[replies.TurnReply]:
+        """Settle messages as done and claim up to `wanted` that are due, or will be in `ahead` ms, in a plain queue."""
+        args = [self.now, wanted, ahead, lease, consumer_id, *flat(receipts)]
+        return self.script("turn", args, lambda reply: replies.TurnReply.read(reply, lease))
+
     def unack_to_retry(self, limit: int = MAX_IDS) -> ScriptCall[replies.ExpireReply]:
         """Move messages past their lease or nack delay to retry or garbage."""
         return self.script("unack_to_retry", [self.now, limit], replies.ExpireReply.read)

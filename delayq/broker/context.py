@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 from delayq.broker.calls import Calls, SendStatuses
 from delayq.broker.engine import EngineCapabilities
-from delayq.broker.replies import ClaimReply, CollectReply, ExpireReply, PromoteReply
+from delayq.broker.replies import ClaimReply, CollectReply, ExpireReply, PromoteReply, TurnReply
 from delayq.broker.requests import Failure, Messages, Receipt, RedisCommand, Rejection, Release, ScriptCall
 from delayq.broker.results import Completed, ResultCodec
 from delayq.options import Settings
@@ -45,6 +45,11 @@ class EngineCalls(Protocol):
 
     def pending_to_unack(self, wanted: int, *, lease: int, consumer_id: str) -> ScriptCall[ClaimReply] | None:
         """Claim up to `wanted` due messages that were not promoted; None if the engine has no promotion."""
+
+    def turn(
+        self, wanted: int, *, ahead: int, lease: int, consumer_id: str, receipts: Iterable[Receipt] = ()
+    ) -> ScriptCall[TurnReply]:
+        """Settle messages as done and claim in one call, for plain queues of engines with `DELAYS`."""
 
     def unack_to_retry(self) -> ScriptCall[ExpireReply] | RedisCommand[ExpireReply]:
         """Take back messages whose lease or backoff has expired."""

@@ -74,6 +74,31 @@ class ClaimReply(NamedTuple):
     """The ids that start as trials of a breaker that has tripped, each with its name; None for the queue's breaker."""
 
 
+class TurnReply(NamedTuple):
+    """The result of a turn of a plain queue: statuses of what was to be settled, and what was claimed."""
+
+    statuses: str
+    """A status per receipt: 1 settled by it, 0 settled before, ? for `ack` to settle."""
+    claimed: ClaimReply | None
+    """None if nothing was done, since the queue is not plain."""
+    micros: int = 0
+    """The server's time, in microseconds since 1970."""
+
+    @classmethod
+    def read(cls, reply: Any, lease: int) -> TurnReply:
+        """Parse the reply of `turn` with leases of so many milliseconds."""
+        if isinstance(reply, bytes):
+            return cls(reply.decode(), ClaimReply(0, 0, 0, []))
+        if not isinstance(reply, list):
+            return cls("", None)
+        *times, left, alone = reply[1:7]
+        micros, next_due, next_deadline, next_schedule = read_numbers(times)
+        messages = _read_messages([reply[at::8] for at in range(7, 14)], reply[14::8])
+        now, runs_alone = micros // 1000, alone is not None
+        claimed = ClaimReply(now, now + lease, left, messages, runs_alone, next_due, next_deadline, next_schedule)
+        return cls(reply[0].decode(), claimed, micros)
+
+
 class PromoteReply(NamedTuple):
     """The result of a promotion: ids moved, next due time and deadline (ms or -1), ids waiting and in garbage."""
 
@@ -229,32 +254,41 @@ def any_withdrawn(records: list[bytes | None]) -> bool:
 def read_claim(reply: list[Any]) -> ClaimReply:
     """Parse the reply of `ready_to_unack`."""
     now, deadline, left, alone, next_gate, retries, *cells = reply
-    try:
-        messages = _read_claimed(cells, [int(left or 0) for left in retries], bytes.decode)
-    except ValueError:  # another program has written an id or retries: one by one, to find which
-        messages = _read_claimed(cells, [read_number(left or b"0") or 0 for left in retries], _any_id)
-        for one, stored in zip(messages, retries, strict=True):
-            if one.id != shown_id(one.id):
-                one.unreadable = f"the id {shown_id(one.id)[:200]} is no UTF-8"
-            elif stored and read_number(stored) is None:
-                one.unreadable = f"the retries left are {stored[:40]!r}"
+    messages = _read_messages([cells[at::7] for at in range(7)], retries)
     gate, *trials = next_gate.split(b" ;")
     found, opens = tuple(map(_trial, trials)), read_numbers([gate])[0]
     return ClaimReply(now, deadline, left, messages, alone is not None, next_gate=opens, trials=found)
 
 
-def _read_claimed(cells: list[Any], retries: list[int], read_id: Callable[[bytes], str]) -> list[ClaimedMessage]:
+def _read_messages(columns: list[list[Any]], retries: list[bytes | None]) -> list[ClaimedMessage]:
+    """Return the messages of a claim, from the columns id, token, payload, due, attempt, headers and attributes."""
+    try:
+        return _read_claimed(columns, [int(left or 0) for left in retries], bytes.decode)
+    except ValueError:  # another program has written an id or retries: one by one, to find which
+        messages = _read_claimed(columns, [read_number(left or b"0") or 0 for left in retries], _any_id)
+    for one, stored in zip(messages, retries, strict=True):
+        if one.id != shown_id(one.id):
+            one.unreadable = f"the id {shown_id(one.id)[:200]} is no UTF-8"
+        elif stored and read_number(stored) is None:
+            one.unreadable = f"the retries left are {stored[:40]!r}"
+    return messages
+
+
+def _read_claimed(
+    columns: list[list[Any]], retries: list[int], read_id: Callable[[bytes], str]
+) -> list[ClaimedMessage]:
+    ids, tokens, payloads, dues, attempts, headers, attributes = columns
     return list(
         map(
             ClaimedMessage,
-            map(read_id, cells[::7]),
-            map(int, cells[1::7]),
-            cells[2::7],
+            map(read_id, ids),
+            map(int, tokens),
+            payloads,
             retries,
-            map(int, cells[3::7]),
-            map(int, cells[4::7]),
-            [headers or b"" for headers in cells[5::7]],
-            [attributes or b"" for attributes in cells[6::7]],
+            map(int, dues),
+            map(int, attempts),
+            [text or b"" for text in headers],
+            [text or b"" for text in attributes],
         )
     )
 

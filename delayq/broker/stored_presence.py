@@ -150,17 +150,39 @@ class HoursReply(NamedTuple):
     """What was ever counted, also in hours that are not kept any more."""
 
 
+class PresenceReply(NamedTuple):
+    """How many entries were removed, and the place of a consumer among those that have told, at most a hundred."""
+
+    removed: int
+    before: int
+    """How many of the others come before it."""
+    workers: int
+    """How many there are, with itself."""
+    now: int
+    """The server's time (ms)."""
+
+
 def presence_call(
     calls: Calls, consumer_id: str, entry: WorkerEntry | None, counted: HourCounts | None = None
-) -> ScriptCall[int]:
-    """Store the presence of a consumer, None when it stops; returns how many entries were removed.
+) -> ScriptCall[PresenceReply]:
+    """Store the presence of a consumer, None when it stops.
 
     What it has counted is added to the record of the hour and to the total.
     """
     told = (0, SILENT_KEPT, "") if entry is None else (REPORTS * entry.every, SILENT_KEPT, write_entry(entry))
     counts = "" if counted is None else write_counts(counted)
     args = [calls.now, consumer_id, *told, KEPT_HOURS, counts]
-    return calls.script("presence", args, lambda reply: integers(reply)[0])
+    return calls.script("presence", args, _read_presence)
+
+
+def keep_presence_call(calls: Calls, consumer_id: str, entry: WorkerEntry) -> ScriptCall[PresenceReply]:
+    """Store the presence of a consumer that has counted nothing; removes none that have been silent for long."""
+    args = [calls.now, consumer_id, REPORTS * entry.every, write_entry(entry)]
+    return calls.script("keep_presence", args, _read_presence)
+
+
+def _read_presence(reply: bytes) -> PresenceReply:
+    return PresenceReply(*integers(reply))
 
 
 def history_call(calls: Calls, *, limit: int, last: int | None = None) -> ScriptCall[HoursReply]:

@@ -15,7 +15,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind
 
-from delayq.broker.replies import ClaimReply
+from delayq.broker.replies import ClaimReply, TurnReply
 from delayq.broker.requests import UNSTARTED
 from delayq.telemetry.creation_context import created_in
 from delayq.telemetry.recorder import MAX_LINKS, QueueRecorder
@@ -37,7 +37,7 @@ class _Start:
 class CallSpans:
     """Records the claims and settlements of one queue; see `broker.context.CallObserver`."""
 
-    operations = (*_CLAIMS, "ack", "nack", "reject", "release", "complete")
+    operations = (*_CLAIMS, "turn", "ack", "nack", "reject", "release", "complete")
 
     def __init__(self, recorder: QueueRecorder, queue: str) -> None:
         self._recorder, self._queue = recorder, queue
@@ -48,9 +48,17 @@ class CallSpans:
         """Return what records the call when it has its reply."""
         if not self._recorder.is_on():
             return None
+        if operation == "turn":
+            return partial(self._turned, _Start(), options)
         if operation in _CLAIMS:
             return partial(self._claimed, _Start(), options["consumer_id"].endswith(UNSTARTED))
         return partial(self._settled, _Start(), _NAMES.get(options.get("outcome", ""), operation), args[0])
+
+    def _turned(self, start: _Start, options: Mapping[str, Any], reply: TurnReply) -> None:
+        if reply.claimed is not None:
+            if receipts := options["receipts"]:
+                self._settled(start, "ack", receipts, reply)
+            self._claimed(start, options["consumer_id"].endswith(UNSTARTED), reply.claimed)
 
     def _claimed(self, start: _Start, of_loop: bool, claimed: ClaimReply) -> None:  # noqa: FBT001
         messages = claimed.messages

@@ -33,6 +33,8 @@ class BenchServer:
         self.path = path
         self.url = f"unix://{path}"
         self.scale = scale
+        self.counted = False
+        """Whether only what is counted is to be measured, such as commands."""
         self.turn = 0
         """The round, from 0."""
         self.client = redis.Redis.from_url(self.url, socket_timeout=60)  # emptying a full server takes seconds

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+EXACT = 0.03
+"""How far a count may rise that is the same in each run: five on a busy machine differed by up to 1 %."""
 RATE, MILLISECONDS, BYTES, NUMBER = "/s", " ms", " B", ""
 
 
@@ -42,6 +44,8 @@ class Figure:
     """The remark on the largest value."""
     cost: bool = False
     """Whether less is better."""
+    may_rise: float | None = None
+    """How far a count may rise that hardly depends on the machine, as a share; None for what is no such count."""
 
     def add(self, reading: Reading) -> None:
         """Add the reading of a round."""

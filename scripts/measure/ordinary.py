@@ -1,4 +1,4 @@
-"""The ordinary day: what one message costs the server and the client, alone, in a steady flow and with slow callbacks.
+"""The ordinary day: what one message costs the server and the client, alone, in bulk, idle and with slow callbacks.
 
 Costs hardly depend on the mood of the machine: CPU time of the server and of this process, commands (those inside
 scripts included), and round trips. CPU time is compared with that of as many bare SETs through redis-py.
@@ -6,6 +6,7 @@ scripts included), and round trips. CPU time is compared with that of as many ba
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,24 +16,22 @@ from typing import Any, NamedTuple, Self
 
 import redis
 
-from delayq import DelayQueue
+from delayq import AsyncDelayQueue, DelayQueue, Worker
 from measure.bench_server import QUEUE, TEXT, BenchServer, all_commands
-from measure.figure import MILLISECONDS, NUMBER, RATE, Figure, Measurement, Reading, at_most
-from measure.raw import PAYLOAD
+from measure.figure import EXACT, MILLISECONDS, NUMBER, RATE, Figure, Measurement, Reading, at_most
+from measure.raw import PAYLOAD, claim_and_ack
 
 MICROSECONDS = " µs"
-AHEAD = 0.5
-"""Seconds that messages of the steady flow are sent ahead."""
-FLOW = 200
-"""Messages of the steady flow a second."""
-FLOW_SECONDS = 10
-THREADS = 8
+SENDERS = 8
+"""Threads or tasks that send at a time."""
+CLAIMED = 250
+"""Messages that are claimed and settled at a time in bulk."""
 SETTLED = 1.5
 """Seconds until a consumer has finished its first polls."""
-IDLE_SETTLED = 8.5
-"""Seconds until idle consumers wait for as long as they may."""
-OBSERVED = 17.0
-"""Seconds that idle consumers are observed."""
+IDLE_SETTLED = 22.0
+"""Seconds until idle consumers wait for as long as they may, and share their looks."""
+OBSERVED = 20.0
+"""Seconds that idle consumers are observed: two reports of each."""
 BURST = 1_000
 """Messages that meet idle consumers, all due at once."""
 TIMEOUT = 60
@@ -62,12 +61,16 @@ def cost_now(client: redis.Redis) -> Cost:
     return Cost(server, time.process_time(), all_commands(client), stats["total_reads_processed"])
 
 
+READS = 3
+"""Requests that read the cost."""
+
+
 def cost_of(server: BenchServer, work: Callable[[], object]) -> Cost:
-    """Return what work costs, without the three requests that read the cost."""
+    """Return what work costs, without the requests that read the cost."""
     before = cost_now(server.client)
     work()
     cost = cost_now(server.client) - before
-    return cost._replace(trips=cost.trips - 3)
+    return cost._replace(trips=cost.trips - READS)
 
 
 def sets(server: BenchServer, n: int) -> Cost:
@@ -85,10 +88,10 @@ def alone(server: BenchServer, n: int) -> Cost:
 
 
 def from_threads(server: BenchServer, n: int) -> Cost:
-    """Send from eight threads at a time."""
+    """Send from several threads at a time."""
     with DelayQueue(QUEUE, url=server.url) as queue:
         queue.send_delay_msg(TEXT, 3600)
-        threads = [threading.Thread(target=_send, args=[queue, n // THREADS, 3600]) for _ in range(THREADS)]
+        threads = [threading.Thread(target=_send, args=[queue, n // SENDERS, 3600]) for _ in range(SENDERS)]
 
         def work() -> None:
             for thread in threads:
@@ -99,18 +102,48 @@ def from_threads(server: BenchServer, n: int) -> Cost:
         return cost_of(server, work)
 
 
-def flow(server: BenchServer, n: int) -> Cost:
-    """Send one by one at an even rate, to be delivered soon after."""
-    with _Consumer(server) as consumer:
+def from_tasks(server: BenchServer, n: int) -> Cost:
+    """Send from several tasks at a time."""
+
+    async def send(queue: AsyncDelayQueue[Any]) -> None:
+        for _ in range(n // SENDERS):
+            await queue.send_delay_msg(TEXT, 3600)
+
+    async def work() -> Cost:
+        async with AsyncDelayQueue(QUEUE, url=server.url) as queue:
+            await queue.send_delay_msg(TEXT, 3600)
+            before = cost_now(server.client)
+            await asyncio.gather(*(send(queue) for _ in range(SENDERS)))
+            return cost_now(server.client) - before
+
+    cost = asyncio.run(work())
+    return cost._replace(trips=cost.trips - READS)
+
+
+def one_by_one(server: BenchServer, n: int) -> Cost:
+    """Send one after the other has been delivered, beside a consumer of one callback at a time."""
+    with _Consumer(server, concurrency=1) as consumer:
 
         def work() -> None:
-            began = time.monotonic()
             for number in range(n):
-                time.sleep(max(0.0, began + number / FLOW - time.monotonic()))
-                consumer.queue.send_delay_msg(TEXT, AHEAD)
+                consumer.queue.send_delay_msg(TEXT)
+                consumer.wait_for(number + 1)
             consumer.wait(n)
 
         return cost_of(server, work)
+
+
+def bulk_send(server: BenchServer, n: int) -> Cost:
+    """Send with one call."""
+    with DelayQueue(QUEUE, url=server.url) as queue:
+        queue.send_delay_msg(TEXT, 3600)
+        return cost_of(server, lambda: queue.send_many([TEXT] * n, delay=3600))
+
+
+def bulk_claim(server: BenchServer, n: int) -> Cost:
+    """Claim and settle many at a time, over a bare connection."""
+    server.fill(n, 0)
+    return cost_of(server, lambda: claim_and_ack(server.raw, server.calls, n, CLAIMED))
 
 
 def life(server: BenchServer, n: int) -> Cost:
@@ -135,12 +168,15 @@ def callbacks(server: BenchServer, n: int, *, takes: float) -> Cost:
 class _Consumer:
     """A consumer of an empty queue with empty callbacks."""
 
-    def __init__(self, server: BenchServer) -> None:
+    def __init__(self, server: BenchServer, *, concurrency: int = 10) -> None:
         self._done = 0
-        self.queue: DelayQueue[Any] = DelayQueue(QUEUE, url=server.url, concurrency=10, callback=self._count)
+        self._ended = threading.Condition()
+        self.queue: DelayQueue[Any] = DelayQueue(QUEUE, url=server.url, concurrency=concurrency, callback=self._count)
 
     def _count(self, _: object) -> None:
-        self._done += 1
+        with self._ended:
+            self._done += 1
+            self._ended.notify()
 
     def __enter__(self) -> Self:
         self.queue.start_consume()
@@ -149,6 +185,12 @@ class _Consumer:
 
     def __exit__(self, *_: object) -> None:
         self.queue.close()
+
+    def wait_for(self, n: int) -> None:
+        """Wait until so many have been delivered."""
+        with self._ended:
+            if not self._ended.wait_for(lambda: self._done >= n, TIMEOUT):
+                raise AssertionError(f"{self._done} of {n} messages were delivered")
 
     def wait(self, n: int) -> None:
         """Wait until all messages are settled."""
@@ -169,12 +211,14 @@ def measured(name: str, n: int, work: Callable[[BenchServer, int], Cost], server
     server.empty()
     n = server.many(n)
     cost = work(server, n)
+    yield Reading(f"{name}_commands", cost.commands / n)
+    yield Reading(f"{name}_trips", cost.trips / n)
+    if server.counted:
+        return
     server.empty()
     bare = sets(server, n)
     yield Reading(f"{name}_server", 1e6 * cost.server / n, 1e6 * bare.server / n)
     yield Reading(f"{name}_client", 1e6 * cost.client / n, 1e6 * bare.client / n)
-    yield Reading(f"{name}_commands", cost.commands / n)
-    yield Reading(f"{name}_trips", cost.trips / n)
 
 
 def idle(name: str, workers: int, server: BenchServer) -> Iterator[Reading]:
@@ -202,15 +246,39 @@ def idle(name: str, workers: int, server: BenchServer) -> Iterator[Reading]:
     yield Reading(f"{name}_first", late[0])
 
 
+def idle_queues(name: str, queues: int, server: BenchServer) -> Iterator[Reading]:
+    """Commands a second of a worker of so many empty queues."""
+    server.empty()
+    with redis.Redis.from_url(server.url) as client:
+        served = [DelayQueue(f"{QUEUE}-{number}", redis=client, callback=lambda _: None) for number in range(queues)]
+        worker = Worker(dict.fromkeys(served, 1))
+        worker.start_consume()
+        time.sleep(IDLE_SETTLED)
+        before, began = all_commands(server.client), time.monotonic()
+        time.sleep(OBSERVED)
+        yield Reading(name, (all_commands(server.client) - before) / (time.monotonic() - began))
+        worker.stop_consume()
+
+
 def _measurement(
-    name: str, title: str, n: int, work: Callable[[BenchServer, int], Cost], *, commands: float, trips: float
+    name: str,
+    title: str,
+    n: int,
+    work: Callable[[BenchServer, int], Cost],
+    *,
+    commands: float,
+    trips: float,
+    may_rise: float | None = EXACT,
 ) -> Measurement:
-    """Return a measurement with the goals of its commands and round trips a message."""
+    """Return a measurement with the goals of its commands and round trips a message.
+
+    These may rise by a share; None if the machine decides how many callbacks end together.
+    """
     figures = [
         Figure(f"{name}_server", f"{title}: server CPU a message", None, MICROSECONDS, "SET", cost=True),
         Figure(f"{name}_client", f"{title}: client CPU a message", None, MICROSECONDS, "SET", cost=True),
-        Figure(f"{name}_commands", f"{title}: commands a message", at_most(commands), NUMBER),
-        Figure(f"{name}_trips", f"{title}: round trips a message", at_most(trips), NUMBER),
+        Figure(f"{name}_commands", f"{title}: commands a message", at_most(commands), NUMBER, may_rise=may_rise),
+        Figure(f"{name}_trips", f"{title}: round trips a message", at_most(trips), NUMBER, may_rise=may_rise),
     ]
     return Measurement(name, partial(measured, name, n, work), figures)
 
@@ -224,6 +292,12 @@ def _idle(workers: int, commands: float) -> Measurement:
     return Measurement(name, partial(idle, name, workers), figures)
 
 
+def _idle_queues(queues: int, commands: float) -> Measurement:
+    name = f"idle_{queues}_queues"
+    figures = [Figure(name, f"idle worker of {queues} queues: commands", at_most(commands, RATE), RATE)]
+    return Measurement(name, partial(idle_queues, name, queues), figures)
+
+
 def measurements() -> list[Measurement]:
     """Return the measurements of this module."""
 
@@ -232,12 +306,20 @@ def measurements() -> list[Measurement]:
 
     return [
         _measurement("alone", "send one by one", 5_000, alone, commands=11.1, trips=1.05),
-        _measurement("from_threads", f"send from {THREADS} threads", 16_000, from_threads, commands=4.5, trips=0.3),
-        _measurement("flow", f"steady flow, {FLOW}/s", FLOW * FLOW_SECONDS, flow, commands=44, trips=3.2),
-        _measurement("life", "sent one by one and delivered", 5_000, life, commands=32, trips=2.5),
-        _measurement("callbacks_10", "callbacks of 10 ms", 2_000, takes(0.01), commands=8, trips=0.3),
-        _measurement("callbacks_1", "callbacks of 1 ms", 10_000, takes(0.001), commands=7, trips=0.3),
+        _measurement(
+            "from_threads", f"send from {SENDERS} threads", 16_000, from_threads, commands=4.5, trips=0.3, may_rise=0.15
+        ),
+        _measurement("from_tasks", f"send from {SENDERS} tasks", 16_000, from_tasks, commands=4.5, trips=0.3),
+        _measurement("one_by_one", "sent and delivered one by one", 5_000, one_by_one, commands=44, trips=4.1),
+        _measurement("life", "sent one by one and delivered", 5_000, life, commands=32, trips=2.5, may_rise=None),
+        _measurement("bulk_send", "`send_many`", 100_000, bulk_send, commands=0.12, trips=0.01),
+        _measurement(
+            "bulk_claim", f"claim and ack {CLAIMED} at a time", 100_000, bulk_claim, commands=0.36, trips=0.01
+        ),
+        _measurement("callbacks_10", "callbacks of 10 ms", 2_000, takes(0.01), commands=8, trips=0.3, may_rise=None),
+        _measurement("callbacks_1", "callbacks of 1 ms", 10_000, takes(0.001), commands=7, trips=0.3, may_rise=None),
         _measurement("callbacks_0", "empty callbacks", 100_000, takes(0.0), commands=1.5, trips=0.01),
         _idle(1, 4),
-        _idle(20, 56),  # of these, 22 to 26 are reports: eleven in each, every 10 s
+        _idle(20, 25),
+        _idle_queues(20, 20),
     ]

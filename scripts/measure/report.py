@@ -16,8 +16,9 @@ from measure.figure import Figure, Results
 
 SHORT = (
     "alone_server",
-    "flow_commands",
-    "callbacks_10_commands",
+    "flow_200_server",
+    "flow_200_commands",
+    "idle_20",
     "lateness_1000_p99",
     "send_client",
     "send_many",

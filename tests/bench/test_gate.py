@@ -2,8 +2,8 @@
 
 import bench
 import pytest
-from measure.figure import Figure, Reading
-from measure.gate import BASELINE, BaselineError, compare, read_baseline, write_baseline
+from measure.figure import EXACT, Figure, Reading
+from measure.gate import BASELINE, BaselineError, compare, compare_counts, read_baseline, write_baseline, write_counts
 
 
 def figure(name, value, other=None, **options):
@@ -92,6 +92,51 @@ def test_written_baseline_contains_only_ratios(tmp_path):
     path = tmp_path / "baseline.json"
     write_baseline(path, [figure("send", 8.1234, 10), figure("idle", 2)], {"date": "2026-11-20"})
     assert read_baseline(path) == {"send": 0.812}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "report"),
+    [
+        (40.0, 1.0, []),
+        (40.0, 41.1, []),
+        (40.0, 41.3, ["flow: 41.3, was 40: rose by 3%"]),
+        (0.03, 0.039, []),
+        (0.03, 1.04, ["flow: 1.04, was 0.03: rose by 3367%"]),
+    ],
+)
+def test_a_count_may_fall_or_rise_by_very_little(before, now, report):
+    assert compare_counts({"flow": before}, [figure("flow", now, may_rise=EXACT)], {"flow"}) == report
+
+
+def test_a_count_that_threads_decide_may_rise_by_more():
+    assert compare_counts({"flow": 40.0}, [figure("flow", 45.0, may_rise=0.15)], {"flow"}) == []
+
+
+def test_a_count_without_a_baseline_is_reported_and_so_is_one_that_nothing_counts_any_more():
+    report = compare_counts({"gone": 1.0}, [figure("new", 0.5, may_rise=EXACT)], {"new"})
+    assert report == ["gone: in the baseline, but nothing counts it", "new: 0.5, not in the baseline"]
+
+
+def test_counts_and_ratios_are_written_apart(tmp_path):
+    path = tmp_path / "baseline.json"
+    write_counts(path, [figure("flow", 40.12345, may_rise=EXACT)])
+    write_baseline(path, [figure("send", 8.1234, 10)], {"date": "2026-11-20"})
+    write_counts(path, [figure("flow", 39.5, may_rise=EXACT)])
+    assert read_baseline(path) == {"send": 0.812}
+    assert read_baseline(path, counted=True) == {"flow": 39.5}
+
+
+def test_baseline_without_counts_is_an_error(tmp_path):
+    path = tmp_path / "baseline.json"
+    write_baseline(path, [figure("send", 8.1234, 10)], {})
+    with pytest.raises(BaselineError, match='has no "counts"'):
+        read_baseline(path, counted=True)
+
+
+def test_committed_baseline_has_every_count():
+    every = [one for measurement in bench.measurements() for one in measurement.figures]
+    counted = {figure.name for figure in every if figure.may_rise is not None}
+    assert set(read_baseline(BASELINE, counted=True)) == counted
 
 
 def test_committed_baseline_contains_only_measured_figures():

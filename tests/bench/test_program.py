@@ -117,6 +117,28 @@ def test_gate_checks_ratios_not_goals(measured, capsys, before, code):
     assert worse == (["worse: send: 0.80, was 0.99: fell by 19%"] if code else [])
 
 
+@pytest.mark.parametrize(("before", "code"), [(8.0, 0), (7.5, 1)])
+def test_run_that_counts_checks_counts_alone_and_can_save_them(measured, monkeypatch, capsys, before, code):
+    folder, seen = measured(8.0), []
+
+    def take(server):
+        seen.append((server.counted, server.scale))
+        return [Reading("trips", 8.0)]
+
+    def room():
+        timed = Measurement("send", lambda _: 1 / 0, [Figure("send", "send")])
+        return [timed, Measurement("trips", take, [Figure("trips", "trips", may_rise=0.03)])]
+
+    monkeypatch.setattr(bench, "MODULES", [SimpleNamespace(measurements=room)])
+    baseline = folder / "given.json"
+    baseline.write_text(json.dumps({"ratios": {"send": 0.8}, "counts": {"trips": before}}))
+    assert bench.main(["--gate", str(baseline), "--counted", "--save-baseline"]) == code
+    more = [line for line in capsys.readouterr().err.splitlines() if line.startswith("more")]
+    assert more == (["more: trips: 8, was 7.5: rose by 7%"] if code else [])
+    assert seen == [(True, 0.1)] * 2
+    assert gate.read_baseline(folder / "baseline.json", counted=True) == {"trips": 8.0}
+
+
 @pytest.mark.long
 def test_quick_run_reports_figures_with_references():
     command = [sys.executable, PROGRAM, "--quick", "--only", "event_log", "--json"]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import ExitStack
 
 import pytest
 
 from delayq import DelayQueue
+from delayq.broker.keys import Keys
 from delayq.streams import StreamQueue
+from delayq.worker.parts import presence
 from tests.failures.programs import program
 from tests.support.waiting import wait_until
 
@@ -89,3 +92,24 @@ def test_what_was_prefetched_behind_a_slow_callback_is_processed_by_the_other_wo
         go_on(worker)
     wait_until(lambda: queue.counts().living == 0)
     assert queue.counts().dead == 0
+
+
+@pytest.mark.long
+def test_a_wake_up_that_is_lost_delays_no_message_though_idle_workers_look_in_turn(
+    redis_url, redis_client, monkeypatch
+):
+    monkeypatch.setattr(presence, "PRESENCE_EVERY", 0.1)
+    delivered, wake = threading.Event(), Keys.of("delayq", "reminders").wake
+    thief = threading.Thread(target=redis_client.blpop, args=([wake], 30))
+    thief.start()  # Redis serves it before the workers
+    wait_until(lambda: redis_client.info("clients")["blocked_clients"] == 1)
+    with ExitStack() as stack:
+        queues = [stack.enter_context(DelayQueue("reminders", url=redis_url)) for _ in range(8)]
+        for queue in queues:
+            queue.callback(lambda _: delivered.set())
+            queue.start_consume()
+        wait_until(lambda: redis_client.info("clients")["blocked_clients"] == 9)
+        wait_until(lambda: len(queues[0].workers()) == 8)
+        queues[0].send_delay_msg("lost")
+        thief.join()
+        assert delivered.wait(10)

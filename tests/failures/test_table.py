@@ -118,6 +118,10 @@ PROVOKED = {
             failures/test_idle_workers.py::test_two_idle_workers_take_one_of_two_slow_messages_each
             failures/test_idle_workers.py::test_what_was_prefetched_behind_a_slow_callback_is_processed_by_the_other_worker
         """,
+        "killed with a wake-up that it took: others notice, though they look in turn": """
+            failures/test_idle_workers.py::test_a_wake_up_that_is_lost_delays_no_message_though_idle_workers_look_in_turn
+            behaviour/test_worker.py::test_a_lost_wake_up_is_noticed_within_a_tick
+        """,
         "an old and a new version side by side: nothing dies of a function that one does not know": """
             failures/test_deploys.py::test_old_worker_leaves_messages_of_a_new_function_to_the_new_worker
             behaviour/test_schedules.py::test_message_without_a_handler_waits_for_one_and_then_goes_to_the_dead_letter

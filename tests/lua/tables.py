@@ -20,19 +20,24 @@ MUTATING = [name for name in SCRIPTS if script(name).executes_once]
 TABLES: dict[str, list[Case]] = {name: import_module(f"tests.lua.cases.{name}").CASES for name in MUTATING}
 
 
-def parameters(*, refused: bool = True) -> list[Any]:
-    """Return every case of every table as a parameter, without those that raise if `refused` is false."""
+def parameters(*, refused: bool = True, logs: bool = False) -> list[Any]:
+    """Return every case of every table as a parameter, without those that raise if `refused` is false.
+
+    With `logs`, without `turn`, which does nothing in a queue with an event log.
+    """
     return [
         pytest.param(case, id=f"{name}: {case.name}")
         for name, cases in TABLES.items()
         for case in cases
-        if refused or not isinstance(case.reply, type)
+        if (refused or not isinstance(case.reply, type)) and not (logs and name == "turn")
     ]
 
 
-def every_case(*, refused: bool = True, some: int = 1) -> pytest.MarkDecorator:
+def every_case(*, refused: bool = True, some: int = 1, logs: bool = False) -> pytest.MarkDecorator:
     """Run a test for every case, as one test for each script; with `some=4`, most cases in the long tests."""
-    return pytest.mark.table("case", parameters(refused=refused), apart=lambda name: name.partition(":")[0], some=some)
+    return pytest.mark.table(
+        "case", parameters(refused=refused, logs=logs), apart=lambda name: name.partition(":")[0], some=some
+    )
 
 
 on_both = pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from delayq import DelayQueue, NewMessage, Schedule
-from delayq.broker.replies import ClaimReply
+from delayq.broker.replies import ClaimReply, TurnReply
 from delayq.broker.requests import Receipt, Rejection
 from delayq.broker.results import Completed
 from delayq.bulk.import_messages import ImportedDeath, dead_import_call
@@ -24,6 +24,7 @@ from delayq.schedules.calls import (
 )
 from tests.lua.cases.pending_to_unack import claim as claim_due
 from tests.lua.cases.ready_to_unack import claim
+from tests.lua.cases.turn import turn
 from tests.lua.tables import LUA
 from tests.support.scripts import KEYS, NOW, After, Dead, T, World, calls, deliver, observe, plant
 from tests.support.waiting import wait_until
@@ -56,6 +57,9 @@ ATTRIBUTES = {"attributes"}
 """Read in one command by claims, promotions and releases: texts that delayq writes, and that are short."""
 
 
+FROM_PENDING = pytest.mark.parametrize("make", [claim_due, turn], ids=["pending", "turn"])
+
+
 def due(ready: list[str], retry: list[str], payload: str) -> World:
     ids = ready + retry
     return World(
@@ -75,7 +79,8 @@ def pending(payload: str) -> World:
     )
 
 
-def ids(claimed: ClaimReply) -> str:
+def ids(claimed: ClaimReply | TurnReply) -> str:
+    claimed = claimed.claimed if isinstance(claimed, TurnReply) else claimed
     return "".join(message.id for message in claimed.messages)
 
 
@@ -84,7 +89,7 @@ def test_texts_of_any_length_are_read_within_the_budget(path):
     if path.stem == "bytes":
         return
     reads = re.findall(r"redis\.p?call\('(?:HGET|HMGET|HGETALL|HVALS|HSCAN)', ([\w.]+)", path.read_text())
-    reads_attributes = path.stem in {"lease", "rank", "sources", "lines", "seat", "give_back"}
+    reads_attributes = path.stem in {"lease", "turn", "rank", "sources", "lines", "seat", "give_back"}
     allowed = SMALL | ATTRIBUTES if reads_attributes else SMALL
     assert set(reads) <= allowed, "read texts of any length with read_payload or scan_payloads of lib/bytes"
 
@@ -104,7 +109,7 @@ def test_claim_stops_when_the_budget_is_used_up_exactly(executor):
     assert [ids(executor.call(claim(10))) for _ in range(2)] == ["ab", "cd"]
 
 
-@pytest.mark.parametrize("make", [claim, claim_due], ids=["ready", "pending"])
+@pytest.mark.parametrize("make", [claim, claim_due, turn], ids=["ready", "pending", "turn"])
 @pytest.mark.parametrize(
     ("sizes", "again"),
     [
@@ -117,7 +122,7 @@ def test_claim_stops_when_the_budget_is_used_up_exactly(executor):
     ],
 )
 def test_claim_made_again_puts_back_what_does_not_fit_any_more(executor, make, sizes, again):
-    world = pending("") if make is claim_due else due(FOUR, [], "")
+    world = due(FOUR, [], "") if make is claim else pending("")
     texts = dict.fromkeys(FOUR, "ready -5 2 T-99 T-99 w" if make is claim else "pending -5 2 T-99 T-99 w")
     plant(executor, world.but(deliveries=texts, messages=dict.fromkeys(FOUR, "xx")))
     assert ids(deliver(executor, make(3), sequence=1)) == "abc"
@@ -150,18 +155,20 @@ def test_claim_made_again_puts_back_only_what_it_would_return(executor, size, ag
 
 
 @pytest.mark.parametrize("size", [600_000, 1 << 19])
-def test_claim_from_pending_returns_what_fits_and_leaves_the_rest_in_order(executor, size):
+@FROM_PENDING
+def test_claim_from_pending_returns_what_fits_and_leaves_the_rest_in_order(executor, make, size):
     plant(executor, pending("x" * size))
-    first = deliver(executor, claim_due(10), sequence=1)
-    assert (ids(first), first.next_due) == ("ab", NOW - 3)
+    first = deliver(executor, make(10), sequence=1)
+    assert (ids(first), getattr(first, "claimed", first).next_due) == ("ab", NOW - 3)
     assert observe(executor).wake == 1
-    assert ids(deliver(executor, claim_due(10), sequence=1)) == "ab"
-    assert [ids(deliver(executor, claim_due(10), sequence=n)) for n in (2, 3)] == ["cd", ""]
+    assert ids(deliver(executor, make(10), sequence=1)) == "ab"
+    assert [ids(deliver(executor, make(10), sequence=n)) for n in (2, 3)] == ["cd", ""]
 
 
-def test_first_message_of_a_claim_from_pending_may_have_any_size(executor):
+@FROM_PENDING
+def test_first_message_of_a_claim_from_pending_may_have_any_size(executor, make):
     plant(executor, pending(HUGE))
-    assert [ids(executor.call(claim_due(10))) for _ in range(5)] == ["a", "b", "c", "d", ""]
+    assert [ids(executor.call(make(10))) for _ in range(5)] == ["a", "b", "c", "d", ""]
 
 
 def test_first_message_of_a_claim_may_have_any_size(executor):

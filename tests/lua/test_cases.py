@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from delayq.broker.replies import ClaimReply, ExpireReply, PromoteReply
+from delayq.broker.replies import ClaimReply, ExpireReply, PromoteReply, TurnReply
 from delayq.broker.requests import ScriptCall
 from delayq.errors import OutcomeUnknown
 from tests.lua.tables import TABLES, every_case, on_both
@@ -24,13 +24,23 @@ def later(call: ScriptCall[Any], by: int) -> ScriptCall[Any]:
 
 def is_not_remembered(case: Case) -> bool:
     """Return whether a call is not remembered: a promotion, an expiry or a claim from pending that moved nothing."""
-    claims = case.call.script.name == "pending_to_unack"
+    claims = case.call.script.name in {"pending_to_unack", "turn"}
     return (claims or isinstance(case.reply, PromoteReply | ExpireReply)) and case.before == case.after
 
 
 def finds_nothing(case: Case) -> bool:
     """Return whether a call is a promotion in an empty queue, which has no use for replies and does not read them."""
     return isinstance(case.reply, PromoteReply) and case.before.but(meta={}) == World()
+
+
+def told_later(reply: Any, by: int, after: World) -> Any:
+    """Return the reply of a claim that was run again `by` milliseconds later."""
+    if isinstance(reply, TurnReply):
+        if not reply.micros:  # it was to claim nothing
+            return reply
+        return reply._replace(claimed=told_later(reply.claimed, by, after), micros=reply.micros + by * 1000)
+    reply = reply._replace(now=reply.now + by, deadline=reply.deadline + by)
+    return reply if reply.next_deadline < 0 else reply._replace(next_deadline=NOW + min(after.unack.values()))
 
 
 def renewed(world: World, reply: Any, by: int) -> World:
@@ -84,11 +94,9 @@ def test_repeated_call_changes_nothing_and_returns_the_same_reply(executor, case
     for run in range(2, 6):
         late = 0 if is_not_remembered(case) else run * LATER
         reply, after = case.reply, case.after
-        if isinstance(reply, ClaimReply):
-            reply = reply._replace(now=reply.now + late, deadline=reply.deadline + late)
-            after = renewed(after, reply, late)
-            if reply.next_deadline >= 0:
-                reply = reply._replace(next_deadline=NOW + min(after.unack.values()))
+        if (claimed := reply.claimed if isinstance(reply, TurnReply) else reply) and isinstance(claimed, ClaimReply):
+            after = renewed(after, claimed, late)
+            reply = told_later(reply, late, after)
         assert deliver(executor, later(case.call, late)) == reply
         if run in (2, 5):
             assert observe(executor) == after

@@ -7,7 +7,10 @@ import pytest
 from delayq.broker.calls import Calls
 from delayq.broker.replies import ClaimReply
 from delayq.broker.requests import Failure, Receipt, Release
+from delayq.errors import OutcomeUnknown
+from tests.lua.cases.pending_to_unack import pending
 from tests.lua.cases.ready_to_unack import claim, waiting
+from tests.lua.cases.turn import held, turn
 from tests.support.scripts import KEYS, NOW, T, World, at, calls, deliver, observe, plant
 
 
@@ -141,3 +144,42 @@ def test_server_clock_gives_lease_and_token_without_an_override(executor):
 def microseconds(executor) -> int:
     seconds, rest = executor.client.time()
     return int(seconds) * 1_000_000 + int(rest)
+
+
+def test_repeated_turn_returns_and_renews_only_messages_still_leased(executor):
+    plant(executor, pending(a=0, b=10, c=20, d=30) + held("x"))
+    first = deliver(executor, turn(3, "x T-7", "y T-7"))
+    a, _, c = (Receipt(one.id, one.token) for one in first.claimed.messages)
+    assert (first.statuses, ids(first.claimed), first.claimed.next_due) == ("10", "abc", NOW + 30)
+    executor.call(calls.ack([a]))
+    executor.call(calls.extend([c], lease=99_000))
+    plant(executor, pending(e=5))
+    before = observe(executor)
+
+    again = deliver(executor, at(10).turn(3, ahead=25, lease=30_000, consumer_id="me", receipts=[c, c]))
+    assert (again.statuses, again.micros) == ("10", T + 10_000)
+    assert again.claimed.messages == first.claimed.messages[1:]
+    assert (again.claimed.next_due, again.claimed.left) == (NOW + 5, 0)
+    assert observe(executor) == before.but(unack=before.unack | dict.fromkeys("bc", 30_010))
+
+
+def test_repeated_turn_tells_of_what_waits_by_then_and_claims_no_more(executor):
+    assert ids(deliver(executor, turn(1)).claimed) == ""
+    plant(executor, pending(a=-5))
+    assert ids(deliver(executor, turn(1)).claimed) == "a"
+    plant(executor, waiting("b") + pending(c=-5))
+    again = deliver(executor, turn(1)).claimed
+    assert (ids(again), again.left, again.next_due) == ("a", 1, NOW - 5)
+
+
+@pytest.mark.parametrize("remembered", ["", "1", "1;", "11;", "x;a 1"])
+def test_turn_that_is_overtaken_or_remembered_by_another_program_answers_nothing(executor, remembered):
+    plant(executor, held("xy") + pending(a=-5))
+    executor.client.hset(KEYS.replies, "a-slot", f"1 {NOW} {remembered}" if remembered else f"2 {NOW} 1;")
+    before = observe(executor)
+    if remembered == "11;":
+        assert deliver(executor, turn(1, "x T-7", "y T-7")).statuses == "11"
+    else:
+        with pytest.raises(OutcomeUnknown, match="overtaken"):
+            deliver(executor, turn(1, "x T-7", "y T-7"))
+    assert observe(executor) == before

@@ -52,10 +52,12 @@ BOUND_AS = {
 }
 """Arguments with another name in the body, where a key or a derived value has the name of the header."""
 
-MAY_FAIL = {"ends", "configure", "lasting", "log", "numbers"}
-"""Files with commands that may fail: whether entries are numbered is tried out; no log, counter or TTL stops a call."""
+MAY_FAIL = {"keep_presence", "ends", "configure", "lasting", "log", "numbers", "send_one"}
+"""Files with commands that may fail: whether entries are numbered is tried out, a send is taken back, a full Redis
+stops no presence; no log, counter or TTL stops a call."""
 REPEATABLE = {
     "wake": "pushes nothing while a wake-up waits.",
+    "keep_presence": "stores the same again.",
     "configure": "does the same again.",
     "remove": "deletes what is there, if it is empty still.",
 }
@@ -208,6 +210,12 @@ def test_header_documents_repeated_calls(name):
     elif name not in MUTATING:
         assert rerun == "reads only."
         assert set(re.findall(r"redis\.call\('(\w+)'", body(name))) <= READING
+    elif name == "turn":
+        claimed = "what is still leased under the remembered tokens, with its lease renewed"
+        assert (
+            rerun
+            == f"returns the same statuses, and {claimed}; a call that has settled and claimed nothing runs again."
+        )
     elif name in {"ready_to_unack", "pending_to_unack"}:
         claimed = "returns what is still leased under the remembered tokens, with its lease renewed"
         looks = "; a call that claimed nothing runs again" if name == "pending_to_unack" else ""

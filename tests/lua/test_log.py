@@ -23,7 +23,7 @@ def kinds(executor):
 
 
 @on_both
-@every_case(some=4)
+@every_case(some=4, logs=True)
 def test_log_changes_no_other_data_and_skips_calls_without_effect(executor, case: Case):
     log, number = World(meta=LOG), len(case.before.events)
     plant(executor, case.before + log)

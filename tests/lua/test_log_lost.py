@@ -59,14 +59,14 @@ def lost(executor: Executor, case: Case) -> World:
 
 @pytest.mark.faults
 @on_both
-@every_case(refused=False, some=4)
+@every_case(refused=False, some=4, logs=True)
 def test_call_whose_log_cannot_be_written_does_all_else(executor, case: Case):
     expected = lost(executor, case)
     assert run(executor, case, set_text) == expected
 
 
 @pytest.mark.faults
-@every_case(refused=False, some=4)
+@every_case(refused=False, some=4, logs=True)
 def test_user_without_the_right_to_log_does_all_else(real_executor, case: Case):
     expected = lost(real_executor, case)
     real_executor.client.flushdb()

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from delayq.broker.message.ids import new_id
-from delayq.broker.replies import ClaimedMessage, ClaimReply, CollectReply, ExpireReply, PromoteReply
+from delayq.broker.replies import ClaimedMessage, ClaimReply, CollectReply, ExpireReply, PromoteReply, TurnReply
 from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Release
 from delayq.broker.results import Completed
 from delayq.broker.scripts import MAX_IDS
@@ -99,6 +99,7 @@ FAILED = delivered("backoff", unack=each(50), retries=each(1), errors=each("boom
 EXPIRED = {"errors": each("lease expired"), "meta": {"expired": MAX_IDS}}
 CLAIM = calls.ready_to_unack(MAX_IDS, lease=100, consumer_id="me")
 DUE_CLAIM = calls.pending_to_unack(MAX_IDS, lease=100, consumer_id="me")
+TURN = calls.turn(MAX_IDS, ahead=0, lease=100, consumer_id="me")
 COLLECT = calls.collect_garbage(limit=MAX_IDS, dead_max=5000, dead_ttl=50, slot_ttl=50)
 COLLECT_NAMED = calls.collect_garbage(limit=MAX_IDS, dead_max=5000, dead_ttl=50, slot_ttl=50, ids=IDS)
 TRIM = calls.collect_garbage(limit=MAX_IDS, dead_max=0, dead_ttl=50, slot_ttl=50)
@@ -148,6 +149,7 @@ CASES = [
         PRIOR.but(deliveries=each("ranked -5 0 T-7 T-7 w"), meta=RANKS | {"released": MAX_IDS}, wake=1),
     ),
     Case("from pending", PENDING, DUE_CLAIM, *claimed_new()),
+    Case("from pending, in a turn", PENDING, TURN, TurnReply("", claimed_new()[0], NOW * 1000), claimed_new()[1]),
     Case("from ready", READY, CLAIM, *claimed(False)),
     Case("from retry", RETRY, CLAIM, *claimed(True)),
     Case("leases", LEASED, calls.unack_to_retry(), ExpireReply(MAX_IDS, 0, -1), RETRY.but(retries=each(1), **EXPIRED)),

@@ -103,6 +103,17 @@ def test_message_is_not_promoted_early(real_executor):
         assert microseconds(client) >= time * 1000
 
 
+@pytest.mark.parametrize("ahead", [0, 3])
+def test_turn_claims_nothing_before_its_time(real_executor, ahead):
+    client, call = real_executor.client, clocked.turn(1, ahead=ahead, lease=60_000, consumer_id="w")
+    for _ in range(ROUNDS):
+        hold(real_executor)
+        time = microseconds(client) // 1000 + ahead + 2
+        client.zadd(KEYS.pending, {"a": time})
+        wait_until(lambda: real_executor.call(call).claimed.messages, timeout=5, every=0)
+        assert microseconds(client) >= (time - ahead) * 1000
+
+
 def test_lease_does_not_expire_early(real_executor):
     client = real_executor.client
     for _ in range(ROUNDS):

@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
+import pytest
+
 from delayq.broker.calls import Calls
-from delayq.broker.stored_presence import HOUR, HourCounts, history_call, presence_call, workers_page_call, write_counts
+from delayq.broker.stored_presence import (
+    HOUR,
+    SILENT_KEPT,
+    HourCounts,
+    PresenceReply,
+    history_call,
+    keep_presence_call,
+    presence_call,
+    workers_page_call,
+    write_counts,
+)
+from delayq.broker.transport.executor import open_executor
+from delayq.options import read_settings
 from tests.lua.cases.presence import ENTRY, LASTS, TEXT, report, told
 from tests.support.scripts import KEYS, NOW, World, calls, deliver, observe, plant
 
@@ -42,7 +56,7 @@ def test_a_page_ends_with_a_mebibyte(executor):
 
 def test_entries_without_an_end_are_removed_a_hundred_at_a_time(executor):
     plant(executor, World(workers=dict.fromkeys(MANY, "{}")))
-    assert deliver(executor, report(), sequence=1) == 100
+    assert deliver(executor, report(), sequence=1).removed == 100
     assert len(observe(executor).workers) == 1401
     for sequence in range(2, 200):
         deliver(executor, report(), sequence=sequence)
@@ -52,16 +66,45 @@ def test_entries_without_an_end_are_removed_a_hundred_at_a_time(executor):
 def test_entries_without_an_end_are_found_among_others(executor):
     plant(executor, told(MANY) + World(workers={"x": "{}"}))
     for sequence in range(1, 1000):
-        if deliver(executor, report(), sequence=sequence):
+        if deliver(executor, report(), sequence=sequence).removed:
             break
     assert observe(executor) == told(MANY) + told({"w": LASTS}, TEXT)
 
 
-def test_a_page_is_not_of_a_later_time(real_executor):
+@pytest.mark.parametrize(
+    ("others", "before", "workers"),
+    [
+        ({}, 0, 1),
+        ({"w": 5}, 0, 1),
+        ({"x": 5, "y": -1, "z": -SILENT_KEPT}, 0, 2),
+        ({"a": 0, "b": 5, "c": -1, "x": 5}, 2, 4),
+        ({f"x{number:03}": 5 for number in range(150)}, 0, 101),
+    ],
+)
+def test_a_beat_stores_the_same_and_removes_nothing(executor, others, before, workers):
+    plant(executor, told(others))
+    for _ in range(2):
+        assert executor.call(keep_presence_call(calls, "w", ENTRY)) == PresenceReply(0, before, workers, NOW)
+        assert observe(executor) == told(others) + told({"w": LASTS}, TEXT)
+
+
+def test_a_full_redis_takes_a_beat(start_redis):
+    executor = open_executor({"url": start_redis().url}, read_settings({"deadline": 0.001}))
+    plant(executor, told({"w": 5}))
+    executor.client.config_set("maxmemory", "1")
+    executor.call(keep_presence_call(calls, "w", ENTRY))
+    assert observe(executor) == told({"w": LASTS}, TEXT)
+    executor.close()
+
+
+@pytest.mark.parametrize(
+    "call", [workers_page_call(Calls(KEYS), "0", limit=1), keep_presence_call(Calls(KEYS), "w", ENTRY)]
+)
+def test_a_reply_is_not_of_a_later_time(real_executor, call):
     for _ in range(30):
-        page = real_executor.call(workers_page_call(Calls(KEYS), "0", limit=1))
+        reply = real_executor.call(call)
         seconds, rest = real_executor.client.time()
-        assert page.now * 1000 <= int(seconds) * 1_000_000 + int(rest)
+        assert reply.now * 1000 <= int(seconds) * 1_000_000 + int(rest)
 
 
 def test_hours_are_read_the_latest_first(executor):

@@ -38,10 +38,29 @@ SCRIPTS = {
     | {"begin_run", "end_run", "keep_plan", "outcomes", "await_ends"}
     | {"schedule_put", "schedule_remove", "schedules_page", "schedules_find"},
     Role.CONSUMER: {
-        *("pending_to_ready", "ready_to_unack", "pending_to_unack", "unack_to_retry", "collect_garbage", "wake"),
+        *(
+            "pending_to_ready",
+            "ready_to_unack",
+            "pending_to_unack",
+            "turn",
+            "unack_to_retry",
+            "collect_garbage",
+            "wake",
+        ),
         *("ack", "complete", "nack", "extend", "release", "reject", "withdraw", "report", "close"),
         "declare",
-        *("counts", "get", "page", "limits_page", "presence", "workers_page", "history", "forecast", "sample_names"),
+        *(
+            "counts",
+            "get",
+            "page",
+            "limits_page",
+            "presence",
+            "keep_presence",
+            "workers_page",
+            "history",
+            "forecast",
+            "sample_names",
+        ),
         *("fire", "schedules_due", "schedule_put", "schedule_remove", "schedules_page", "schedules_find"),
     },
     Role.INSPECTOR: {

@@ -51,7 +51,16 @@ SCRIPTS = {
     ("workqueue", Role.INSPECTOR): {"workqueue/counts", "workqueue/view"},
     ("workqueue", Role.ADMIN): set(names("workqueue")),
     ("delay", Role.RELAY): {
-        *("streams/relay", "unack_to_retry", "collect_garbage", "fire", "schedules_due", "wake", "presence"),
+        *(
+            "streams/relay",
+            "unack_to_retry",
+            "collect_garbage",
+            "fire",
+            "schedules_due",
+            "wake",
+            "presence",
+            "keep_presence",
+        ),
     },
     ("delay", Role.NOTIFIER): {"counts"},
 }

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from delayq.broker.context import QueueContext
 from delayq.broker.engine import DELAY, EngineCapabilities, Feature
 from delayq.broker.keys import Keys
-from delayq.broker.replies import ClaimedMessage, ClaimReply, CollectReply, ExpireReply, PromoteReply
+from delayq.broker.replies import ClaimedMessage, ClaimReply, CollectReply, ExpireReply, PromoteReply, TurnReply
 from delayq.broker.requests import Outgoing, OutgoingTable, Receipt, Release
 from delayq.options import read_settings
 from delayq.worker.delivery.disposition import Completion, Disposition
@@ -46,9 +46,11 @@ class Asking:
 
     keys = Keys.of("delayq", "q")
     now = ""
+    clock: Any = None
 
-    def __init__(self, capabilities: EngineCapabilities = DELAY, *, reports: bool = False) -> None:
+    def __init__(self, capabilities: EngineCapabilities = DELAY, *, reports: bool = False, plain: bool = True) -> None:
         offers = capabilities.offers if reports else capabilities.offers - {Feature.START_REPORTS}
+        offers = offers if plain else offers - {Feature.DELAYS}
         self.capabilities = replace(capabilities, offers=offers)
 
     def script(self, name: str, args: Sequence[Any], parse: Any) -> Ask:
@@ -95,6 +97,7 @@ class LoopHarness:
         drift: float = 0.0,
         reports: bool = False,
         promotes: bool = True,
+        plain: bool = False,
         **options: Any,
     ) -> None:
         self.now = LOCAL
@@ -102,7 +105,7 @@ class LoopHarness:
         self.stop_at: float | None = None
         self.step: Step | None = None
         self.loop = ConsumerLoop(
-            QueueContext(Asking(reports=reports), read_settings(options), lambda data: data, "q"),  # type: ignore[arg-type]
+            QueueContext(Asking(reports=reports, plain=plain), read_settings(options), lambda data: data, "q"),  # type: ignore[arg-type]
             "me",
             batch=batch,
             burst=burst,
@@ -154,6 +157,10 @@ class LoopHarness:
         if self.frozen:
             return SERVER
         return SERVER + math.floor((at - LOCAL + self.drift) * 1000 + 1e-6)
+
+    def micros(self, at: float) -> int:
+        """The server's time (microseconds) of a local time."""
+        return SERVER * 1000 + round((at - LOCAL + self.drift) * 1_000_000)
 
     def delivery(self, id: str) -> InFlightDelivery:
         return self._known[id]
@@ -256,10 +263,19 @@ class LoopHarness:
     def _answer(self, ask: Ask, given: Any) -> Any:
         if given is None and ask.name == "is_withdrawn":
             given = False
+        if ask.name == "turn":
+            return self._answer_turn(ask, given)
         if given is None and ask.name != "HSET":
             given = _NOTHING.get(ask.name) or "1" * len(ask.what)
         reply = given
         return reply._replace(now=self.server(self.now)) if isinstance(reply, PromoteReply | ClaimReply) else reply
+
+    def _answer_turn(self, ask: Ask, given: TurnReply | ClaimReply | None) -> TurnReply:
+        """Return a reply that settles what was asked and brings a claim, if no other is given."""
+        if isinstance(given, TurnReply):
+            return given
+        reply = (given or claimed())._replace(now=self.server(self.now))
+        return TurnReply("1" * len(ask.options["receipts"]), reply, self.micros(self.now))
 
     @property
     def _asks(self) -> list[Ask]:

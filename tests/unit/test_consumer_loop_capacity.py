@@ -95,12 +95,34 @@ def test_fetch_limit_of_unsettled_messages_stops_claims():
     assert harness.asked == ["pending_to_ready"]
 
 
+def test_claims_grow_while_they_leave_messages():
+    harness = LoopHarness(prefetch=500)
+    harness.wake()
+    sizes = []
+    for claim in range(4):
+        sizes.append(wanted(harness))
+        harness.reply(ready_to_unack=claimed(f"m{claim}", left=1000))
+        harness.wake()
+    assert sizes == [16, 64, 250, 250]
+    harness.reply(ready_to_unack=claimed("last"))
+    harness.wake(after=0.5, woken=True)
+    assert wanted(harness) == 16
+
+
+@pytest.mark.parametrize(("options", "first"), [({"concurrency": 40}, 40), ({"concurrency": 4, "batch": 10}, 40)])
+def test_first_claim_gives_every_free_worker_a_callback(options, first):
+    harness = LoopHarness(prefetch=500, **options)
+    harness.wake()
+    assert wanted(harness) == first
+
+
 @pytest.mark.parametrize(
     ("options", "most"),
     [({"prefetch": 500}, 250), ({"prefetch": 500, "concurrency": 49}, 250), ({"concurrency": 5000}, 500)],
 )
 def test_claim_takes_at_most_250_and_500_for_many_workers(options, most):
     harness = LoopHarness(**options)
+    harness.loop.in_flight.prefetch.grow(250, more=True)
     harness.wake()
     assert wanted(harness) == most
 

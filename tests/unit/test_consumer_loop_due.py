@@ -2,6 +2,7 @@
 
 import pytest
 
+from delayq.broker.replies import TurnReply
 from delayq.worker.delivery.disposition import Disposition
 from delayq.worker.parts.schedule_firing import FIRE_AHEAD
 from tests.support.loop_harness import SERVER, LoopHarness, claimed, promoted
@@ -35,6 +36,16 @@ def test_a_wakeup_is_answered_by_one_call():
     assert harness.ask("pending_to_unack").what == 2
     assert harness.ask("pending_to_unack").options == {"lease": 30_000, "consumer_id": "me"}
     assert harness.reply(pending_to_unack=due_claimed(harness, "a")) == ["a"]
+
+
+def test_a_wakeup_of_a_queue_that_is_not_plain_is_answered_at_once_in_the_general_way():
+    harness = consumer(plain=True)
+    harness.wake(after=0.1, woken=True)
+    assert harness.asked == ["turn"]
+    harness.reply(turn=TurnReply("", None))
+    assert harness.sleeps == 0
+    harness.wake()
+    assert harness.asked == ["pending_to_unack"]
 
 
 def test_it_sleeps_until_the_next_message_is_due_and_claims_it():

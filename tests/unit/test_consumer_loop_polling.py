@@ -4,7 +4,7 @@ import pytest
 
 from delayq.errors import ServerError
 from delayq.worker.delivery.disposition import Disposition
-from tests.support.loop_harness import LoopHarness, claimed, promoted
+from tests.support.loop_harness import SERVER, LoopHarness, claimed, promoted
 
 
 def test_loop_starts_at_once_without_listening():
@@ -74,6 +74,63 @@ def test_an_idle_turn_asks_only_whether_the_queue_is_still_empty():
         assert harness.asked == ["is_empty"]
         harness.reply()
         assert harness.sleeps == 2
+
+
+def taking_turns(**seen):
+    """A consumer that looks every 4 s at 2 s past, once it has found what is given."""
+    harness = LoopHarness(promotes=False)
+    harness.loop.take_turns(4.0, harness.now + 2.0, workers=8)
+    harness.wake()
+    harness.reply(pending_to_ready=promoted(**seen))
+    return harness
+
+
+def test_consumers_of_a_queue_in_which_nothing_happens_look_in_turn():
+    harness = taking_turns()
+    assert harness.sleeps == 2
+    for _ in range(3):
+        harness.wake()
+        assert harness.asked == ["is_empty"]
+        harness.reply()
+        assert harness.sleeps == 4
+    later = harness.server(harness.now + 3600)
+    for seen in ({"next_due": later}, {"next_schedule": later}):
+        assert taking_turns(**seen).sleeps == 2
+
+
+def test_ten_consumers_or_more_collect_a_tenth_as_often():
+    for workers, after in ((1, 60), (3, 180), (10, 600), (50, 600)):
+        harness = LoopHarness(tick=3600)
+        harness.wake()
+        harness.reply()
+        assert harness.sleeps == 60
+        harness.loop.take_turns(1.0, harness.now, workers=workers)
+        assert harness.loop.outlook.collect_at - harness.now == after
+        harness.wake(after=after)
+        harness.reply()
+        assert harness.loop.outlook.collect_at - harness.now == after
+
+
+def test_a_look_that_was_too_early_is_followed_by_one_in_time():
+    harness = taking_turns()
+    harness.wake(after=1.5, woken=True)
+    harness.reply()
+    assert harness.sleeps == 0.5
+
+
+@pytest.mark.parametrize("seen", [{"next_deadline": 60}, {"paused": 0}, {"next_gate": 60}])
+def test_each_consumer_looks_with_the_tick_while_something_is_leased_or_held_back(seen):
+    assert taking_turns(**{name: at and SERVER + 1000 * at for name, at in seen.items()}).sleeps == 1
+
+
+def test_a_consumer_that_learns_of_a_lease_in_between_looks_with_the_tick():
+    harness = taking_turns()
+    harness.wake()
+    harness.reply()
+    harness.wake(after=0.5, woken=True)
+    lease = harness.server(harness.now + 30)
+    harness.reply(pending_to_unack=claimed()._replace(next_deadline=lease))
+    assert harness.sleeps == 1
 
 
 def test_what_has_come_into_an_empty_queue_unseen_is_found_with_the_tick():

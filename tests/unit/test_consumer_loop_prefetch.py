@@ -83,5 +83,6 @@ def test_fixed_prefetch_is_kept():
 @pytest.mark.parametrize(("lasts", "wanted"), [(0.9, 98), (1.1, 0)])
 def test_running_callback_that_lasts_ends_prefetching_before_it_is_measured(lasts, wanted):
     harness = behind_a_slow_callback()
+    harness.loop.in_flight.prefetch.grow(100, more=True)
     harness.wake(after=lasts * PREFETCH_SECONDS, woken=True)
     assert harness.ask("ready_to_unack").what == wanted  # of 100, "b" and "c" wait already

@@ -17,6 +17,8 @@ from delayq.values.checks import MAX_CONCURRENCY, MAX_RETRIES
 from delayq.values.times import HORIZON
 
 DURATIONS = {
+    "ahead": (0, 1000),
+    "settle_within": (0, 1000),
     "tick": (10, 3_600_000),
     "lease": (100, None),
     "max_consume_duration": (10, None),
@@ -83,6 +85,8 @@ def test_help_lists_every_option_with_its_meaning():
 
 def test_defaults_are_as_documented():
     assert read_settings({}) == Settings(
+        ahead=25,
+        settle_within=10,
         tick=1000,
         lease=30_000,
         max_consume_duration=600_000,

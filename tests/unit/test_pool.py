@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from delayq.options import read_settings
 from delayq.worker.delivery.disposition import Completion, Disposition
 from delayq.worker.drivers.drivers import ThreadDriver
 from delayq.worker.parts.in_flight import Prefetch
-from delayq.worker.pool.pool import Pool
+from delayq.worker.pool.pool import Pool, PoolInFlight
 
 
 def test_nothing_hangs_while_there_are_no_queues_or_they_have_no_loops_yet():
@@ -44,7 +45,7 @@ class _Waiting:
         self.callback = SimpleNamespace(batch=1)
         self.buffer = SimpleNamespace(backlog=0, waiting=False)
         self.context = SimpleNamespace(settings=settings)
-        self.in_flight = SimpleNamespace(prefetch=prefetch, allotted=0)
+        self.in_flight = SimpleNamespace(prefetch=prefetch, allotted=0, held=0)
 
     def start(self) -> None:
         """Start nothing."""
@@ -61,3 +62,35 @@ def test_many_queues_claim_up_to_four_times_as_much_together(count, allotted):
     pool.add(queues)
     pool.allot(queues, 1.0)
     assert min(queue.in_flight.allotted for queue in queues) == allotted
+
+
+@pytest.mark.parametrize(("held", "allotted"), [(0, 250), (10, 240), (300, 0)])
+def test_what_is_held_takes_of_what_is_allotted(held, allotted):
+    pool, queue = Pool(10, strict=False), _Waiting()
+    queue.in_flight.held = held
+    queues: Any = [queue]
+    pool.add(queues)
+    pool.allot(queues, 1.0)
+    assert queue.in_flight.allotted == allotted
+
+
+def test_what_is_held_takes_of_what_a_fetch_limit_allows():
+    pool, queue = Pool(10, strict=False), _Waiting()
+    queue.context.settings.fetch_limit = 20
+    queue.in_flight = SimpleNamespace(**vars(queue.in_flight) | {"held": 5, "deliveries": range(3), "overdue": ()})
+    queues: Any = [queue]
+    pool.add(queues)
+    pool.allot(queues, 1.0)
+    assert queue.in_flight.allotted == 12
+
+
+def test_holding_uses_up_what_is_allotted_and_starting_gives_none_back():
+    context: Any = SimpleNamespace(settings=read_settings({}), calls=None)
+    in_flight = PoolInFlight(context, 1)
+    in_flight.allotted = 3
+    in_flight.hold(2)
+    assert (in_flight.held, in_flight.capacity(0.0)) == (2, 1)
+    in_flight.hold(-2)
+    assert (in_flight.held, in_flight.capacity(0.0)) == (0, 1)
+    in_flight.hold(5)
+    assert in_flight.capacity(0.0) == 0

@@ -6,23 +6,26 @@ import os
 from contextlib import suppress
 from types import SimpleNamespace
 
+import pytest
+
 from delayq.broker.calls import Calls
 from delayq.broker.context import QueueContext
 from delayq.broker.engine import STREAMS
 from delayq.broker.keys import Keys
 from delayq.broker.message.attributes import NONE
 from delayq.broker.replies import ClaimedMessage, ClaimReply
-from delayq.broker.stored_presence import MAX_NAMED, MAX_QUEUES, read_entry
+from delayq.broker.stored_presence import MAX_NAMED, MAX_QUEUES, PresenceReply, read_entry
 from delayq.errors import ServerError, UnavailableError
 from delayq.options import read_settings
 from delayq.worker.delivery.in_flight_delivery import Batch, InFlightDelivery
 from delayq.worker.loop.consumer_loop import ConsumerLoop
 from delayq.worker.loop.loop_steps import RoundTrip, Sleep, StepResult
-from delayq.worker.parts.presence import PRESENCE_EVERY, Presence
+from delayq.worker.parts.presence import PRESENCE_EVERY, Presence, Tally
 from delayq.worker.pool.pool import Pool
 from delayq.worker.pool.pool_loop import LOOK_AGAIN, TOGETHER, RestingPresence
 from tests.support.loop_harness import Asking
 
+REPORTING = {"presence", "keep_presence"}
 CALLS = Calls(Keys.of("delayq", "q"))
 
 
@@ -31,9 +34,10 @@ def context(**options):
 
 
 def presence(*, held=(), **options):
-    settings = {name: options.pop(name) for name in ("tick", "concurrency") if name in options}
+    settings = {name: options.pop(name) for name in ("tick", "concurrency", "lease") if name in options}
     some = Presence(context(**settings), "me", **options)
-    some.connect(SimpleNamespace(deliveries=held))
+    some.turns = []
+    some.connect(SimpleNamespace(deliveries=held, take_turns=lambda *turn, workers: some.turns.append(turn)))
     return some
 
 
@@ -49,8 +53,8 @@ def told(of, now):
     if not planned:
         return None
     ((call, read),) = planned
-    assert (call.script.name, call.args[1], read) == ("presence", "me", of.read)
-    return read_entry(call.args[4])
+    assert (call.script.name in REPORTING, call.args[1], read) == (True, "me", of.read)
+    return read_entry(call.args[4 if call.script.name == "presence" else 3])
 
 
 def test_it_tells_at_the_start_and_then_every_ten_seconds():
@@ -60,6 +64,55 @@ def test_it_tells_at_the_start_and_then_every_ten_seconds():
     assert told(some, 100.0 + PRESENCE_EVERY).up == 10_000
     assert told(some, 111.0) is None
     assert told(some, 125.5).up == 25_500
+
+
+def names(some, number):
+    """Return the scripts of so many reports that follow each other."""
+    return [call.script.name for at in range(number) for call, _ in some.plan(100.0 + 10 * at)]
+
+
+def test_one_of_thirty_reports_of_an_idle_consumer_tidies_up():
+    assert names(presence(), 61) == [
+        "presence",
+        *["keep_presence"] * 29,
+        "presence",
+        *["keep_presence"] * 29,
+        "presence",
+    ]
+
+
+def test_a_report_with_counts_is_added_to_the_history():
+    tally = Tally()
+    some = presence(tally=tally)
+    assert names(some, 1) == ["presence"]
+    tally.move(1)
+    assert [call.script.name for at in (110.0, 120.0) for call, _ in some.plan(at)] == ["presence", "keep_presence"]
+
+
+def turns(workers, *, before=0, now=1_000_000, **options):
+    """Return how often to look, and how long after a report at `now`, with so many workers."""
+    some = presence(**options)
+    told(some, 100.0)
+    some.read(PresenceReply(0, before, workers, now))
+    ((every, at),) = some.turns
+    return every, (at - 100.0) % every
+
+
+def test_workers_share_their_looks_two_in_a_tick_or_more():
+    assert [turns(workers)[0] for workers in (1, 2, 3, 6, 8, 20, 100)] == [1, 1, 1.5, 3, 4, 4, 4]
+
+
+def test_each_of_the_workers_looks_at_a_time_of_its_own_by_the_clock_of_the_server():
+    found = [turns(20, before=before)[1] for before in range(20)]
+    assert found == pytest.approx([number / 5 for number in range(20)])
+    later = [turns(20, before=before, now=1_001_900)[1] for before in range(20)]
+    assert sorted(later) == pytest.approx([0.1 + number / 5 for number in range(20)])
+
+
+def test_a_look_is_never_rarer_than_a_quarter_of_a_lease_unless_the_tick_is():
+    assert turns(20, lease="8s")[0] == 2
+    assert turns(20, lease="1s")[0] == 1
+    assert turns(20, tick="10s", lease="1m")[0] == 15
 
 
 def test_it_tells_who_it_is():
@@ -167,7 +220,12 @@ def trips(loop_, *, turns):
 
 def reply(call):
     """Return what an empty queue replies."""
-    texts = {"collect_garbage": b"0 0 0", "presence": b"0", "pending_to_ready": b"0 -1 -1 0 0 100000 -1 -1 0 0 -1"}
+    texts = {
+        "collect_garbage": b"0 0 0",
+        "presence": b"0 0 1 100000",
+        "keep_presence": b"0 0 1 100000",
+        "pending_to_ready": b"0 -1 -1 0 0 100000 -1 -1 0 0 -1",
+    }
     name = getattr(getattr(call, "script", None), "name", "")
     if "unack" in name:
         return ClaimReply(100_000, 0, 0, [])
@@ -180,10 +238,10 @@ def loop(**options):
 
 def test_a_beat_travels_in_a_turn_that_is_made_anyway():
     found, _, _ = trips(loop(), turns=25)
-    with_presence = [number for number, names in enumerate(found) if "presence" in names]
+    with_presence = [number for number, names in enumerate(found) if REPORTING & {*names}]
     assert with_presence[0] == 0
     assert 10 <= with_presence[1] - with_presence[0] <= 12
-    assert all(len(names) > 1 for names in found if "presence" in names)
+    assert all(len(names) > 1 for names in found if REPORTING & {*names})
 
 
 def test_a_refused_beat_is_no_reason_to_wait():

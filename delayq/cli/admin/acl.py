@@ -100,11 +100,21 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
         # all queues.
         Role.CONSUMER: Grant(
             [
-                *("pending_to_ready", "ready_to_unack", "pending_to_unack", "unack_to_retry"),
+                *("pending_to_ready", "ready_to_unack", "pending_to_unack", "turn", "unack_to_retry"),
                 *("collect_garbage", "wake"),
                 *("ack", "complete", "nack", "extend", "release", "reject", "withdraw", "report"),
                 *("close", "declare"),
-                *("counts", "get", "page", "limits_page", "presence", "workers_page", "history", *_FORECAST),
+                *(
+                    "counts",
+                    "get",
+                    "page",
+                    "limits_page",
+                    "presence",
+                    "keep_presence",
+                    "workers_page",
+                    "history",
+                    *_FORECAST,
+                ),
                 *("fire", "schedules_due", *_SCHEDULES),
             ],
             (*OPENING, "hsetnx", "exists", "blpop"),
@@ -134,7 +144,16 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
         # Also does for the queue what a consumer would: fills the dead letter and fires schedules. Does not read the
         # stream. Without LPUSH, which it does not need itself, its user could release a message by half.
         Role.RELAY: Grant(
-            ["streams/relay", "unack_to_retry", "collect_garbage", "fire", "schedules_due", "wake", "presence"],
+            [
+                "streams/relay",
+                "unack_to_retry",
+                "collect_garbage",
+                "fire",
+                "schedules_due",
+                "wake",
+                "presence",
+                "keep_presence",
+            ],
             (*OPENING, "hsetnx", "blpop", "lpush"),
             registry=("sadd",),
         ),

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from delayq.broker.message.attributes import Attributes
-from delayq.broker.replies import ClaimReply
+from delayq.broker.replies import ClaimReply, TurnReply
 from delayq.broker.requests import Messages, OutgoingTable
 from delayq.errors import OutcomeUnknown
 from delayq.testing.torture.history import CallRecord, Outcome, Recorder, ReplyRecord, digest, now
@@ -23,7 +23,18 @@ class CallHistory:
     """
 
     operations = (
-        *("send", "ready_to_unack", "pending_to_unack", "extend", "ack", "nack", "release", "reject", "complete"),
+        *(
+            "send",
+            "ready_to_unack",
+            "pending_to_unack",
+            "turn",
+            "extend",
+            "ack",
+            "nack",
+            "release",
+            "reject",
+            "complete",
+        ),
         *("cancel", "reschedule", "redrive", "dead_purge", "close", "purge"),
     )
 
@@ -36,6 +47,10 @@ class CallHistory:
         self, operation: str, args: Sequence[Any], options: Mapping[str, Any]
     ) -> Callable[[Any], object] | None:
         """Record a call, unless it does nothing; return what records its reply."""
+        if operation == "turn":  # two in one
+            receipts = options["receipts"]
+            acked = self("ack", [receipts], {}) if receipts else None
+            return partial(self._turned, acked, self("pending_to_unack", args, options), len(receipts))
         op, columns = _call_columns(operation, args, options)
         if not op:
             return None
@@ -47,6 +62,19 @@ class CallHistory:
     def _answered(self, number: int, op: str, reply: Any) -> None:
         columns = {} if op == "purge" else _claim_columns(reply) if op == "claim" else {"statuses": str(reply)}
         self._end(number, **columns)
+
+    def _turned(
+        self,
+        acked: Callable[[Any], object] | None,
+        claimed: Callable[[Any], object] | None,
+        receipts: int,
+        reply: TurnReply,
+    ) -> None:
+        """Record the replies of both calls; of a queue that is not plain, the turn has settled and claimed nothing."""
+        if acked:
+            acked(reply.statuses or "?" * receipts)
+        if claimed:
+            claimed(reply.claimed or ClaimReply(0, 0, 0, []))
 
     def _end(self, number: int, **columns: Any) -> None:
         self.recorder.write(ReplyRecord(at=now(), call=number, **columns))

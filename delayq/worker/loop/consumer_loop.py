@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from delayq.broker.context import EngineContext
-from delayq.broker.replies import ClaimReply, CollectReply, ExpiredLease, ExpireReply, PromoteReply
+from delayq.broker.replies import ClaimReply, CollectReply, ExpiredLease, ExpireReply, PromoteReply, TurnReply
 from delayq.errors import DelayqError, UnavailableError
 from delayq.safe_log import SafeLog
 from delayq.values.breaker import Breaker
@@ -24,6 +24,7 @@ from delayq.worker.delivery.in_flight_delivery import Batch, InFlightDelivery
 from delayq.worker.loop.loop_parts import Parts, PlannedCall, calls_of, make_parts, next_of
 from delayq.worker.loop.loop_steps import Cancel, RoundTrip, Run, Sleep, Step, StepResult, Withdraw
 from delayq.worker.loop.outlook import Outlook
+from delayq.worker.loop.plain_turns import PlainTurns
 from delayq.worker.loop.settlements import PendingSettlements, Refusals
 from delayq.worker.parts.in_flight import InFlight
 from delayq.worker.parts.part import LoopPart
@@ -72,14 +73,15 @@ class ConsumerLoop:
         parts = make_parts(context, self.in_flight, reports_starts=reports_starts, presence=presence, **of_callback)
         (self.settlements,) = (part for part in parts if isinstance(part, PendingSettlements))
         self.parts = Parts(parts, self)
+        self._plain = PlainTurns(context, self.parts, self.in_flight, self.outlook, burst=burst)
+        self._folded: Callable[[Any], None] | None = None
+        """What reads the claim of this turn, if that settles as well."""
         self._burst, self._promotes = burst, promotes
-        self._now = 0.0
-        self._sent_at = 0.0
+        self._now = self._sent_at = 0.0
         self._settle_at = math.inf
         self.refusals = Refusals()
         self._stop_at: float | None = None
-        self._woken = False
-        self._drained = False
+        self._woken = self._drained = False
         self._changed = False
         """Whether something was settled or expired that a promotion may not have seen."""
         self._returned = False
@@ -107,6 +109,12 @@ class ConsumerLoop:
         """Start what a part has held back."""
         self._claimed.append(delivery)
 
+    def take_up(self, deliveries: list[InFlightDelivery]) -> None:
+        """Start what was claimed before it was due; it is in flight from now on."""
+        claimed = ClaimReply(deliveries[0].server_now, 0, 0, [one.claimed for one in deliveries])
+        trip = self.in_flight.prefetch.latency.seconds
+        self._begin(claimed, self.in_flight.take_up(deliveries), self._now - trip)
+
     def drop(self, delivery: InFlightDelivery) -> None:
         """Forget a delivery that is leased no more."""
         self.in_flight.deliveries.pop(delivery, None)
@@ -119,6 +127,10 @@ class ConsumerLoop:
     def recall(self) -> None:
         """Return what has not started to the queue."""
         self.in_flight.recalled = True
+
+    def take_turns(self, every: float, at: float, *, workers: int) -> None:
+        """Share looks and collections with other consumers of the queue."""
+        self.outlook.take_turns(every, at, workers=workers)
 
     def run(self) -> Generator[Step, StepResult, None]:
         """Consume until stopped; in a burst, until nothing is due. A wake-up that arrives at the end is passed on."""
@@ -137,13 +149,15 @@ class ConsumerLoop:
                 yield from self._stop()
                 return
             yield from self._release_unstarted()
+            if self._claimed:
+                yield from self._start_claimed()
             if self._woken or self._idle_time(claims=self._capacity() > 0) <= 0:
                 yield from self._turn()
             busy = self.in_flight or self.parts.pending() or self._changed
             if self._burst and self._drained and not busy:
                 return
             claims = self._capacity() > 0
-            wait = self._idle_time(claims=claims)
+            wait = 0.0 if self._woken else self._idle_time(claims=claims)
             result = yield Sleep(wait, listen=wait > 0 and (claims or self.outlook.paused))
 
     def _turn(self) -> Generator[Step, StepResult, None]:
@@ -154,6 +168,9 @@ class ConsumerLoop:
             result = yield RoundTrip([call for call, _, _ in plan])
             self._update(result)
             self._read(plan, result)
+        yield from self._start_claimed()
+
+    def _start_claimed(self) -> Generator[Step, StepResult, None]:
         # Claimed beside refused settlements, or before a script that trips a breaker was loaded and run.
         if self.refusals.of_settlements or (self._claimed and self.in_flight.recalled):
             self._release(self._claimed)
@@ -180,6 +197,9 @@ class ConsumerLoop:
             # A callback may have returned messages by hand after this turn polled.
             self._changed = True
             self._complete(result.completions)
+        if result.woken:
+            for learn in self.parts.on_woken:
+                learn()
         for look in self.parts.look:
             look(self._now)
 
@@ -194,7 +214,7 @@ class ConsumerLoop:
         wait = 0.0
         if self.in_flight:  # others may end soon
             wait = min(MAX_SETTLE_WAIT, min((one.took or 0.0 for one in completions), default=0.0) / 10)
-        self._settle_at = min(self._settle_at, self._now + wait)
+        self._settle_at = min(self._settle_at, self._now + max(wait, self._plain.settle_wait(self._now)))
 
     def _capacity(self) -> int:
         """Return how many more may be claimed: none in a pause, or if settlements are refused, or one runs alone."""
@@ -207,12 +227,16 @@ class ConsumerLoop:
 
     # What to do next
 
-    def _housekeeping(self) -> list[PlannedCall]:
-        self._settle_calls = 0
+    def _housekeeping(self, *, claims: bool = False) -> list[PlannedCall]:
+        """Return the calls that settle and renew; with `claims`, the claim takes acknowledgements along."""
+        self._settle_calls, self._folded, self.settlements.acks = 0, None, []
         if self._now < self.refusals.wait_until:
             return []
         all_fit = self.settlements.next == len(self.settlements)
+        self.settlements.plain = self._plain.usable(self._now)
         settling = [*calls_of(self.parts.settle, self._now)]
+        if self.settlements.acks and not claims:
+            settling.append(self._claim_plainly(0))
         self._settle_at = math.inf if all_fit else self._now
         self._settle_calls = len(settling)
         return [*settling, *calls_of(self.parts.renew, self._now)]
@@ -220,23 +244,31 @@ class ConsumerLoop:
     def _plan(self) -> list[PlannedCall]:
         """Return the calls of a turn in the order they must run."""
         calls, outlook, now = self.context.calls, self.outlook, self._now
-        plan = self._housekeeping()
-        capacity = min(self._capacity(), self.in_flight.prefetch.max_claimed)  # with what is overdue from now on
-        settles, late = bool(plan), outlook.deadline_at <= now
-        if late:
-            plan.append((calls.unack_to_retry(), self._on_expired, False))
-        if outlook.collect_at <= now:
-            plan.append((calls.collect(self.context.settings), self._on_collected, False))
         feeding = [*calls_of(self.parts.feed, now)]
-        plan += feeding
+        capacity = min(self._capacity(), self.in_flight.prefetch.max_claimed)  # with what is overdue from now on
+        late = outlook.deadline_at <= now
         news = self._woken or late or bool(feeding)
         due = outlook.wants_due(capacity, now)
         must = late or bool(feeding) or self._returned or (self._burst and not self.in_flight)
         ticks, promotes = outlook.look_at <= now, self._promotes or outlook.ranks
-        direct = capacity > 0 and (due or self._woken) and not (must or ticks or outlook.ready or promotes)
-        if direct and (call := calls.pending_to_unack(capacity, **self.claim_options)):
-            self._woken = False
-            return [*plan, (call, self._on_due_claimed, False)]
+        direct = capacity > 0 and not (must or ticks or outlook.ready or promotes)
+        plain = direct and self._plain.usable(now)
+        due = due or (plain and self._plain.claims_on_the_way(now))
+        plan = self._housekeeping(claims=plain and (due or self._woken))
+        settles = bool(plan)
+        if late:
+            plan.append((calls.unack_to_retry(), self._on_expired, False))
+        if outlook.collect_at <= now:
+            plan.append((calls.collect(self.context.settings), self._on_collected, False))
+        plan += feeding
+        if direct and (due or self._woken):
+            if plain:
+                claim = self._claim_plainly(capacity)
+                self._folded = claim[1] if self.settlements.acks else None
+                return [*plan, claim]
+            if call := calls.pending_to_unack(capacity, **self.claim_options):
+                self._woken = False
+                return [*plan, (call, self._on_due_claimed, False)]
         asks = must or due or self._woken
         check = calls.is_empty() if ticks and outlook.empty and not (asks or self.in_flight) else None
         if check:
@@ -249,6 +281,12 @@ class ConsumerLoop:
             plan.append(self._claim(max(capacity, 0)))
         return plan
 
+    def _claim_plainly(self, wanted: int) -> PlannedCall:
+        """Return the call that settles what is acknowledged, and claims up to `wanted` messages unless that is 0."""
+        woken, self._woken = self._woken, self._woken and not wanted
+        read = partial(self._on_turn, wanted=wanted, woken=woken)
+        return self._plain.call(wanted, self.claim_options, read)
+
     def _claim(self, wanted: int) -> PlannedCall:
         """Return a claim of up to `wanted` messages; a claim of 0 passes all pending wake-ups on."""
         self._woken = False
@@ -258,6 +296,8 @@ class ConsumerLoop:
         """Return the seconds for which there is nothing to do unless something happens."""
         if self._now < self.refusals.wait_until:
             return self.refusals.wait_until - self._now
+        if self._woken:
+            return 0.0
         if self._burst and self._changed and not self.in_flight:
             return 0.0
         until = [self.outlook.next_at(claims=claims), next_of([*self.parts.feed, *self.parts.renew], self._now)]
@@ -271,9 +311,10 @@ class ConsumerLoop:
     # What Redis replied
 
     def _read(self, plan: list[PlannedCall], result: StepResult) -> None:
-        self._claimed = []
-        if self._settle_calls:
-            self.refusals.read_settlements(result.replies[: self._settle_calls])
+        calls = self._settle_calls
+        if calls or self._folded:
+            folded = [reply for (_, read, _), reply in zip(plan, result.replies, strict=True) if read is self._folded]
+            self.refusals.read_settlements([*result.replies[:calls], *folded])
             self.in_flight.recalled = self.refusals.of_settlements
         first_error: DelayqError | None = None
         for (_, read, takes_errors), reply in zip(plan, result.replies, strict=True):
@@ -305,13 +346,27 @@ class ConsumerLoop:
     def _on_claimed(self, claimed: ClaimReply) -> None:
         if claimed.expired:
             self._note_expired(claimed.expired)
-        added = starting = self.in_flight.add(claimed, self._sent_at, self._now)
+        self._begin(claimed, self.in_flight.add(claimed, self._sent_at, self._now), self._sent_at)
+        self.outlook.read_gate(claimed)
+        more = self.outlook.ready > 0 or self.outlook.due_at <= self._now
+        self.in_flight.prefetch.grow(len(claimed.messages) + self.in_flight.held, more=more)
+        self._drained = self._drained and not claimed.left
+
+    def _begin(self, claimed: ClaimReply, added: list[InFlightDelivery], sent_at: float) -> None:
+        """Start what was claimed, but for what parts hold back."""
+        starting = added
         for learn in self.parts.on_claimed:
-            if held_back := learn(claimed, added, self._sent_at, self._now):
+            if held_back := learn(claimed, added, sent_at, self._now):
                 starting = [one for one in starting if one not in held_back]
         self._claimed += starting
-        self.outlook.read_gate(claimed)
-        self._drained = self._drained and not claimed.left
+
+    def _on_turn(self, reply: TurnReply, *, wanted: int, woken: bool) -> None:
+        claimed = self._plain.read(reply, self._sent_at, self._now, wanted=wanted)
+        if claimed is None:  # once more, in the general way
+            self._settle_at, self._woken = self._now, self._woken or woken
+        elif wanted:
+            self._drained = False
+            self._on_claimed(claimed)
 
     def _on_due_claimed(self, claimed: ClaimReply) -> None:
         self._drained = False
@@ -333,9 +388,10 @@ class ConsumerLoop:
 
     def _stop(self) -> Generator[Step, StepResult, None]:
         """Release what has not started, wait for running callbacks, release those cut off, and settle everything."""
+        self._plain.end()
         result = yield Withdraw()
-        self._release(result.withdrawn)
-        cancelled = False
+        self._release([*self._claimed, *result.withdrawn])
+        self._claimed, cancelled = [], False
         while True:
             self._update(result)
             plan, unsent = self._housekeeping(), len(self.settlements)

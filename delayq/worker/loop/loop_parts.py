@@ -10,6 +10,7 @@ from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
 from delayq.values.breaker import Breaker
 from delayq.worker.loop.settlements import PendingSettlements
+from delayq.worker.parts.ahead import ClaimedAhead
 from delayq.worker.parts.breakers import Breakers, ClosedScopes
 from delayq.worker.parts.heartbeat import Heartbeat, StopRequests
 from delayq.worker.parts.in_flight import InFlight
@@ -49,6 +50,7 @@ def make_parts(
         stop_requests,
         in_flight.limits,
         ScheduleFirer(calls, settings, settings.tick / 1000) if has(Feature.SCHEDULES) else None,
+        ClaimedAhead(calls, in_flight) if settings.ahead else None,
         in_flight.prefetch,
         tally,
         *[make() for make in more],
@@ -69,6 +71,7 @@ class Parts:
             [part for part in acting if part.stage is stage]
             for stage in (Stage.SETTLE, Stage.RENEW, Stage.FEED, Stage.BESIDE)
         )
+        self.on_woken = self._that("on_woken")
         self.look, self.release, self.leave = self._that("look"), self._that("release"), self._that("leave")
         self.on_claimed, self.on_completed = self._that("on_claimed"), self._that("on_completed")
         self.on_promoted, self.on_due_claimed = self._that("on_promoted"), self._that("on_due_claimed")

@@ -45,13 +45,18 @@ _NOTHING = (0, -1, -1, 0, 0)
 COLLECT_EVERY = 60.0
 """Seconds between collections when no message is known to be spent: they also trim the dead letter by age. A worker of
 many queues leaves more time between them."""
+MOST_COLLECTING = 10
+"""Workers of a queue that share its collections: with more, each collects as often as with so many."""
 
 
 class Outlook:
     """What one consumer knows of its queue: each call is made only if there is a reason for it."""
 
     def __init__(self, tick: float) -> None:
-        """Look at once, then at the latest after each `tick` (seconds): another process may have changed the queue."""
+        """Look at once, then at the latest after each `tick` (seconds): another process may have changed the queue.
+
+        Consumers of a queue in which nothing happens take turns, see `take_turns`.
+        """
         self.ready = 1
         """How many messages can be claimed; at first, one that may be there."""
         self._pending_at = math.inf
@@ -68,15 +73,19 @@ class Outlook:
         """Whether the last look has found nothing at all, so that a cheaper one may do."""
         self.paused = False
         """Whether the queue was paused when last looked at: nothing may start."""
+        self.lead = 0.0
+        """How long before a message is due it is to be claimed."""
         self.ranks = False
         """Whether there are priorities or limits: what is due is promoted before each claim, in order."""
         self._clock = ClockEstimate()
-        self._tick = tick
+        self._tick = self._every = tick
+        self._turn_at = 0.0
+        self._collecting = 1
 
     @property
     def due_at(self) -> float:
-        """When the next message is due, or may start that a limit holds back."""
-        return min(self._pending_at, self._gate_at)
+        """When the next message is to be claimed, or may start that a limit holds back."""
+        return min(self._pending_at - self.lead, self._gate_at)
 
     def read_promoted(self, promoted: PromoteReply, *, sent_at: float, now: float) -> None:
         """Note what a promotion has said."""
@@ -85,8 +94,9 @@ class Outlook:
         self.deadline_at = self._local_or_never(promoted.next_deadline)
         self._gate_at = self._local_or_never(promoted.next_gate)
         self.ready = promoted.waiting
-        self.look_at, self.looked_at = now + self._tick, now
         self.paused = promoted.paused >= 0
+        happens = (promoted.waiting, promoted.next_deadline, promoted.garbage, promoted.next_gate) != (0, -1, 0, -1)
+        self._note_look(now, rests=not (happens or self.paused))
         self.ranks = self.ranks or promoted.ranks == 1
         found = promoted[:5] != _NOTHING or promoted.next_schedule != -1 or promoted.next_gate != -1
         self.empty = not found and not self.paused
@@ -100,6 +110,8 @@ class Outlook:
         self.deadline_at = self._local_or_never(claimed.next_deadline)
         self.ranks = self.ranks or claimed.ranks
         self.empty = False
+        if claimed.next_deadline != -1:
+            self.look_at = min(self.look_at, now + self._tick)
 
     def read_gate(self, claimed: ClaimReply) -> None:
         """Note what a claim has said about what limits hold back; `read_claimed` or a promotion was read before."""
@@ -110,11 +122,25 @@ class Outlook:
         """Note whether the queue is still empty; if not, look again at once."""
         self.empty = empty
         if empty:
-            self.look_at, self.looked_at = now + self._tick, now
+            self._note_look(now, rests=True)
+
+    def take_turns(self, every: float, at: float, *, workers: int) -> None:
+        """Look so often (seconds) while nothing is leased and nothing waits, at these times, since others look as well.
+
+        Without others, that is once per tick. So many `workers` collect about as often as one alone.
+        """
+        self._every, self._turn_at = every, at
+        before, self._collecting = self._collecting, min(workers, MOST_COLLECTING)
+        if self.collect_at > at + every:  # not due
+            self.collect_at += self.collect_every * (self._collecting - before)
+
+    def _note_look(self, now: float, *, rests: bool) -> None:
+        wait = self._every - (now - self._turn_at) % self._every if rests and self._every > self._tick else self._tick
+        self.look_at, self.looked_at = now + wait, now
 
     def read_collected(self, collected: CollectReply, now: float) -> None:
         """Note what a collection has left."""
-        self.collect_at = now if collected.left else now + self.collect_every
+        self.collect_at = now if collected.left else now + self.collect_every * self._collecting
 
     def local(self, at: int) -> float | None:
         """Return the local time of a server's time (ms); None for -1, which means never."""

@@ -55,6 +55,10 @@ class PendingSettlements(LoopPart):
         }
         self._acked = self._queues[_ACK]
         self._count = 0
+        self.plain = False
+        """Whether the loop makes the calls for acknowledgements, see `acks`."""
+        self.acks: list[InFlightDelivery] = []
+        """What the loop is to acknowledge in this turn."""
         self.cut_short = False
         """Whether a call has made fewer than it was asked for: large successors take several calls."""
         self._details: dict[InFlightDelivery, Failure | Rejection | Release | Completed] = {}
@@ -145,19 +149,35 @@ class PendingSettlements(LoopPart):
         elif disposition in _RELEASES:
             count = _RELEASES[disposition]
             attributes = b"" if count is None else count(delivery.claimed.attributes)
-            wait = 0 if delay is None else policy.wait(delivery.claimed.attempt, delay)
+            exact = delay is None or disposition is Disposition.RELEASE  # what was held until it is due
+            wait = delay or 0 if exact else policy.wait(delivery.claimed.attempt, delay)
             unstarted = disposition in _UNSTARTED
             self._details[delivery] = Release(*delivery.receipt, wait, attributes, unstarted)
             if self._scopes is not None and (name := scope_closed(delivery, text)) != "":
                 self._scopes.tell(name, wait)
 
     def plan(self, _: float) -> Iterator[Call]:
-        """Yield the calls that settle what is pending."""
+        """Yield the calls that settle what is pending, but for acknowledgements of a plain queue."""
+        self.acks = self._acked[:MAX_SETTLED] if self.plain else []
         for disposition, queue in self._queues.items():
-            if queue:
+            if queue and not (self.plain and disposition is _ACK):
                 first = queue[: self._fitting(queue) if disposition is _COMPLETE else _max_per_call(disposition)]
                 items = [self._details.get(one, one.receipt) for one in first]
                 yield self._calls[disposition](items), partial(self._on_reply, disposition, len(items))
+
+    @property
+    def only_acks(self) -> bool:
+        """Whether nothing but acknowledgements is pending, of messages whose results nobody keeps."""
+        return len(self._acked) == self._count
+
+    def read_acks(self, acks: list[InFlightDelivery], statuses: str) -> None:
+        """Read the statuses of acknowledgements; those that only `ack` can settle, marked `?`, stay here."""
+        left = [one for one, status in zip(acks, statuses, strict=True) if status == "?"]
+        if left:
+            settled = [one for one, status in zip(acks, statuses, strict=True) if status != "?"]
+            self._acked[: len(acks)] = [*settled, *left]
+            self.cut_short = True
+        self._on_reply(_ACK, len(acks) - len(left), statuses.replace("?", ""))
 
     def _on_reply(self, disposition: Disposition, sent: int, reply: str) -> None:
         queue = self._queues[disposition]

@@ -19,6 +19,9 @@ PREFETCH_SECONDS = 0.1
 MAX_CLAIMED = 250
 """Messages per claim from a near server, unless the batch is larger. This is about half of the maximal prefetch, so the
 server works on one half while callbacks run on the other."""
+FIRST_CLAIMED, GROWTH = 16, 4
+"""Messages of the first claim after an idle time, unless more can start at once, and how many times as many each claim
+takes that leaves some: the first of a burst does not wait for a claim of hundreds."""
 FAR = 0.002
 """Seconds of a round trip for each time that as much is claimed at once: on one machine, a round trip takes less."""
 MESSAGE_TIME = 0.000015
@@ -45,6 +48,7 @@ class Prefetch(LoopPart):
         self._took: float | None = None
         self._paused = False
         self._near = 2 if settings.concurrency >= MANY else 1
+        self._most = self._first = max(FIRST_CLAIMED, settings.concurrency * batch)
         self.shares = 1
         """How many times as much to claim because many queues share it: each gets a part of a claim."""
         self.latency = Latency(MESSAGE_TIME)
@@ -57,7 +61,13 @@ class Prefetch(LoopPart):
     @property
     def max_claimed(self) -> int:
         """How many messages to claim at a time at most."""
-        return max(self._batch, MAX_CLAIMED * self.times)
+        return min(self._most, max(self._batch, MAX_CLAIMED * self.times))
+
+    def grow(self, claimed: int, *, more: bool) -> None:
+        """Learn that a claim has brought so many messages, and whether it has left `more`."""
+        self._most = max(
+            self._first * self.times, GROWTH * claimed, GROWTH * min(self._most, MAX_PREFETCH) if more else 0
+        )
 
     def on_claimed(self, claimed: ClaimReply, _: list[InFlightDelivery], sent_at: float, now: float) -> None:
         """Learn how long a round trip takes."""
@@ -119,6 +129,8 @@ class InFlight:
         """Deliveries whose callbacks have taken too long, until these end after all."""
         self.recalled = False
         """Whether to release what has not started."""
+        self.held = 0
+        """How many messages are held here until they are due: each takes a runner, or a place of the prefetch."""
         self.missing = 0
         """Runners that the consumer does not have, since there is no room for them."""
         self.prefetch = Prefetch(context.settings, batch)
@@ -146,7 +158,14 @@ class InFlight:
 
     def add(self, claimed: ClaimReply, sent_at: float, now: float) -> list[InFlightDelivery]:
         """Add the messages of a claim sent and answered at local times; returns their deliveries."""
-        added = deliveries_of(claimed, now, sent_at + self._lease)
+        return self.take_up(deliveries_of(claimed, now, sent_at + self._lease))
+
+    def hold(self, number: int) -> None:
+        """Hold so many messages more, or fewer."""
+        self.held += number
+
+    def take_up(self, added: list[InFlightDelivery]) -> list[InFlightDelivery]:
+        """Add deliveries, and return them."""
         self.deliveries |= dict.fromkeys(added)
         self.refresh()
         return added
@@ -173,7 +192,7 @@ class InFlight:
         most = startable + self.prefetch.limit(0.0 if free > 0 else now - load.last_start)
         if settings.fetch_limit is not None:
             most = min(most, settings.fetch_limit - load.started + len(self.overdue))
-        unstarted = len(self.deliveries) - load.started
+        unstarted = len(self.deliveries) - load.started + self.held
         enough = unstarted >= startable and 2 * unstarted > most
         return 0 if enough else most - unstarted
 

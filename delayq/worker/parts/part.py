@@ -39,6 +39,9 @@ class Turns(Protocol):
     def start(self, delivery: InFlightDelivery) -> None:
         """Start what `on_claimed` has held back."""
 
+    def take_up(self, deliveries: list[InFlightDelivery]) -> None:
+        """Start what was claimed before it was due; it is in flight from now on."""
+
     def drop(self, delivery: InFlightDelivery) -> None:
         """Forget what `on_claimed` has held back: it is leased no more."""
 
@@ -47,6 +50,12 @@ class Turns(Protocol):
 
     def recall(self) -> None:
         """Return what has not started to the queue."""
+
+    def take_turns(self, every: float, at: float, *, workers: int) -> None:
+        """Look at a queue in which nothing happens so often (seconds), at these times: others look in between.
+
+        Of so many `workers`, each collects more rarely, too.
+        """
 
 
 class Stage(Enum):
@@ -87,6 +96,9 @@ class LoopPart:
 
     def look(self, now: float) -> None:
         """See to its own times: called at each step."""
+
+    def on_woken(self) -> None:
+        """Learn that a wake-up has come: some process has something for a consumer."""
 
     def on_promoted(self, promoted: PromoteReply) -> None:
         """Learn what a promotion says of the queue."""

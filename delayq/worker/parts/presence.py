@@ -1,6 +1,7 @@
 """A consumer tells every 10 s that it works, and what it has counted since: see `DelayQueue.workers` and `history`.
 
 That takes one script, in a round trip that it makes anyway. If Redis refuses it, the consumer says so once and goes on.
+The reply says how many others there are: they share their looks.
 """
 
 from __future__ import annotations
@@ -14,7 +15,15 @@ from typing import Any
 from delayq import __version__
 from delayq.broker.context import EngineContext
 from delayq.broker.replies import ClaimReply
-from delayq.broker.stored_presence import BUCKETS, MAX_NAMED, HourCounts, WorkerEntry, presence_call
+from delayq.broker.stored_presence import (
+    BUCKETS,
+    MAX_NAMED,
+    HourCounts,
+    PresenceReply,
+    WorkerEntry,
+    keep_presence_call,
+    presence_call,
+)
 from delayq.errors import DelayqError, UnavailableError
 from delayq.safe_log import SafeLog
 from delayq.values.lateness import LATENESS_BOUNDS
@@ -108,6 +117,10 @@ log = SafeLog("delayq.consumer")
 
 PRESENCE_EVERY = 10.0
 """Seconds between two reports of a consumer; a worker of many queues leaves more time between those of each."""
+TIDY_EVERY = 30
+"""One of so many reports removes what is too old, beside those that have counted something."""
+MOST_TICKS = 4
+"""Ticks between two looks of a consumer that takes turns with others, at most; a lease has as many looks, at least."""
 
 
 class Presence(LoopPart):
@@ -143,11 +156,15 @@ class Presence(LoopPart):
         self._tally = tally
         self._stored = self._refused = False
         self._deliveries: Collection[InFlightDelivery] = ()
-        self._next_at = 0.0
+        self._lease = context.settings.lease / 1000
+        self._take_turns: Callable[..., None] = lambda *_, **__: None
+        self._told_at = self._next_at = 0.0
+        self._reports = 0
 
     def connect(self, turns: Turns) -> None:
-        """Tell what this loop has in flight."""
+        """Tell what this loop has in flight, and have it share its looks with those of other consumers."""
         self._deliveries = turns.deliveries
+        self._take_turns = turns.take_turns
 
     def next_at(self, _: float) -> float:
         """Return when to tell again."""
@@ -163,9 +180,14 @@ class Presence(LoopPart):
             self._started = now
             if self._burst:
                 return
-        self._stored = True
+        self._stored, self._told_at = True, now
         entry = self._entry(now, started=self._started, every=every)
-        yield presence_call(self._calls, self._consumer_id, entry, self._counted()), self.read
+        counted, tidies = self._counted(), self._reports % TIDY_EVERY == 0
+        self._reports += 1
+        if counted or tidies:
+            yield presence_call(self._calls, self._consumer_id, entry, counted), self.read
+        else:
+            yield keep_presence_call(self._calls, self._consumer_id, entry), self.read
 
     def _counted(self) -> HourCounts | None:
         return None if self._tally is None else self._tally.take()
@@ -195,6 +217,15 @@ class Presence(LoopPart):
             if not self._refused:
                 log.warning("this worker is not among those of the queue, since Redis refuses its reports: %s", reply)
         self._refused = isinstance(reply, DelayqError)
+        if isinstance(reply, PresenceReply):
+            self._share_looks(reply)
+
+    def _share_looks(self, reply: PresenceReply) -> None:
+        """Look in turn with the other consumers, so that two of them look in each tick, or more."""
+        before, workers = reply.before, reply.workers
+        every = max(self._tick, min(self._tick * min(workers / 2, MOST_TICKS), self._lease / MOST_TICKS))
+        since = (reply.now / 1000 - before / workers * every) % every
+        self._take_turns(every, self._told_at - since, workers=workers)
 
     def leave(self) -> list[Any]:
         """Return the call that removes the entry, if there may be one, and adds what was counted last."""

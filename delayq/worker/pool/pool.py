@@ -32,12 +32,14 @@ from delayq.worker.parts.in_flight import MAX_CLAIMED, MAX_TIMES, MAX_UNSTARTED,
 from delayq.worker.parts.presence import PRESENCE_EVERY
 from delayq.worker.pool.fair_order import StrictOrder, WeightedOrder
 
-QUEUES_A_COLLECTION = 100
-"""Queues without spent messages that are collected within `COLLECT_EVERY` together: with more, each waits longer."""
+QUEUES_A_COLLECTION = 20
+"""Queues without spent messages that are collected within `COLLECT_EVERY` together: with more, each waits longer.
+
+A collection takes 24 commands."""
 QUEUES_A_CLAIM = 5
 """Queues that share as much as one claims; more claim more together, or each would claim few messages at a time."""
 QUEUES_TOLD = 20
-"""Queues that are told within `PRESENCE_EVERY` who works: with more, each waits longer. A report takes ten commands."""
+"""Queues that are told within `PRESENCE_EVERY` who works: with more, each waits longer. A report takes 5 commands."""
 GOLDEN = (math.sqrt(5) - 1) / 2
 """Its multiples without their whole parts are spread evenly."""
 
@@ -59,6 +61,11 @@ class PoolInFlight(InFlight):
     def capacity(self, now: float) -> int:  # noqa: ARG002 - that of the base class depends on the time
         """Return how many more messages may be claimed."""
         return 0 if self.stuck else self.allotted
+
+    def hold(self, number: int) -> None:
+        """Hold so many messages more, or fewer; see `InFlight.hold`."""
+        super().hold(number)
+        self.allotted = max(0, self.allotted - max(0, number))
 
     def release_at(self) -> float | None:
         """Return when what has not started will have waited too long for busy runners; None for never."""
@@ -404,7 +411,8 @@ class Pool:
             return  # a claim of many costs little more than a claim of one
         for number, share in shares.items():
             queue = self.queues[number]
-            wanted = share * queue.callback.batch - queue.buffer.backlog
+            wanted = share * queue.callback.batch - queue.buffer.backlog - queue.in_flight.held
             if (fetch_limit := queue.context.settings.fetch_limit) is not None:
-                wanted = min(wanted, fetch_limit - len(queue.in_flight.deliveries) + len(queue.in_flight.overdue))
+                leased = len(queue.in_flight.deliveries) + queue.in_flight.held
+                wanted = min(wanted, fetch_limit - leased + len(queue.in_flight.overdue))
             queue.in_flight.allotted = max(0, wanted)

@@ -78,7 +78,7 @@ class QueuePart:
         queue, loop = self.queue, self.queue.loop
         here = queue.woken or queue.in_flight or queue.buffer.backlog or queue.buffer.finished or loop.parts.pending()
         due_at = queue.claimable_from(now)
-        if here or not isinstance(self.step, Sleep) or due_at <= now or self.removed:
+        if here or queue.in_flight.held or not isinstance(self.step, Sleep) or due_at <= now or self.removed:
             return False
         until = min(self.wake_at, due_at)
         if self.watched and not loop.outlook.paused:

@@ -10,6 +10,7 @@ from delayq.broker.stored_presence import (
     KEPT_HOURS,
     SILENT_KEPT,
     HourCounts,
+    PresenceReply,
     WorkerEntry,
     presence_call,
     write_counts,
@@ -23,12 +24,16 @@ TEXT = write_entry(ENTRY).decode()
 LASTS, LONG_AGO = 30_000, -SILENT_KEPT
 
 
-def report(consumer: str = "w") -> ScriptCall[int]:
+def report(consumer: str = "w") -> ScriptCall[PresenceReply]:
     return presence_call(calls, consumer, ENTRY)
 
 
-def stop(consumer: str = "w") -> ScriptCall[int]:
+def stop(consumer: str = "w") -> ScriptCall[PresenceReply]:
     return presence_call(calls, consumer, None)
+
+
+def done(removed: int = 0, *, before: int = 0, workers: int = 1) -> PresenceReply:
+    return PresenceReply(removed, before, workers, NOW)
 
 
 def told(ends: Mapping[str, int], text: str = "{}") -> World:
@@ -57,82 +62,100 @@ def hours(first: int | str, records: Mapping[int, str], total: str = "") -> Worl
 _OLD = {OLDEST - 150 + number: "1" for number in range(151)}
 
 CASES = [
-    Case("the first", World(), report(), 0, _W),
-    Case("beside messages", CROWD, report(), 0, CROWD + _W),
-    Case("again", told({"w": 5}), report(), 0, _W),
-    Case("beside another", told({"v": 5}), report(), 0, told({"v": 5}) + _W),
-    Case("after a silence", told({"w": -5}), report(), 0, _W),
-    Case("after a long silence", told({"w": LONG_AGO}), report(), 1, _W),
-    Case("another is silent", told({"v": -1}), report(), 0, told({"v": -1}) + _W),
+    Case("the first", World(), report(), done(), _W),
+    Case("beside messages", CROWD, report(), done(), CROWD + _W),
+    Case("again", told({"w": 5}), report(), done(), _W),
+    Case("beside another", told({"v": 5}), report(), done(before=1, workers=2), told({"v": 5}) + _W),
     Case(
-        "another is silent for almost too long", told({"v": LONG_AGO + 1}), report(), 0, told({"v": LONG_AGO + 1}) + _W
+        "beside some before it and some after it",
+        told({"a": 0, "b": 5, "x": 5, "y": -1}),
+        report(),
+        done(before=2, workers=4),
+        told({"a": 0, "b": 5, "x": 5, "y": -1}) + _W,
     ),
-    Case("another is silent for too long", told({"v": LONG_AGO}), report(), 1, _W),
-    Case("a hundred of those who are silent for too long", told(_MANY), report(), 100, told(_REST) + _W),
+    Case(
+        "beside more than a hundred",
+        told({f"x{number:03}": 5 for number in range(150)}),
+        report(),
+        done(workers=101),
+        told({f"x{number:03}": 5 for number in range(150)}) + _W,
+    ),
+    Case("after a silence", told({"w": -5}), report(), done(), _W),
+    Case("after a long silence", told({"w": LONG_AGO}), report(), done(1), _W),
+    Case("another is silent", told({"v": -1}), report(), done(), told({"v": -1}) + _W),
+    Case(
+        "another is silent for almost too long",
+        told({"v": LONG_AGO + 1}),
+        report(),
+        done(),
+        told({"v": LONG_AGO + 1}) + _W,
+    ),
+    Case("another is silent for too long", told({"v": LONG_AGO}), report(), done(1), _W),
+    Case("a hundred of those who are silent for too long", told(_MANY), report(), done(100), told(_REST) + _W),
     # a stop
-    Case("a stop", _W, stop(), 1, World()),
-    Case("a stop beside another", _W + told({"v": 5}), stop(), 1, told({"v": 5})),
-    Case("a stop of one that has not told", told({"v": 5}), stop(), 0, told({"v": 5})),
-    Case("a stop of one that has not told, alone", World(), stop(), 0, World()),
-    Case("a stop when another is silent for too long", _W + told({"v": LONG_AGO}), stop(), 2, World()),
-    Case("a stop after a long silence", told({"w": LONG_AGO}), stop(), 1, World()),
+    Case("a stop", _W, stop(), done(1), World()),
+    Case("a stop beside another", _W + told({"v": 5}), stop(), done(1, before=1, workers=2), told({"v": 5})),
+    Case("a stop of one that has not told", told({"v": 5}), stop(), done(before=1, workers=2), told({"v": 5})),
+    Case("a stop of one that has not told, alone", World(), stop(), done(), World()),
+    Case("a stop when another is silent for too long", _W + told({"v": LONG_AGO}), stop(), done(2), World()),
+    Case("a stop after a long silence", told({"w": LONG_AGO}), stop(), done(1), World()),
     # what it has counted
-    Case("counts of a new hour", World(), _TALLIED, 0, _W + hours(HOUR_NOW, {HOUR_NOW: COUNTED}, COUNTED)),
+    Case("counts of a new hour", World(), _TALLIED, done(), _W + hours(HOUR_NOW, {HOUR_NOW: COUNTED}, COUNTED)),
     Case(
         "counts of a new hour beside another",
         hours(OLDEST, {OLDEST: "7"}, "7 0 0 0 5"),
         _TALLIED,
-        0,
+        done(),
         _W + hours(OLDEST, {OLDEST: "7", HOUR_NOW: COUNTED}, write_counts(COUNTS._replace(delivered=10, rejected=5))),
     ),
     Case(
         "counts of the same hour",
         hours(HOUR_NOW, {HOUR_NOW: COUNTED}, COUNTED),
         _TALLIED,
-        0,
+        done(),
         _W + hours(HOUR_NOW, {HOUR_NOW: _TWICE}, _TWICE),
     ),
     Case(
         "counts beside fewer",
         hours(HOUR_NOW, {HOUR_NOW: "10 20"}),
         _TALLIED,
-        0,
+        done(),
         _W + hours(HOUR_NOW, {HOUR_NOW: write_counts(COUNTS._replace(delivered=13, acked=22))}, COUNTED),
     ),
     Case(
         "counts beside those of a later version",
         hours(HOUR_NOW, {HOUR_NOW: f"{COUNTED} 17"}, f"{COUNTED} 18"),
         presence_call(calls, "w", ENTRY, HourCounts(1)),
-        0,
+        done(),
         _W + hours(HOUR_NOW, {HOUR_NOW: f"{_ONE_MORE} 17"}, f"{_ONE_MORE} 18"),
     ),
     Case(
         "counts at a stop",
         _W,
         presence_call(calls, "w", None, COUNTS),
-        1,
+        done(1),
         hours(HOUR_NOW, {HOUR_NOW: COUNTED}, COUNTED),
     ),
     Case(
         "counts after the clock went back",
         hours(HOUR_NOW + 5, {HOUR_NOW + 5: "1"}),
         _TALLIED,
-        0,
+        done(),
         _W + hours(HOUR_NOW, {HOUR_NOW: COUNTED, HOUR_NOW + 5: "1"}, COUNTED),
     ),
-    Case("no counts", hours(OLDEST, {OLDEST: "7"}, "9"), report(), 0, _W + hours(OLDEST, {OLDEST: "7"}, "9")),
+    Case("no counts", hours(OLDEST, {OLDEST: "7"}, "9"), report(), done(), _W + hours(OLDEST, {OLDEST: "7"}, "9")),
     Case(
         "an hour that is too old",
         hours(OLDEST - 1, {OLDEST - 1: "7", OLDEST: "8"}, "15"),
         report(),
-        0,
+        done(),
         _W + hours(OLDEST, {OLDEST: "8"}, "15"),
     ),
     Case(
         "a hundred of the hours that are too old",
         hours(OLDEST - 150, _OLD),
         _TALLIED,
-        0,
+        done(),
         _W + hours(OLDEST - 50, dict(list(_OLD.items())[100:]) | {HOUR_NOW: COUNTED}, COUNTED),
     ),
     # what another program has left
@@ -140,25 +163,31 @@ CASES = [
         "a first hour that is none",
         hours("x", {HOUR_NOW: "many"}, "much"),
         _TALLIED,
-        0,
+        done(),
         _W + hours(HOUR_NOW, {HOUR_NOW: COUNTED}, COUNTED),
     ),
-    Case("an entry without an end", World(workers={"v": "{}"}), report(), 1, _W),
+    Case("an entry without an end", World(workers={"v": "{}"}), report(), done(1), _W),
     Case(
         "an entry without an end, beside others",
         told({"u": 5}) + World(workers={"v": "{}"}),
         report(),
-        1,
+        done(1, before=1, workers=2),
         told({"u": 5}) + _W,
     ),
-    Case("its own entry without an end", World(workers={"w": "{}"}), report(), 1, _W),
-    Case("an end without an entry", World(beats={"v": 5}), report(), 0, World(beats={"v": 5}) + _W),
-    Case("an end without an entry, silent for too long", World(beats={"v": LONG_AGO}), report(), 0, _W),
+    Case("its own entry without an end", World(workers={"w": "{}"}), report(), done(1), _W),
+    Case(
+        "an end without an entry",
+        World(beats={"v": 5}),
+        report(),
+        done(before=1, workers=2),
+        World(beats={"v": 5}) + _W,
+    ),
+    Case("an end without an entry, silent for too long", World(beats={"v": LONG_AGO}), report(), done(), _W),
     Case(
         "as many ends as entries, of others",
         World(beats={"v": 5}, workers={"u": "{}"}),
         stop(),
-        0,
+        done(before=1, workers=2),
         World(beats={"v": 5}, workers={"u": "{}"}),
     ),
 ]

@@ -1,13 +1,17 @@
-"""`withdraw`: asks for what is leased and has not started; moves nothing."""
+"""`withdraw`: asks for what is leased and has not started, and wakes who may hold it; moves nothing."""
 
 from __future__ import annotations
 
 from tests.lua.cases.states import CROWD, LEASED, STATES
-from tests.support.scripts import Case, calls
+from tests.support.scripts import Case, World, calls
 
 
 def _marked(mark: str):
     return LEASED.but(deliveries={"a": f"leased -5 2 T-9 T-7 w{mark}"})
+
+
+def _woken(status: str) -> World:
+    return World(wake=int(status == "1"))
 
 
 CASES = [
@@ -18,7 +22,7 @@ CASES = [
     ),
     Case("leased by a consumer that reports nothing", LEASED + CROWD, calls.withdraw(["a"]), "0", LEASED + CROWD),
     *(
-        Case(what, _marked(before) + CROWD, calls.withdraw(["a"]), reply, _marked(after) + CROWD)
+        Case(what, _marked(before) + CROWD, calls.withdraw(["a"]), reply, _marked(after) + CROWD + _woken(reply))
         for what, before, reply, after in [
             ("claimed", " ?", "1", " -"),
             ("asked for before", " -", "1", " -"),
@@ -32,6 +36,13 @@ CASES = [
         _marked(" ?") + CROWD,
         calls.withdraw(["gone", "a", "a"]),
         "211",
-        _marked(" -") + CROWD,
+        _marked(" -") + CROWD + World(wake=1),
+    ),
+    Case(
+        "a wake-up that is not taken yet is enough",
+        _marked(" ?").but(wake=1),
+        calls.withdraw(["a"]),
+        "1",
+        _marked(" -").but(wake=1),
     ),
 ]

@@ -20,7 +20,6 @@ if settled(done, at_once, {id})[1] and redis.call('HEXISTS', messages, id) == 0 
 if status == '1' then
   due = string.byte(due) == 64 and string.sub(due, 2) or string.format('%.0f', due == '0' and at_once or now + due)
   local wakes = is_to_wake(pending, wake, tonumber(due))
-  redis.call('HLEN', retries)
   if header_text ~= '' then redis.call('HLEN', headers) end
   if attribute_text ~= '' then
     redis.call('HLEN', attributes)
@@ -28,8 +27,12 @@ if status == '1' then
   end
   -- The first write needs memory: a full Redis must refuse it.
   if redis.call('HSETNX', messages, id, payload) == 1 then
+    local counted = redis.pcall('HSET', retries, id, retry_count)
+    if type(counted) == 'table' then -- the type is wrong: it is as if nothing had been written
+      redis.call('HDEL', messages, id)
+      return counted
+    end
     redis.call('ZADD', pending, due, id)
-    redis.call('HSET', retries, id, retry_count)
     if header_text ~= '' then redis.call('HSET', headers, id, header_text) end
     if attribute_text ~= '' then
       redis.call('HSET', attributes, id, attribute_text)

@@ -5,9 +5,10 @@
 -- ARGV: slot, sequence, now (ms or ''), consumer, lasts (ms for which it counts; 0 to remove it), kept (ms for which an
 --   entry is kept after its end), entry (what it tells; see `broker.stored_presence`), hours
 --   (for which records are kept), counts (numbers to add, separated by spaces; '' for none; see `broker.stored_presence`)
--- Returns: "removed": entries, its own among them
+-- Returns: "removed before together now": entries, its own among them; how many consumers, of a hundred, come before it by
+--   id, and how many there are with itself; ms
 -- Re-run: returns the same reply.
--- Uses: clock, numbers, once
+-- Uses: clock, numbers, once, place
 local workers, beats, history, replies = unpack(KEYS)
 local slot, sequence, override, consumer, lasts, kept, entry, hours, counts = unpack(ARGV)
 local past = answered(replies, slot, sequence)
@@ -28,6 +29,7 @@ end
 
 local now = math.floor(clock(override) / 1000)
 local hour = math.floor(now / 3600000)
+local before, together = place_among(beats, consumer, now)
 local stored = redis.call('HMGET', history, 'first', hour, 'total')
 local first, old = math.min(whole(stored[1]) or hour, hour), {}
 for at = first, math.min(first + 100, hour - hours) - 1 do old[#old + 1] = at end
@@ -54,4 +56,4 @@ if #old > 0 or counts ~= '' then redis.call('HSET', history, 'first', first + #o
 if counts ~= '' then
   redis.call('HSET', history, hour, add(stored[2] or '', counts), 'total', add(stored[3] or '', counts))
 end
-return remember(replies, slot, sequence, now, string.format('%d', removed))
+return remember(replies, slot, sequence, now, string.format('%d %d %d %.0f', removed, before, together, now))
