@@ -113,6 +113,7 @@ def disturb(fleet: Fleet, kinds: tuple[str, ...], rounds: int, special: str = ""
         if special and number == rounds // 2:
             fleet.end(fleet.start("producer", special, "1", "special"), by_itself=True)
         name = workers.pop(0)
+        fleet.await_start(name)
         fleet.kill(name) if kill else fleet.end(name)
         workers.append(fleet.start("worker", name[:3]))
         if number % 4 == 3:

@@ -1,6 +1,8 @@
 """A worker, of whichever version is on PYTHONPATH: `worker.py URL NAME VERSION-FOLDER`."""
 
+import signal
 import sys
+import threading
 import time
 from datetime import UTC, datetime
 
@@ -50,5 +52,9 @@ def work(message):
 queue = DelayQueue("mixed", url=url, callback=work, lease="4s", nack_delay="100ms")
 for one in ("named", "limited"):
     queue.on(one)(work)
+stopped = threading.Event()
+signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+queue.start_consume()
 records.client.rpush("started", name)
-queue.run()
+stopped.wait()
+queue.stop_consume()
