@@ -58,26 +58,29 @@ local reply = string.format('%d %.0f %.0f %d %d %.0f %.0f %.0f', moved, next_due
 if moved == 0 then return reply end
 
 local ids, dues, records, listed, ranks = {}, {}, {}, {}, {}
-local find = string.find
+local find, last, last_due, last_record = string.find, nil, nil, nil
 for i = 1, moved do
-  ids[i], dues[i] = due[2 * i - 1], due[2 * i]
-  if find(dues[i], '%D') then dues[i] = time_of(dues[i]) end
+  local at = due[2 * i]
+  if at ~= last then last, last_due = at, find(at, '%D') and time_of(at) or at end -- many have the same
+  ids[i], dues[i] = due[2 * i - 1], last_due
 end
 local known, texts = redis.call('HMGET', deliveries, unpack(ids)), attributes_to_rank(attributes, step, ids)
+last = nil
 for i, id in ipairs(ids) do
-  local attempts, first, token, consumer = '0', '0', '0', '-'
-  if known[i] then
-    local _
-    _, _, attempts, first, token, consumer = read_in('pending', known[i], dues[i])
-  end
-  local rank = rank_of(texts[i], dues[i], step)
+  local at, rank, state = dues[i], texts[i] and rank_text(texts[i], dues[i], step), 'ready'
   if rank then
-    ranks[#ranks + 1], ranks[#ranks + 2] = rank, id
+    state, ranks[#ranks + 1], ranks[#ranks + 2] = 'ranked', rank, id
   else
     listed[#listed + 1] = id
   end
   records[2 * i - 1] = id
-  records[2 * i] = write(rank and 'ranked' or 'ready', dues[i], attempts, first, token, consumer)
+  if known[i] then
+    local _, _, attempts, first, token, consumer = read_in('pending', known[i], at)
+    records[2 * i] = write(state, at, attempts, first, token, consumer)
+  else
+    if last ~= state or last_due ~= at then last, last_due, last_record = state, at, write(state, at, '0', '0', '0', '-') end
+    records[2 * i] = last_record
+  end
 end
 redis.call('ZREMRANGEBYRANK', pending, 0, moved - 1)
 redis.call('HSET', deliveries, unpack(records))

@@ -23,9 +23,8 @@ local counters = redis.call('HMGET', meta, 'token', 'delivered', 'events', 'paus
 local in_ranked = source_of(ranked, 'ranked', counters[5] and redis.call('ZCARD', ranked) or 0)
 local token, delivered, reports = math.max((whole(counters[1]) or 0) + 1, time), whole(counters[2]) or 0, mark_of(consumer)
 local paused = pause_end(counters[4], now)
-if paused then wanted = 0 end
 local limited = not paused and look_at_limits(limits, gates, throttled, running, counters[6], time, token)
-if limited and not past then wanted = room(limits, running, unack, meta, math.min(wanted, 250)) end
+wanted = paused and 0 or limited and not past and room(limits, running, unack, meta, math.min(wanted, 250)) or wanted
 scan_limit = wanted + (limited and 500 or 1000)
 
 -- Claims up to `count` entries of a source, or of two by rank. Skips stale ones, whose ids have moved elsewhere since.
@@ -33,16 +32,18 @@ local function take(source, other, count)
   while count > 0 do
     local from, at, last = first_run(source, other, deliveries, attributes, count)
     if not from then return end
-    local found, state, payload_of = from.found, from.state, payloads_of(messages, from.found, last, limited and 1 or 16)
+    local found, records, is, due, attempt, first, last_token, holder, mark, next_attempt = from.found, from.records
+    local payload_of = payloads_of(messages, found, last, payloads_at_once(from))
     for n = at, last do
       local id = found[n]
-      local is, due, attempt, first, last_token, holder = read(from.records[n] or '')
-      if not is then is, due, attempt, first, last_token, holder = read_in(state, from.records[n], now) end
-      if is ~= state or seen[id] then
+      if n == at or records[n] ~= records[n - 1] then -- many are the same
+        is, due, attempt, first, last_token, holder = read_in(from.state, records[n], now)
+        mark, next_attempt = reports and holder and mark_of(holder), string.format('%d', (attempt or 0) + 1)
+      end
+      if is ~= from.state or seen[id] then
         from.stale = from.stale + 1
       else
-        local new_token, mark = string.format('%.0f', token), reports and mark_of(holder)
-        local suspect = mark and (mark == '!' or from == in_retry)
+        local new_token, suspect = string.format('%.0f', token), mark and (mark == '!' or from == in_retry)
         if bytes_left <= 0 or limits_left <= 0 or alone or suspect and #ids > 0 then return end
         local one = limited and (from.limit or limit_of_message(limits, gates, running, from.texts, n))
         local waits = one and not from.limit and (one.line or not may_start(one))
@@ -51,8 +52,8 @@ local function take(source, other, count)
           throttle(one, id, rank_at(from, n) or tonumber(due), due, attempt, first, last_token, suspect and marked(holder, '!') or holder)
         elseif payload then
           if one then start_under(one, id) end
-          claim(deadline, id, new_token, payload, due, string.format('%d', attempt + 1),
-            first == '0' and new_token or first, suspect and marked(consumer, '!') or consumer, limited and from.texts[n])
+          claim(deadline, id, new_token, payload, due, next_attempt, first == '0' and new_token or first,
+            suspect and marked(consumer, '!') or consumer, limited and from.texts[n])
           token, count, claimed_pairs[#ids], alone = token + 1, count - 1, id .. ' ' .. new_token, suspect or false
         else
           without_payload[#without_payload + 1] = id
@@ -69,8 +70,7 @@ if past then
 else
   if limited then take_lines(limits, gates, throttled, running, deliveries, attributes, wanted, take) end
   -- Retries do not starve: one of every four deliveries may come from retry first. Nor does ready, beside large ones.
-  local share = math.floor((delivered + wanted) / 4) - math.floor(delivered / 4)
-  take(in_retry, nil, math.min(share, wanted - #ids))
+  take(in_retry, nil, math.min(math.floor((delivered + wanted) / 4) - math.floor(delivered / 4), wanted - #ids))
   bytes_left = math.max(bytes_left, 1)
   take(in_ready, in_ranked, wanted - #ids)
   take(in_retry, nil, wanted - #ids)

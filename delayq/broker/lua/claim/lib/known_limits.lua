@@ -8,8 +8,8 @@ local function limit_of(running, scope, text)
   if one == nil then
     one = read_limit(text) or false
     if one then
-      one.scope, limits_left = scope, limits_left - 1
-      one.line = one.number > 0 and not limiting.emptied[one.number] and limiting.gates[string.format('%d', one.number)]
+      one.scope, one.place, limits_left = scope, string.format('%d', one.number), limits_left - 1
+      one.line = one.number > 0 and not limiting.emptied[one.number] and limiting.gates[one.place]
       one.lined, one.changed = one.line, bring_near(one, limiting.time)
       if is_over(one, limiting.time) and not one.line then
         limiting.over[#limiting.over + 1], one = scope, false

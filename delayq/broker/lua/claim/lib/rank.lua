@@ -17,6 +17,17 @@ local function rank_of(text, due, step)
   return head_start and due - head_start
 end
 
+-- Returns the same as a text; it is worked out once for each text of messages in a row that are due at the same time.
+local ranked_due, ranks_then
+local function rank_text(text, due, step)
+  if due ~= ranked_due then ranked_due, ranks_then = due, {} end
+  if ranks_then[text] == nil then
+    local rank = rank_of(text, due, step)
+    ranks_then[text] = rank and string.format('%.0f', rank) or false
+  end
+  return ranks_then[text]
+end
+
 -- Returns the attributes of messages, as delayq writes them: short texts. None if the queue has no priorities.
 local function attributes_to_rank(attributes, step, ids)
   return step and #ids > 0 and redis.call('HMGET', attributes, unpack(ids)) or {}

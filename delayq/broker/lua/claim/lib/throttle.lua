@@ -13,13 +13,25 @@ local function look_at_limits(limits, gates, throttled, running, flag, time, tok
   return true
 end
 
+-- Returns whether a message may start now. All but the places and the next start is worked out once: it stays the same
+-- during a claim, unless the breaker of the limit has tripped.
 local function may_start(one)
-  return opens_at(one, limiting.time) <= limiting.time
+  if not one.latest or one.trial_pause > 0 then
+    local interval, burst = pace_of(one, limiting.time)
+    local closed = one.paused == 0 or math.max(one.held, one.paused or 0, one.trial_at) * 1000 > limiting.time
+    one.latest = closed and -math.huge or interval == 0 and math.huge or limiting.time + (burst - 1) * interval
+    one.pace = interval
+  end
+  return one.next_start <= one.latest and (one.places == 0 or one.used < one.places)
+end
+
+-- Returns how many payloads of a source to read in a command: one where others have to wait, whose are not needed.
+local function payloads_at_once(source)
+  return limiting and not source.limit and #limiting.ids > 0 and 1 or 16
 end
 
 -- Notes that this claim starts something under a rate; see `limit` for what is given back of it.
 local function note_claim(one, interval)
-  if one.last == limiting.token then return end
   local ahead = math.max(one.next_start - limiting.time, 0)
   one.spare = one.since < one.last and math.min(one.spare, ahead) or ahead
   if one.last == 0 or one.spare < interval then one.since, one.spare = limiting.token, 0 end
@@ -32,14 +44,15 @@ local function start_under(one, id)
     trip(one, limiting.time, one.trial_pause, one.trials - 1)
     one.changed, limiting.trials[#limiting.trials + 1] = true, ' ;' .. id .. ' ' .. one.scope
   end
-  local interval = pace_of(one, limiting.time)
+  local interval, next_start, time = one.pace or pace_of(one, limiting.time), one.next_start, limiting.time
   if interval > 0 then
-    note_claim(one, interval)
-    one.next_start, one.changed = math.max(one.next_start, limiting.time) + interval, true
+    if one.last ~= limiting.token then note_claim(one, interval) end
+    one.next_start, one.changed = (next_start > time and next_start or time) + interval, true
   end
   one.used = one.used + 1
   if one.number > 0 and one.places > 0 then
-    limiting.places[#limiting.places + 1], limiting.places[#limiting.places + 2] = one.number, id
+    local places, n = limiting.places, #limiting.places
+    places[n + 1], places[n + 2] = one.place, id
   end
 end
 
