@@ -93,18 +93,7 @@ class Executor(_Client):
 
         Retries while Redis does not reply: for `deadline` seconds, or as long as `should_retry` returns true.
         """
-        tried = None
-        if type(requests) is list and not self.is_cluster:
-            first = self.protocol.first(requests)
-            try:
-                replies = self.exchange(first.exchange)
-                if (answers := first.answers(replies)) is not None:
-                    return answers
-                tried = first, replies
-            finally:
-                if tried is None:
-                    first.give_back()
-        steps = self._run_protocol(requests, should_retry, deadline, tried)
+        steps = self._run_protocol(requests, should_retry, deadline)
         step = next(steps)
         try:
             while True:
@@ -211,18 +200,7 @@ class AsyncExecutor(_Client):
         With `on_cancel`, a cancellation calls it, and then the calls are sent again to learn their replies.
         """
         self.check_loop()
-        tried = None
-        if type(requests) is list and on_cancel is None and not self.is_cluster:
-            first = self.protocol.first(requests)
-            try:
-                replies = await self.exchange(first.exchange)
-                if (answers := first.answers(replies)) is not None:
-                    return answers
-                tried = first, replies
-            finally:
-                if tried is None:
-                    first.give_back()
-        steps = self._run_protocol(requests, should_retry, deadline, tried)
+        steps = self._run_protocol(requests, should_retry, deadline)
         step = next(steps)
         try:
             while True:

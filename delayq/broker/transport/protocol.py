@@ -12,6 +12,7 @@ import random
 import re
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import replace
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -20,10 +21,9 @@ from redis.exceptions import BusyLoadingError, MovedError, NoPermissionError, No
 
 from delayq.broker.message.ids import CallSlot, CallSlots
 from delayq.broker.requests import RedisCommand, ScriptCall
-from delayq.broker.scripts import Script
+from delayq.broker.scripts import BUDGETS, Script, whole
 from delayq.broker.transport.failures import OutageLog, is_cut, is_lost, is_out_of_memory, is_passing
 from delayq.broker.transport.operation import Wait
-from delayq.broker.transport.reply_budget import ReplyBudget
 from delayq.errors import (
     CannotConnectError,
     DelayqError,
@@ -139,26 +139,61 @@ class Exchange(NamedTuple):
         return self._replace(data=[one.packed for one in self.sent])
 
 
-class FirstTry(NamedTuple):
-    """The first exchange of a call, the slots that its requests took, and the time at which it began."""
+RAISE_AFTER = 60.0
+"""Seconds without such an end of a connection, after which more is asked for again."""
 
-    exchange: Exchange
-    slots: CallSlots
-    began: float
 
-    def answers(self, replies: Replies) -> list[Any] | None:
-        """Return what was asked for; None if the protocol has to go on, since a request failed or the connection."""
-        if not isinstance(replies, list):
-            return None
-        for one, reply in zip(self.exchange.sent, replies, strict=True):
-            if isinstance(reply, Exception):
-                return None
-            one.reply = reply
-        return [read_reply(one) for one in self.exchange.sent]
+class ReplyBudget:
+    """What the calls to one server ask for at a time."""
 
-    def give_back(self) -> None:
-        """Make the slots free again."""
-        self.slots.give_back([one.slot for one in self.exchange.sent if one.slot])
+    def __init__(self) -> None:
+        """Start with all that the scripts read by themselves."""
+        self.reduced = 0
+        """How many of `BUDGETS` were too large, and one more; 0 for none."""
+        self._raise_at = 0.0
+
+    def fit(self, request: ScriptCall[Any]) -> ScriptCall[Any]:
+        """Return the request with the budget of now; of use while it is reduced."""
+        now = monotonic()
+        if now >= self._raise_at:
+            self.reduced, self._raise_at = self.reduced - 1, now + RAISE_AFTER
+        return _reading(request, BUDGETS[self.reduced - 1]) if self.reduced else request
+
+    def reduce(self, error: Exception, waiting: Iterable[PendingRequest]) -> None:
+        """Have those that wait for a large reply ask for less, if the error is that the server closes the connection.
+
+        The first end is not counted, as servers restart. In the end a claim is made again for the sizes of large
+        payloads in their place.
+        """
+        large = [one for one in waiting if isinstance(one.request, ScriptCall) and one.request.script.has_budget]
+        if not large or not is_cut(error):
+            return
+        seen = self.reduced or any(one.cut for one in large)
+        for one in large:
+            one.cut = True
+        if not seen:
+            return
+        self._raise_at = monotonic() + RAISE_AFTER
+        budget = BUDGETS[self.reduced]
+        if budget:  # the last is for these calls alone: the next claim asks for payloads again
+            self.reduced += 1
+        for one in large:
+            one.repack(lambda call: _reading(call, budget))
+        if all(one.least for one in large):
+            return  # it is said already
+        for one in large:
+            one.least = not budget
+        text = "Redis closed the connection while %s waited for a reply: asking for %s; is %s too small?"
+        what = f"{budget:,} bytes of payloads at a time" if budget else "no large payload"
+        log.warning(text, ", ".join(sorted({one.name for one in large})), what, "client-output-buffer-limit")
+
+
+def _reading(request: ScriptCall[Any], budget: int) -> ScriptCall[Any]:
+    script = request.script.reading(budget)  # another one, unless it has no budget
+    if script is request.script:
+        return request
+    parse = request.parse
+    return replace(request, script=script, parse=lambda reply: parse(whole(reply)))
 
 
 MAX_PREFIXES, MAX_PREFIX_BYTES = 1000, 8192
@@ -224,37 +259,23 @@ class RedisProtocol:
             sent.append(self._pack(request, slots))
             yield sent[-1].packed
 
-    def first(self, requests: list[Request]) -> FirstTry:
-        """Pack requests for a first exchange: with `answers`, all that a call needs when nothing goes wrong."""
-        slots, now = self.call_slots, monotonic()
-        sent = [self._pack(one, slots) for one in requests]
-        return FirstTry(Exchange((b"".join([one.packed for one in sent]),), sent), slots, now)
-
-    def run(
-        self,
-        requests: Requests,
-        should_retry: ShouldRetry,
-        deadline: float | None = None,
-        tried: tuple[FirstTry, Replies] | None = None,
-    ) -> ProtocolSteps:
+    def run(self, requests: Requests, should_retry: ShouldRetry, deadline: float | None = None) -> ProtocolSteps:
         """Send requests in one round trip until each has a reply; returns replies or errors, in order.
 
         `requests` may be a generator that does not fail. Each request is then packed and sent while the server works on
         those before it; those of a list are sent in one piece. If the generator is closed, because its call was
         cancelled, it gives the slots back. What no later try can mend ends a call at once, unless `should_retry`
-        decides. What was `tried` goes on with the replies to its first exchange.
+        decides.
         """
-        first, replies = tried or (FirstTry(Exchange((), []), self.call_slots, monotonic()), None)
-        (data, sent, _), slots, began = first
+        sent: list[PendingRequest] = []
+        slots = self.call_slots
         try:
-            packing = data if tried else self._pack_all(requests, sent, slots)
-            data, waiting = packing, sent
-            end = began + (self.deadline if deadline is None else deadline)
+            data = packing = self._pack_all(requests, sent, slots)
+            waiting = sent
+            end = monotonic() + (self.deadline if deadline is None else deadline)
             pause = _FIRST_PAUSE
             while True:
-                if tried is None:
-                    replies = yield Exchange(data, waiting)
-                tried = None
+                replies = yield Exchange(data, waiting)
                 deque(packing, maxlen=0)  # pack what an interrupted exchange has not
                 error = _record_replies(waiting, replies)
                 if error is None:
