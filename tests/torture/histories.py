@@ -67,7 +67,7 @@ class History:
     def claim(self, id: str, token: int, *, by: str = "worker", due: int = 0, attempt: int = 0, **more: Any):
         lasting = more.pop("lasting", 0.5)
         self.calls += 1
-        self._write(by, CallRecord(at=self._now, call=self.calls, op="claim", lease=LEASE))
+        self._write(by, CallRecord(at=self._now, call=self.calls, op="claim", lease=LEASE, ahead=more.pop("ahead", 0)))
         self.attempts[id] = attempt or self.attempts.get(id, 0) + 1
         now = more.pop("now", self.time)
         record = ReplyRecord(

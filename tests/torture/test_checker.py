@@ -344,6 +344,15 @@ INVALID = {
     ("provenance", "never sent"): History().claim("a", 1).settle("ack", "a", 1),
     ("provenance", "another payload"): History().send("a").claim("a", 1, payload="ffff").settle("ack", "a", 1),
     ("never early", "claimed a millisecond early"): History().send("a", due=500).after(498).claim("a", 1, due=500),
+    ("never early", "claimed earlier than its consumer may hold it"): History()
+    .send("a", due=500)
+    .after(473)
+    .claim("a", 1, due=500, ahead=25),
+    ("never early", "started as soon as it was claimed"): History()
+    .send("a", due=500)
+    .after(480)
+    .claim("a", 1, due=500, ahead=25)
+    .start("a", 1),
     ("never early", "started early"): History().send("a").claim("a", 1).start("a", 1, server=-1),
     ("never early", "due at a time that was never requested"): History()
     .send("a", due=5)

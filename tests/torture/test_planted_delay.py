@@ -13,7 +13,7 @@ from tests.torture.running import LONG, run
 DEFECTS = {
     "an ack that any token of an earlier life wins": (
         "fencing",
-        "broker/lua/settle/lib/receipt.lua",
+        "broker/lua/lib/receipt.lua",
         "\n    and tonumber(first) <= tonumber(token) and tonumber(token) <= tonumber(last)",
         "",
     ),
@@ -65,6 +65,12 @@ DEFECTS = {
         "state == 'leased' and token == ARGV[at + 1] and not seen[id]",
         "state == 'leased' and not seen[id]",
     ),
+    "messages that start as soon as they are claimed ahead": (
+        "never early",
+        "worker/parts/ahead.py",
+        "one.claimed.due * 1000 - reply.micros) / 1e6 * (1 + SLEW), one)",
+        "one.claimed.due * 0), one)",
+    ),
     "an expired lease that costs no retry": (
         "bounded deliveries",
         "broker/lua/claim/unack_to_retry.lua",
@@ -83,6 +89,8 @@ FAULTS = ("--messages", "12000", "--faults", "kill=4,stop=6,replies=40")
 SEED = "3"
 SEEDS = {"a heartbeat that skips what has not started": "5"}
 """Seeds of single defects: with 3, the only worker that holds messages for longer than a lease is killed early."""
+PLAIN = {"messages that start as soon as they are claimed ahead": ["--plain"]}
+"""Defects that show where a consumer needs a single call a turn."""
 
 PACKAGE = Path(delayq.__file__).parent
 
@@ -103,7 +111,9 @@ def test_planted_defect_is_found(tmp_path, defect):
     (copy / "delayq" / file).write_text(source.replace(right, wrong), "utf-8")
     (tmp_path / "run").mkdir()
     code, tally, _ = run(
-        tmp_path / "run", "--seed", SEEDS.get(defect, SEED), *FAULTS, PYTHONPATH=str(copy), PYTHONSAFEPATH="1"
+        *(tmp_path / "run", "--seed", SEEDS.get(defect, SEED), *FAULTS, *PLAIN.get(defect, ())),
+        PYTHONPATH=str(copy),
+        PYTHONSAFEPATH="1",
     )
     assert (code, tally["right"]) == (1, False)
     assert rule in tally["failed_rounds"][0]["verdict"]["broken"]

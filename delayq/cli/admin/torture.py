@@ -57,6 +57,7 @@ def torture() -> None:
 @click.option("--aof", default="always", metavar="POLICIES", help="always, everysec or no; several take turns.")
 @click.option("--lease", type=click.FloatRange(0.5, 60), default=2.0, help="Lease in seconds.")
 @click.option("--seconds", type=click.FloatRange(1, 86_400), help="Send the messages of a round for this long.")
+@click.option("--plain", is_flag=True, help="Use no limits, priorities, breakers and successors.")
 @click.option("--workers", type=click.IntRange(1, 64), default=4, help="Worker processes.")
 @click.option("--producers", type=click.IntRange(1, 64), default=2, help="Producer processes.")
 @click.option("--full", is_flag=True, help="Run the five million messages of the handbook; takes hours.")

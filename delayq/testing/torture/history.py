@@ -86,6 +86,8 @@ class CallRecord(Record, tag="call", frozen=True):
     replace: bool = False
     lease: int = 0
     """Of a claim or an extend (ms)."""
+    ahead: int = 0
+    """Of a claim: how long before they are due it may take messages (ms), which start when they are."""
     name: str = ""
     """Of `close` or `break`: the name of which nothing more is to start; of `break` '' for the whole queue."""
     lasts: int = 0

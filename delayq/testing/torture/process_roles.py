@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 from zlib import crc32
 
@@ -88,7 +89,8 @@ def open_recorded(task: ProcessTask, history: CallHistory, *, is_async: bool = F
     """Return the queue, for threads or asyncio; its calls are recorded."""
     kind: Any = AsyncDelayQueue if is_async else DelayQueue
     queue = kind(task.queue, **task.options(**options))
-    queue.handlers.around = _with_breakers
+    if not task.plain:
+        queue.handlers.around = _with_breakers
     queue.context.observe(history)
     return queue
 
@@ -237,6 +239,8 @@ def produce(task: ProcessTask, recorder: Recorder) -> None:
     """Run as a producer: perform action after action, each at its time."""
     clock, stopped, history = ServerClock(task.direct), threading.Event(), CallHistory(recorder)
     todo = sorted(actions(task), key=lambda one: one.at)
+    perform = partial(_perform, plain=task.plain)
+    todo = [one for one in todo if one.what != "follow"] if task.plain else todo
     with open_recorded(task, history) as queue:
         on_shutdown(stopped.set)
         report_ready()
@@ -247,11 +251,11 @@ def produce(task: ProcessTask, recorder: Recorder) -> None:
                 return
             server = clock.estimate()
             dues = [server + round(ahead * 1000) for ahead in action.ahead]
-            while not attempt(history, _perform, queue, recorder, action, dues) and not stopped.wait(RETRY_PAUSE):
+            while not attempt(history, perform, queue, recorder, action, dues) and not stopped.wait(RETRY_PAUSE):
                 pass
 
 
-def _perform(queue: Any, recorder: Recorder, action: Action, dues: list[int]) -> None:
+def _perform(queue: Any, recorder: Recorder, action: Action, dues: list[int], *, plain: bool) -> None:
     """Perform an action, with these due times (server time, ms)."""
     if action.what in {"cancel", "stop"}:
         queue.cancel(action.ids[0], running=action.what == "stop")
@@ -260,6 +264,7 @@ def _perform(queue: Any, recorder: Recorder, action: Action, dues: list[int]) ->
     else:
         rows = zip(action.ids, dues, strict=True)
         messages = [_options(id, due, payload_of(id, action.life)) for id, due in rows]
+        messages = [one | {"priority": None} for one in messages] if plain else messages
         if action.what == "send" and crc32(action.ids[0].encode()) % APART == 0:
             _send_apart(queue, recorder, messages)
         else:

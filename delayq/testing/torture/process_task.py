@@ -52,6 +52,8 @@ class ProcessTask(msgspec.Struct, frozen=True, kw_only=True):
     messages: int = 0
     seconds: float = 0.0
     batch: int = 1
+    plain: bool = False
+    """Whether to use no limits, priorities, breakers and successors."""
 
     @property
     def keys(self) -> Keys:

@@ -96,7 +96,7 @@ def _call_columns(operation: str, args: Sequence[Any], options: Mapping[str, Any
     op, columns = operation, {}
     match operation:
         case "ready_to_unack" | "pending_to_unack":
-            op, columns = args[0] and "claim", {"lease": options["lease"]}
+            op, columns = args[0] and "claim", {"lease": options["lease"], "ahead": options.get("ahead", 0)}
         case "send":
             columns = {**_send_columns(args[0]), "replace": bool(options.get("replace"))}
         case "cancel":

@@ -77,6 +77,8 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     producers: int = 2
     lease: float = 2.0
     """Seconds."""
+    plain: bool = False
+    """Whether to use none of the features for which a consumer needs several calls a turn."""
     seconds: float = 0.0
     """How long the messages of a round are sent; 0 for as long as messages and faults need."""
 

@@ -112,11 +112,12 @@ class Round:
             messages=self._plan.messages,
             seconds=self._plan.seconds,
             batch=self._plan.batch,
+            plain=settings.plain,
         )
         self._queue = stack.enter_context(DelayQueue(task.queue, **task.poll_options()))
         if environment.server is None:
             stack.callback(direct.run, removal(task.keys, task.prefix, task.queue))
-        for name, limit in LIMITS.items():
+        for name, limit in () if settings.plain else LIMITS.items():
             self._queue.limits.set(name, **limit)
         self._scan = partial(scan, direct, task.keys, own=environment.server is not None)
         self._recorder = stack.enter_context(Recorder(self._folder / f"{RUNNER}.jsonl", RUNNER))
@@ -128,7 +129,7 @@ class Round:
                 lease=round(settings.lease * 1000),
                 tick=round(TICK * 1000),
                 max_nack_delay=round(MAX_BACKOFF * 1000),
-                limits=LIMIT_RECORDS,
+                limits={} if settings.plain else LIMIT_RECORDS,
             )
         )
         self._processes = Processes(task)
@@ -261,6 +262,7 @@ def command_of(settings: RunSettings, number: int | None = None) -> str:
         f"--workers {settings.workers} --producers {settings.producers}",
     ]
     words += [f"--seconds {settings.seconds:g}"] if settings.seconds else []
+    words += ["--plain"] if settings.plain else []
     words += [f"--round {number}"] if number else []
     return " ".join(words)
 

@@ -66,7 +66,7 @@ def provenance(_: History, timeline: Timeline) -> Findings:
 
 
 def never_early(history: History, timeline: Timeline) -> Findings:
-    """Nothing is delivered or started before it is due, by the server's clock."""
+    """Nothing starts before it is due, by the server's clock, nor is claimed earlier than its consumer may hold it."""
     by_token = {claim.token: claim for claim in timeline.of("claim")}
     for step in timeline.of("claim", "start"):
         claim = by_token.get(step.token)
@@ -78,7 +78,7 @@ def never_early(history: History, timeline: Timeline) -> Findings:
             yield f"delivered for a due time that nobody requested, {claim.due}", (*requests, claim)
             continue
         due = claim.due or min(dues, default=0)
-        if step.server + history.set_back < due:
+        if step.server + step.ahead + history.set_back < due:
             what = "delivered" if step.op == "claim" else "started"
             yield f"{what} {due - step.server} ms early", (*requests, step)
 

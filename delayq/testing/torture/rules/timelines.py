@@ -47,6 +47,8 @@ class Step:
     """For how long a name is closed, or the pause of a breaker that trips (ms)."""
     replaces: bool = False
     lease: int = 0
+    ahead: int = 0
+    """Of a claim: how long before they are due it may take messages (ms)."""
     server: int = 0
     """The server's time (ms); 0 if unknown."""
     deadline: int = 0
@@ -270,7 +272,13 @@ def _add_call(history: History, process: str, call: CallRecord, reply: ReplyReco
     elif reply is None or reply.outcome == "unknown":
         history.unknown_claims.append(Step(id="", **facts))
     else:
-        facts |= {"server": reply.now, "deadline": reply.deadline, "status": "1", "lease": call.lease}
+        facts |= {
+            "server": reply.now,
+            "deadline": reply.deadline,
+            "status": "1",
+            "lease": call.lease,
+            "ahead": call.ahead,
+        }
         facts["alone"] = reply.alone
         columns = {"id": reply.ids, "token": reply.tokens, "due": reply.dues, "attempt": reply.attempts}
         columns |= {"retries_left": reply.retries_left, "payload": reply.payloads, "name": reply.names}
