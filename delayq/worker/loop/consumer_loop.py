@@ -81,8 +81,7 @@ class ConsumerLoop:
         self._settle_at = math.inf
         self.refusals = Refusals()
         self._stop_at: float | None = None
-        self._woken = self._drained = False
-        self._changed = False
+        self._woken = self._drained = self._changed = False
         """Whether something was settled or expired that a promotion may not have seen."""
         self._returned = False
         """Whether a message has gone back to the queue: it may be due before what is known."""
@@ -348,8 +347,8 @@ class ConsumerLoop:
             self._note_expired(claimed.expired)
         self._begin(claimed, self.in_flight.add(claimed, self._sent_at, self._now), self._sent_at)
         self.outlook.read_gate(claimed)
-        more = self.outlook.ready > 0 or self.outlook.due_at <= self._now
-        self.in_flight.prefetch.grow(len(claimed.messages) + self.in_flight.held, more=more)
+        count, outlook = len(claimed.messages) + self.in_flight.held, self.outlook
+        self.in_flight.prefetch.grow(count, more=outlook.ready > 0 or outlook.due_at <= self._now)
         self._drained = self._drained and not claimed.left
 
     def _begin(self, claimed: ClaimReply, added: list[InFlightDelivery], sent_at: float) -> None:
