@@ -18,7 +18,10 @@ local function read_limit(text)
   local trial_at, trial_pause, trials = string.match(breaker or '', '^/(%d+)/(%d+)/(%d+)$')
   local since, last, spare = string.match(claims or '', '^/(%d+)/(%d+)/([%d.]+)$')
   local numbers = number and string.sub(text, 1, #text - #reason)
-  if not number or string.find(numbers, string.rep('%d', 19)) or string.find(numbers, '%.%d*%.') then return nil end
+  if not number or string.find(numbers, '%.%d*%.') then return nil end
+  for digits in string.gmatch(numbers, '%d+') do -- a pattern of 19 takes ten times as long
+    if #digits > 18 then return nil end
+  end
   return {number = tonumber(number), interval = tonumber(interval), burst = tonumber(burst),
     places = tonumber(places), held = tonumber(held), paused = paused ~= '-' and tonumber(paused),
     next_start = tonumber(next_start), spread = tonumber(spread), spread_until = tonumber(spread_until),
