@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,11 @@ def lasting(reply: Any) -> Any:
     if isinstance(reply, TurnReply) and reply.claimed:
         return reply._replace(claimed=reply.claimed._replace(next_deadline=-1))
     return reply
+
+
+def with_log(case: Case) -> Case:
+    """Return what a case comes to in a queue with an event log, which a turn leaves to other scripts."""
+    return replace(case, reply=TurnReply("", None), after=case.before) if case.call.script.name == "turn" else case
 
 
 def parameters(*, refused: bool = True) -> list[Any]:

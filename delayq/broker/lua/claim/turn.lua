@@ -40,7 +40,7 @@ if wanted ~= '0' then
 end
 if past then
   local settled_then, claimed_then = string.match(past, '^([01?]*);(.*)$')
-  if not settled_then or #settled_then ~= #ARGV / 2 - 3.5 then return '' end
+  if not settled_then or 2 * #settled_then ~= #ARGV - 7 then return '' end
   statuses[1], alone = settled_then, claim_again(claimed_then, messages, deliveries, now, deadline)
   redis.call('HDEL', replies, '') -- changes nothing: a full Redis refuses a script whose first write adds data
   lease_all(unack, deliveries, attributes, meta, false)
