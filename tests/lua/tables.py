@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 import delayq
+from delayq.broker.replies import TurnReply
 from delayq.broker.scripts import names, read_all, script
 from tests.support.scripts import Case
 
@@ -20,24 +22,24 @@ MUTATING = [name for name in SCRIPTS if script(name).executes_once]
 TABLES: dict[str, list[Case]] = {name: import_module(f"tests.lua.cases.{name}").CASES for name in MUTATING}
 
 
-def parameters(*, refused: bool = True, logs: bool = False) -> list[Any]:
-    """Return every case of every table as a parameter, without those that raise if `refused` is false.
+def with_log(case: Case) -> Case:
+    """Return what a case comes to in a queue with an event log, which a turn leaves to other scripts."""
+    return replace(case, reply=TurnReply("", None), after=case.before) if case.call.script.name == "turn" else case
 
-    With `logs`, without `turn`, which does nothing in a queue with an event log.
-    """
+
+def parameters(*, refused: bool = True) -> list[Any]:
+    """Return every case of every table as a parameter, without those that raise if `refused` is false."""
     return [
         pytest.param(case, id=f"{name}: {case.name}")
         for name, cases in TABLES.items()
         for case in cases
-        if (refused or not isinstance(case.reply, type)) and not (logs and name == "turn")
+        if refused or not isinstance(case.reply, type)
     ]
 
 
-def every_case(*, refused: bool = True, some: int = 1, logs: bool = False) -> pytest.MarkDecorator:
+def every_case(*, refused: bool = True, some: int = 1) -> pytest.MarkDecorator:
     """Run a test for every case, as one test for each script; with `some=4`, most cases in the long tests."""
-    return pytest.mark.table(
-        "case", parameters(refused=refused, logs=logs), apart=lambda name: name.partition(":")[0], some=some
-    )
+    return pytest.mark.table("case", parameters(refused=refused), apart=lambda name: name.partition(":")[0], some=some)
 
 
 on_both = pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from delayq.broker.replies import ClaimedMessage
 from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Release
 from delayq.queue.inspecting.event_log import EventColumns, expand
 from tests.lua.cases.states import LEASED, PENDING
-from tests.lua.tables import every_case, on_both
+from tests.lua.tables import every_case, on_both, with_log
 from tests.support.scripts import KEYS, LOG, NOW, Case, T, World, at, calls, deliver, observe, plant, without_gaps
 
 
@@ -23,9 +23,10 @@ def kinds(executor):
 
 
 @on_both
-@every_case(some=4, logs=True)
+@every_case(some=4)
 def test_log_changes_no_other_data_and_skips_calls_without_effect(executor, case: Case):
     log, number = World(meta=LOG), len(case.before.events)
+    case = with_log(case)
     plant(executor, case.before + log)
     if isinstance(case.reply, type):
         with pytest.raises(case.reply):

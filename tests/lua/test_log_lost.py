@@ -9,7 +9,7 @@ import pytest
 
 from delayq.broker.requests import Outgoing
 from delayq.broker.transport.executor import Executor
-from tests.lua.tables import every_case, on_both
+from tests.lua.tables import every_case, on_both, with_log
 from tests.support.scripts import KEYS, LOG, Case, World, calls, observe, plant, without_gaps
 
 
@@ -59,15 +59,17 @@ def lost(executor: Executor, case: Case) -> World:
 
 @pytest.mark.faults
 @on_both
-@every_case(refused=False, some=4, logs=True)
+@every_case(refused=False, some=4)
 def test_call_whose_log_cannot_be_written_does_all_else(executor, case: Case):
+    case = with_log(case)
     expected = lost(executor, case)
     assert run(executor, case, set_text) == expected
 
 
 @pytest.mark.faults
-@every_case(refused=False, some=4, logs=True)
+@every_case(refused=False, some=4)
 def test_user_without_the_right_to_log_does_all_else(real_executor, case: Case):
+    case = with_log(case)
     expected = lost(real_executor, case)
     real_executor.client.flushdb()
     plant(real_executor, case.before.but(meta=case.before.meta | LOG))

@@ -361,6 +361,27 @@ class Model:
             self.messages[id].promoted = True
         return self._claim(now, chosen, lease, holder)
 
+    def is_plain(self) -> bool:
+        """Whether the queue uses nothing for which a consumer needs several calls a turn; no log is looked at."""
+        return not (self.step or self.limits.flag or self.window or self.own or self.successors)
+
+    def turn(
+        self, now: int, wanted: int, lease: int, holder: str, *, ahead: int, receipts: Iterable[Receipt], listed: int
+    ) -> tuple[str, list[ClaimedMessage]]:
+        """Settle and claim in a plain queue: the statuses, and what is claimed; `listed` as in `pending_to_unack`."""
+        statuses = ""
+        for receipt in receipts:
+            message = self.messages.get(receipt.id)
+            late = message and message.state not in {"leased", "garbage"} and message.life == self.lives[receipt]
+            statuses += "?" if late else self.ack(now, [receipt], outcome="acked")
+        if listed or self.is_paused(now):
+            return statuses, []
+        due = sorted((self.messages[id].due, id) for id in self.ids("pending") if self.messages[id].due <= now + ahead)
+        chosen = [id for _, id in due][:wanted]
+        for id in chosen:
+            self.messages[id].promoted = True
+        return statuses, self._claim(now, chosen, lease, holder)
+
     def _waiting(self, id: str) -> Waiting:
         message = self.messages[id]
         return Waiting(id, message.name, self.rank(id) if message.state == "ranked" else message.due)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys
 from delayq.broker.message.same_id import Debounce
-from delayq.broker.replies import ClaimReply
+from delayq.broker.replies import ClaimReply, TurnReply
 from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Release, Replace, ScriptCall
 from delayq.broker.results import Completed
 from delayq.broker.scripts import MAX_IDS
@@ -16,7 +16,20 @@ from delayq.queue.control.limit_calls import limit_call
 from delayq.values.rates import Pace
 from tests.model.limit_world import coming
 from tests.model.model import Model
-from tests.model.world import BY_TOKEN, NOW, STEP, Memory, State, claims_of, memory_of, offered, state_of, token_at
+from tests.model.world import (
+    AHEAD,
+    BY_TOKEN,
+    NOW,
+    STEP,
+    Client,
+    Memory,
+    State,
+    claims_of,
+    memory_of,
+    offered,
+    state_of,
+    token_at,
+)
 
 Move = tuple[Any, ...]
 
@@ -89,6 +102,7 @@ def moves(state: State, rules: Rules) -> list[Move]:
     for number, client in enumerate(state.clients):
         if client not in state.clients[:number]:  # those who know the same are the same
             found += [(kind, number, wanted) for kind in ("claim", "claim_due") for wanted in rules.wanted]
+            found += [("turn", number, wanted, *ack) for wanted in rules.wanted for ack in _acks(client)]
             if client.claim is not None:
                 found += [("replay", number), ("overtaken", number)]
             if client.receipts:
@@ -104,6 +118,11 @@ def moves(state: State, rules: Rules) -> list[Move]:
         found.append(("rerun",))
     found += [("wait", shift) for shift in _shifts(state, rules)]
     return [move for move in found if move[0] not in rules.without]
+
+
+def _acks(client: Client) -> list[tuple[Any, ...]]:
+    """Return what a client may acknowledge in a turn: nothing, or one of its receipts."""
+    return [(), *((known.id, known.token) for known in client.receipts)]
 
 
 def _shifts(state: State, rules: Rules) -> list[int]:
@@ -143,6 +162,8 @@ _SEQUENCES = {"claim": 2, "replay": 1, "overtaken": UNSENT}
 
 def _true(state: State, move: Move) -> Move:
     """Return a move with the token in the place of its rank."""
+    if move[0] == "turn" and len(move) > 3:
+        return (*move[:4], token_at(state, move[4]))
     return (*move[:2], token_at(state, move[2]), *move[3:]) if move[0] in BY_TOKEN else move
 
 
@@ -185,6 +206,9 @@ _CALLS: dict[str, Any] = {
     "purge": lambda: CALLS.purge(),
     "claim": lambda _, wanted: CALLS.ready_to_unack(wanted, lease=LEASE, consumer_id="w"),
     "claim_due": lambda _, wanted: CALLS.pending_to_unack(wanted, lease=LEASE, consumer_id="w"),
+    "turn": lambda _, wanted, *ack: CALLS.turn(
+        wanted, ahead=AHEAD, lease=LEASE, consumer_id="w", receipts=[Receipt(*ack)] if ack else []
+    ),
     "ack": lambda *receipt: CALLS.ack([Receipt(*receipt)]),
     "nack": lambda id, token, delay: CALLS.nack([Failure(id, token, delay, "")]),
     "extend": lambda *receipt: CALLS.extend([Receipt(*receipt)], lease=LEASE),
@@ -234,6 +258,8 @@ def expected(state: State, move: Move, model: Model, memory: Memory) -> Any:
     if kind == "promote":
         others = state.ready or state.retry or any(life.state != "pending" for life in state.lives.values())
         return model.pending_to_ready(NOW, MAX_IDS, is_told=bool(others))
+    if kind == "turn":
+        return _expected_turn(state, _true(state, move), model, memory)
     if kind not in {"claim", "claim_due", "replay", "overtaken"}:
         return _MODEL[kind](model, *_true(state, move)[1:])
     deliveries, client, next_due, next_deadline, ranks, next_gate = [], move[1], -1, -1, False, -1
@@ -255,6 +281,18 @@ def expected(state: State, move: Move, model: Model, memory: Memory) -> Any:
     memory.receipts[client].extend(Receipt(one.id, one.token) for one in deliveries)
     times = {"next_due": next_due, "next_deadline": next_deadline, "next_gate": next_gate}
     return ClaimReply(NOW, NOW + LEASE, 0, deliveries, ranks=ranks, **times)
+
+
+def _expected_turn(state: State, move: Move, model: Model, memory: Memory) -> TurnReply:
+    _, client, wanted, *ack = move
+    if not model.is_plain():
+        return TurnReply("", None)
+    listed = len([*state.ready, *state.retry, *model.ids("ranked")])
+    receipts = [Receipt(*ack)] if ack else []
+    statuses, deliveries = model.turn(NOW, wanted, LEASE, "w", ahead=AHEAD, receipts=receipts, listed=listed)
+    memory.receipts[client].extend(Receipt(one.id, one.token) for one in deliveries)
+    claimed = ClaimReply(NOW, NOW + LEASE, 0, deliveries, next_due=model.next_due())
+    return TurnReply(statuses, claimed, NOW * 1000)
 
 
 def quiet(state: State, move: Move, model: Model, rules: Rules) -> State:

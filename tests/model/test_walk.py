@@ -37,7 +37,7 @@ def limited(scope: str, **limit: Any) -> Rules:
         attributes=("name=n", "name=n"),
         limits=tuple(changes),
         begin=begin,
-        without=("purge", "claim_due", "extend", "reject", "kill", "redrive", "dead_purge"),
+        without=("purge", "claim_due", "turn", "extend", "reject", "kill", "redrive", "dead_purge"),
     )
 
 
@@ -47,7 +47,7 @@ RULES = {
     "late receipts": Rules(),
     "many receipts": Rules(ids="a", memory=4, backs=2),
     "claims sent again": Rules(replays=True, without=("purge",)),
-    "lost replies": Rules(losses=True, wanted=(2,), without=("purge", "kill")),
+    "lost replies": Rules(losses=True, wanted=(2,), without=("purge", "kill", "turn")),
     "priorities": Rules(attributes=("priority=1", "priority=-1"), without=("purge",)),
     "dedupe window": Rules(window=True, without=("purge",)),
     "successors and results": RESULTS,
@@ -118,6 +118,21 @@ WEAKENED = [
         "a due message is claimed early", "pending_to_unack", "tonumber(head[2]) > now", "head[2] - 10 > now", ONE, 2
     ),
     Weakened(
+        *("a turn that claims more than it may ahead", "turn", "tonumber(due[2]) <= now + ahead"),
+        *("tonumber(due[2]) <= now + 2 * ahead", ONE, 3),
+    ),
+    Weakened("a turn that passes what waits", "turn", "left == 0 and not paused and", "not paused and", ONE, 4),
+    Weakened(
+        *("a turn of an earlier life", "turn", "tonumber(first) <= tonumber(token) and ", "", ONE, 6),
+    ),
+    Weakened("a turn that settles what is not leased", "turn", "state == 'leased' and '1' or '?'", "'1'", ONE, 4),
+    Weakened(
+        *("a turn that overlooks what follows", "turn", "redis.call('HLEN', successors) > 0", "false", RESULTS, 4),
+    ),
+    Weakened(
+        *("a turn that overlooks priorities", "turn", "is_special(kept, 4)", "false", RULES["priorities"], 2),
+    ),
+    Weakened(
         "tokens that follow the clock back",
         "ready_to_unack",
         "math.max((whole(counters[1]) or 0) + 1, time)",
@@ -170,7 +185,7 @@ def test_nack_of_the_ancestor_revives_a_finished_message(executor, question):
     assert text.count(NACK_ENDS) == 1, "the script has changed: change this with it"
     texts = {"nack": text.replace(NACK_ENDS, NACK_ENDS + ANCESTORS.format(question=question))}
     with unmeasured(), pytest.raises(Violation) as found:
-        Walk(executor, Rules(ids="a", without=("purge",)), texts).run(least=20_000)
+        Walk(executor, Rules(ids="a", without=("purge", "turn")), texts).run(least=20_000)
     print(found.value)
     assert [move[0] for move in found.value.path] == ["send", "claim_due", "ack", "nack"]
 
@@ -179,6 +194,8 @@ LEASED = Life("leased", KEPT_DUE, 1, 1, 3, 3, 20, True, "A", "")
 PENDING = Life("pending", 10, 1, 0, 0, 0, 0, False, "A", "")
 UNLAWFUL = [
     ("nack", LEASED, None, "moves a from active to None"),
+    ("turn", PENDING._replace(due=STEP + 1), LEASED._replace(first=4, token=4), "delivered early"),
+    ("pending_to_unack", PENDING, LEASED._replace(first=4, token=4), "delivered early"),
     ("extend", LEASED, LEASED._replace(state="retry", left=0, until=0), "moves a from active to retry"),
     ("pending_to_ready", PENDING, PENDING._replace(state="ready", promoted=True), "delivered early"),
     ("ready_to_unack", PENDING._replace(state="ready"), LEASED._replace(token=2, first=2), "given out before"),

@@ -23,6 +23,8 @@ NOW = 1_700_000_000_000
 """The time of every call."""
 STEP = 10
 """All delays are multiples of it, and so far the clock is set back."""
+AHEAD = STEP
+"""How long before it is due a turn claims a message."""
 LONG_AGO = -2 * STEP
 """Times before it keep their order only: the clock is not set back so far."""
 KEPT_DUE = -5

@@ -34,17 +34,8 @@ NOT_IN_STATE_MACHINE = {
         "snapshot",
         "wake",
     ),
-    *(
-        "withdraw",
-        "presence",
-        "keep_presence",
-        "workers_page",
-        "history",
-        "remove",
-        "rekey",
-        "rekey_page",
-        "dead_import",
-    ),
+    *("turn", "withdraw", "presence", "keep_presence", "workers_page", "history", "remove", "rekey"),
+    *("rekey_page", "dead_import"),
 }
 """Scripts that the state machine does not call, or only at the start."""
 FAILED = (Exception, pytest.fail.Exception)

@@ -1,7 +1,7 @@
 """Turns of a plain queue: one call settles what has ended, and claims what is due or soon will be.
 
-A queue is plain as long as it uses none of what `broker/lua/lib/plain.lua` names. Of one that is not, the call says so;
-the loop then takes the general way for a while, so that this costs one round trip.
+A queue is plain as long as it uses none of what `broker/lua/claim/lib/plain.lua` names. Of one that is not, the call
+says so; the loop then takes the general way for a while, so that this costs one round trip.
 """
 
 from __future__ import annotations

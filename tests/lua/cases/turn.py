@@ -314,6 +314,20 @@ def _unstarted() -> list[Case]:
             reply(given("a"), due=-4),
             leased(world("b"), "a", " ?", wake=1),
         ),
+        Case(
+            "it is claimed as soon as it is due",
+            early.but(pending={"a": 0}),
+            turn(3, mark=" ?"),
+            reply(given("a", due=0), alone=True),
+            leased(early.but(pending={"a": 0}), "a").but(deliveries={"a": "leased 0 1 T-9 T+0 me !"}),
+        ),
+        Case(
+            "other released ones are claimed with others",
+            AB.but(deliveries={"b": "pending -5 0 T-9 T-9 w ?"}),
+            turn(2, mark=" ?"),
+            reply(given("a"), given("b", T + 1)),
+            leased(AB, "ab").but(deliveries={"a": "leased -5 1 T+0 T+0 me ?", "b": "leased -5 1 T-9 T+1 me ?"}),
+        ),
         Case("it is not claimed before it is due", early, turn(3, mark=" ?"), reply(due=5), early),
         Case(
             "without a consumer that reports starts it is claimed with others",
