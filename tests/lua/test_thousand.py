@@ -196,7 +196,7 @@ CASES = [
         LEASED.but(deliveries=each("leased -5 1 T-7 T-7 w ?")),
         calls.withdraw(IDS),
         statuses(1),
-        LEASED.but(deliveries=each("leased -5 1 T-7 T-7 w -")),
+        LEASED.but(deliveries=each("leased -5 1 T-7 T-7 w -"), wake=1),
     ),
     Case(
         "withdrawn",
@@ -370,7 +370,11 @@ REMEMBERED |= {"imported dead"}
 
 @pytest.mark.long
 @on_each
-@pytest.mark.table("case", CASES, ids=lambda case: f"{case.call.script.name}: {case.name}")
+@pytest.mark.table(
+    "case",
+    [case for case in CASES if case.call.script.name != "turn"],  # which leaves a queue with a log to others
+    ids=lambda case: f"{case.call.script.name}: {case.name}",
+)
 def test_call_logs_and_remembers_a_thousand_ids(executor, case: Case):
     switched_on = World(meta=LOG | {"dedupe": "1000 5000"})
     plant(executor, case.before + switched_on)

@@ -34,7 +34,7 @@ MUTANTS = [
     Mutant("several messages are promoted early", "pending_to_ready.lua", "'-inf', now,", "'-inf', now + 1,"),
     Mutant("a due message is claimed early", "pending_to_unack.lua", "tonumber(head[2]) > now", "head[2] - 1 > now"),
     Mutant("a claim passes what waits in retry", "pending_to_unack.lua", "if left > 0 or not", "if not"),
-    Mutant("a claim trusts every entry", "ready_to_unack.lua", "is ~= state or seen[id]", "not is or seen[id]"),
+    Mutant("a claim trusts every entry", "ready_to_unack.lua", "is ~= from.state or seen[id]", "not is or seen[id]"),
     Mutant(
         "tokens follow the clock back", "ready_to_unack.lua", "math.max((whole(counters[1]) or 0) + 1, time)", "time"
     ),

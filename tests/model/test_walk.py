@@ -108,7 +108,7 @@ WEAKENED = [
     Weakened("an ack of an earlier life", "ack", "tonumber(first) <= tonumber(token) and ", "", ONE, 6),
     Weakened(
         *("a claim that trusts every entry", "ready_to_unack"),
-        *("is ~= state or seen[id]", "not is or seen[id]", ONE, 4),
+        *("is ~= from.state or seen[id]", "not is or seen[id]", ONE, 4),
     ),
     Weakened("a release that looks at the state alone", "release", "and token == ARGV[5 * n]", "", ONE, 5),
     Weakened(
