@@ -61,7 +61,8 @@ class Prefetch(LoopPart):
     @property
     def max_claimed(self) -> int:
         """How many messages to claim at a time at most."""
-        return min(self._most, max(self._batch, MAX_CLAIMED * self.times))
+        most = max(self._batch, MAX_CLAIMED * self.times)
+        return min(self._most, most) if self.adaptive else most
 
     def grow(self, claimed: int, *, more: bool) -> None:
         """Learn that a claim has brought so many messages, and whether it has left `more`."""
