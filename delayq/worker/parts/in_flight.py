@@ -61,8 +61,7 @@ class Prefetch(LoopPart):
     @property
     def max_claimed(self) -> int:
         """How many messages to claim at a time at most."""
-        most = max(self._batch, MAX_CLAIMED * self.times)
-        return min(self._most, most) if self.adaptive else most
+        return min(self._most, max(self._batch, MAX_CLAIMED * self.times))
 
     def grow(self, claimed: int, *, more: bool) -> None:
         """Learn that a claim has brought so many messages, and whether it has left `more`."""
