@@ -23,18 +23,8 @@ class CallHistory:
     """
 
     operations = (
-        *(
-            "send",
-            "ready_to_unack",
-            "pending_to_unack",
-            "turn",
-            "extend",
-            "ack",
-            "nack",
-            "release",
-            "reject",
-            "complete",
-        ),
+        *("send", "ready_to_unack", "pending_to_unack", "turn", "extend"),
+        *("ack", "nack", "release", "reject", "complete"),
         *("cancel", "reschedule", "redrive", "dead_purge", "close", "purge"),
     )
 

@@ -100,8 +100,9 @@ class ClaimedAhead(LoopPart):
         """Give back what is held, for when it is due."""
         held, self._held, self._asks = self._held, [], False
         self._in_flight.hold(-len(held))
-        for start_at, delivery in reversed(held):
+        if held:
+            waits = ((max(0.0, start_at - self._now), delivery) for start_at, delivery in reversed(held))
             self._turns.settle(
-                [Completion([delivery], Disposition.RELEASE, "", math.ceil(max(0.0, start_at - self._now) * 1000))]
+                [Completion([delivery], Disposition.RELEASE, "", math.ceil(wait * 1000)) for wait, delivery in waits]
             )
         return []

@@ -22,8 +22,8 @@ local function sum(counter, added)
   return string.format('%.0f', (whole(counter) or 0) + added)
 end
 
--- Returns what becomes of receipts, by their tokens, whose ids have these records: a text with a status for each, see `turn`, then the ids that
--- end, as an array and as a set.
+-- Returns what becomes of receipts, given by their tokens, whose ids have these records: a text with a status for each,
+-- see `turn`, then the ids that end, as an array and as a set.
 local function settled_by(tokens_told, asked, stored)
   local statuses, done, ended = {}, {}, {}
   for n, token in ipairs(tokens_told) do
