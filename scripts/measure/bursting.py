@@ -11,19 +11,18 @@ from __future__ import annotations
 
 import logging
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from delayq import DelayQueue, Message, NewMessage
 from measure.bench_server import QUEUE, TEXT, BenchServer
 from measure.figure import MILLISECONDS, Figure, Measurement, Reading, at_most
 from measure.limiting import NAMES, NEVER_BINDS
+from measure.program import await_ready, read_line, start
 
 BURST = 1000
 BURSTS = 20
@@ -62,20 +61,13 @@ def bursts(kind: str, threads: int, server: BenchServer) -> Iterator[Reading]:
                 queue.limits.set(f"job{number}", **NEVER_BINDS)
         elif kind == RANKED:
             options = [{"priority": 1}]
-        with subprocess.Popen(
-            [sys.executable, "-m", "measure.bursting", server.url, str(threads)],
-            cwd=Path(__file__).resolve().parents[1],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as consumer:
-            if consumer.stdout is None or consumer.stdout.readline() != "ready\n":
-                raise RuntimeError("the consumer did not start")
+        with start("bursting", server.url, threads) as consumer:
+            await_ready(consumer)
             found = []
             for _ in range(BURSTS if server.scale >= 1 else BURSTS // 2):
                 at = datetime.now(UTC) + AHEAD
                 queue.send_many([NewMessage(TEXT, at=at, **options[number % len(options)]) for number in range(BURST)])
-                found.append([*map(float, consumer.stdout.readline().split())])
+                found.append([*map(float, read_line(consumer).split())])
             consumer.communicate("")
     firsts, lasts = zip(*found, strict=True)
     yield Reading(f"{_name(kind, threads)}_first", statistics.median(firsts))

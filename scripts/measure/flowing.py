@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import json
 import logging
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 import redis
 
@@ -26,6 +24,7 @@ from delayq import DelayQueue
 from measure.bench_server import QUEUE, TEXT, BenchServer
 from measure.figure import EXACT, MILLISECONDS, NEVER, NUMBER, Figure, Measurement, Reading, at_most
 from measure.ordinary import MICROSECONDS, SETTLED, cost_of
+from measure.program import await_ready, read_line, start
 from measure.raw import PAYLOAD
 
 AHEAD = 0.5
@@ -73,29 +72,18 @@ def consume(url: str, rate: int, count: int) -> None:  # noqa: ARG001 - the cons
         sys.stdin.read()  # its stop would cost commands
 
 
-def _start(what: str, *words: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "measure.flowing", what, *map(str, words)],
-        cwd=Path(__file__).resolve().parents[1],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
 def flow(rate: int, server: BenchServer) -> Iterator[Reading]:
     """Costs and lateness of a message, and what PING and SET cost the server at that rate."""
     server.empty()
     seconds = COUNTED_SECONDS if server.counted else SECONDS if server.scale >= 1 else SECONDS / 2
     name, count = f"flow_{rate}", int(rate * seconds)
-    with _start("consume", server.url, rate, count) as consumer:
-        if consumer.stdout is None or consumer.stdout.readline() != "ready\n":
-            raise RuntimeError("the consumer did not start")
+    with start("flowing", "consume", server.url, rate, count) as consumer:
+        await_ready(consumer)
         found: dict[str, float] = {}
 
         def work() -> None:
-            with _start("send", server.url, rate, count):
-                found.update(json.loads(consumer.stdout.readline()))
+            with start("flowing", "send", server.url, rate, count):
+                found.update(json.loads(read_line(consumer)))
 
         cost = cost_of(server, work)
         consumer.communicate("")

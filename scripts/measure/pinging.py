@@ -11,12 +11,11 @@ import contextlib
 import gc
 import json
 import select
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
+from measure.program import await_ready, start
 from measure.raw import Raw
 
 INTERVAL = 0.001
@@ -27,15 +26,8 @@ INTERVAL = 0.001
 def pings(path: str) -> Iterator[dict[str, float]]:
     """Ping a server during the block; fill the dictionary afterwards."""
     found: dict[str, float] = {}
-    with subprocess.Popen(
-        [sys.executable, "-m", "measure.pinging", path],
-        cwd=Path(__file__).resolve().parents[1],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        if process.stdout is None or process.stdout.readline() != "ready\n":
-            raise RuntimeError("the ping process did not start")
+    with start("pinging", path) as process:
+        await_ready(process)
         try:
             yield found
         finally:
