@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 from delayq.broker import replies
 from delayq.broker.engine import DELAY, EngineCapabilities
 from delayq.broker.foreign import stored_id
-from delayq.broker.keys import Keys
+from delayq.broker.keys import META_FIELDS, Keys
 from delayq.broker.message.same_id import Debounce
 from delayq.broker.replies import integers, statuses
 from delayq.broker.requests import (
@@ -356,7 +356,7 @@ class Calls:
 
     def counts(self) -> ScriptCall[replies.CountsReply]:
         """Count the messages in each state."""
-        return self.script("counts", [self.now], replies.read_counts)
+        return self.script("counts", [self.now, *META_FIELDS], replies.read_counts)
 
     def redact_paths(self) -> RedisCommand[list[str]]:
         """Read which values of payloads are hidden from inspectors."""

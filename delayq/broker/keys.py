@@ -73,7 +73,6 @@ META_SETTINGS = (
     "stale_retry",
     "backoffs",
     "slot_cursor",
-    "latest_cursor",  # of the zset latest: left by a version before
     "events",
     "dedupe",
     "unique",
@@ -88,7 +87,15 @@ META_SETTINGS = (
     "schedules_at",
     "schedules_zones",
 )
-"""The fields of `meta` that are settings and internal counters. All others are totals, which `stats` shows."""
+"""The fields of `meta` that are settings and internal counters."""
+META_TOTALS = (
+    *("sent", "delivered", "throttled", "acked", "discarded", "missed", "nacked", "released", "expired", "dead"),
+    *("trimmed", "redriven", "cancelled", "rescheduled", "purged", "dead_imported", "dead_purged", "repaired"),
+    "events_lost",
+)
+"""The fields of `meta` that are totals, which `stats` shows."""
+META_FIELDS = META_SETTINGS + META_TOTALS
+"""All fields of `meta` but those of call slots, whose names have a dot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +139,7 @@ class Keys:
     running: str
     """zset: id → number of the limit in which it takes a place; only if a name may run so often at a time."""
     replies: str
-    """hash: call slot → sequence, time and reply of its last call."""
+    """hash: left by a version before, which kept in it what call slots keep in `meta`."""
     dead: str
     """zset: id:token → time of death (ms)."""
     dead_messages: str
@@ -151,8 +158,6 @@ class Keys:
     """stream: what happened to messages, one entry per call and kind; only if the event log is on."""
     done: str
     """zset: id → time it was settled (ms), for the dedupe window, or its own end; only if one of them is in use."""
-    latest: str
-    """zset: left by a version before; what collects empties it."""
     runs: str
     """hash: run → counts of the messages of a bulk send by status."""
     refusals: str
@@ -181,7 +186,7 @@ class Keys:
     wake: str
     """list: at most one element, on which idle consumers block."""
     meta: str
-    """hash: schema version, identity, last token, counters."""
+    """hash: schema version, identity, last token, counters; call slot → sequence, time and reply of its last call."""
 
     @property
     def of_work(self) -> tuple[str, ...]:

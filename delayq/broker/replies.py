@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from delayq.broker.foreign import number_text, read_number, read_numbers, record_fields, shown_id, time_text
+from delayq.broker.keys import META_FIELDS
 from delayq.errors import NotReplicatedError
 
 
@@ -313,8 +314,10 @@ def read_due_claim(reply: list[Any]) -> ClaimReply:
 def read_counts(reply: list[Any]) -> CountsReply:
     """Parse the reply of `counts`."""
     *numbers, meta = reply
-    texts = [text.decode(errors="replace") for text in meta]
-    return CountsReply._make([*read_numbers(numbers), dict(zip(texts[::2], texts[1::2], strict=True))])
+    fields = {
+        name: value.decode(errors="replace") for name, value in zip(META_FIELDS, meta, strict=True) if value is not None
+    }
+    return CountsReply._make([*read_numbers(numbers), fields])
 
 
 def read_get(reply: list[Any]) -> GetReply | None:

@@ -13,20 +13,20 @@ MESSAGES = {
     "report:01": (DUE + 3_600_000, "name=report missed=drop latest=1"),
     "bill:1": (DUE, "latest=1"),
 }
-INDEX = [f"{id.partition(':')[0]}: {due:015} {id}" for id, (due, _) in MESSAGES.items()]
+SLOTS = {"0123456789ab.1": f"7 {DUE} 1", "0123456789ab.2": f"1 {DUE} 0 1 2"}
 PREFIX = "delayq:{reminders}:"
 
 
 @pytest.fixture
 def stored(redis_client):
-    """Store what a send of the version before has stored, and its index with a mark and a cursor."""
+    """Store what a send of the version before has stored, and the replies of calls long ago."""
     redis_client.sadd("delayq:queues", "reminders")
     redis_client.zadd(PREFIX + "pending", {id: due for id, (due, _) in MESSAGES.items()})
     redis_client.hset(PREFIX + "messages", mapping=dict.fromkeys(MESSAGES, "1"))
     redis_client.hset(PREFIX + "retries", mapping=dict.fromkeys(MESSAGES, 3))
     redis_client.hset(PREFIX + "attributes", mapping={id: text for id, (_, text) in MESSAGES.items()})
-    redis_client.zadd(PREFIX + "latest", dict.fromkeys([*INDEX, f"old: {DUE:015}"], 0))
-    redis_client.hset(PREFIX + "meta", mapping={"schema": 2, "sent": 3, "latest_cursor": INDEX[0]})
+    redis_client.hset(PREFIX + "replies", mapping=SLOTS)
+    redis_client.hset(PREFIX + "meta", mapping={"schema": 2, "sent": 3})
 
 
 def defects(queue):
@@ -35,20 +35,18 @@ def defects(queue):
 
 
 @pytest.mark.usefixtures("stored")
-def test_all_are_delivered_and_the_index_goes_away(open_queue, redis_client):
+def test_all_are_delivered_and_old_call_slots_go_away(open_queue, redis_client):
     queue = open_queue()
     seen = []
     queue.callback(lambda message: seen.append(message.id))
     assert defects(queue) == []
-    assert "latest_cursor" not in queue.stats().totals
     assert queue.get("report:00").name == "report"
 
     queue.run(burst=True)
 
     assert sorted(seen) == sorted(MESSAGES)
     assert queue.counts().living == queue.counts().dead == 0
-    assert not redis_client.exists(PREFIX + "latest")
-    assert not redis_client.hexists(PREFIX + "meta", "latest_cursor")
+    assert not redis_client.exists(PREFIX + "replies")
     assert defects(queue) == []
 
 

@@ -184,5 +184,5 @@ def test_nothing_is_left_after_a_stop(redis_url, client):
         queue.start_consume()
         wait_until(queue.workers)
     names = {re.search(r"\w+$", key.decode())[0] for key in client.scan_iter()}
-    assert names <= {"meta", "replies", "queues", "history"}
+    assert names <= {"meta", "queues", "history"}
     assert {"workers", "beats"} < {part.name for part in fields(Keys)}

@@ -144,4 +144,4 @@ def test_separate_commands_are_not_atomic(start_redis, layout):
 
 
 def test_every_part_of_a_queue_is_compared():
-    assert {*World.__dataclass_fields__, "replies", "archives"} == set(PARTS)
+    assert {*World.__dataclass_fields__, "archives"} == set(PARTS)

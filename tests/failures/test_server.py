@@ -95,7 +95,6 @@ PARTS = [
     "deliveries",
     "messages",
     "meta",
-    "replies",
     "wake",
 ]
 

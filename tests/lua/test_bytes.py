@@ -47,7 +47,7 @@ DEAD = World(
 )
 ENTRIES = [f"{id}:{T - 9}" for id in FOUR]
 SMALL = {
-    *("deliveries", "retries", "meta", "replies", "dead_ids", "runs", "schedule_states", "limits", "declared"),
+    *("deliveries", "retries", "meta", "dead_ids", "runs", "schedule_states", "limits", "declared"),
     "history",
     *("hash", "runs"),  # in `snapshot`: a column of records, retries or errors; in `run`: the ledger
 }

@@ -89,8 +89,8 @@ def test_repeated_call_changes_nothing_and_returns_the_same_reply(executor, case
     if is_not_remembered(case):
         assert not remembered
     else:
-        assert remembered.keys() == {b"a-slot"}
-        assert remembered[b"a-slot"].startswith(b"1 %d " % NOW)
+        assert remembered.keys() == {b"a.slot"}
+        assert remembered[b"a.slot"].startswith(b"1 %d " % NOW)
     for run in range(2, 6):
         late = 0 if is_not_remembered(case) else run * LATER
         reply, after = case.reply, case.after
@@ -106,7 +106,7 @@ def test_repeated_call_changes_nothing_and_returns_the_same_reply(executor, case
 @every_case()
 def test_call_overtaken_by_a_later_one_of_its_slot_changes_nothing(real_executor, case: Case):
     plant(real_executor, case.before)
-    real_executor.client.hset(KEYS.replies, "a-slot", f"10 {NOW} 1")
+    real_executor.client.hset(KEYS.meta, "a.slot", f"10 {NOW} 1")
     if case.call.script.name in {"ready_to_unack", "pending_to_unack"}:
         assert deliver(real_executor, case.call, sequence=9).messages == []
     elif finds_nothing(case):
@@ -115,18 +115,18 @@ def test_call_overtaken_by_a_later_one_of_its_slot_changes_nothing(real_executor
         with pytest.raises(OutcomeUnknown, match="overtaken"):
             deliver(real_executor, case.call, sequence=9)
     assert observe(real_executor) == case.before
-    assert observe_replies(real_executor) == {b"a-slot": f"10 {NOW} 1".encode()}
+    assert observe_replies(real_executor) == {b"a.slot": f"10 {NOW} 1".encode()}
 
 
 @every_case(refused=False)
 def test_next_call_of_a_slot_is_executed_and_other_slots_are_kept(real_executor, case: Case):
     plant(real_executor, case.before)
-    real_executor.client.hset(KEYS.replies, mapping={"a-slot": f"9 {NOW} 1", "other": f"10 {NOW} 1"})
+    real_executor.client.hset(KEYS.meta, mapping={"a.slot": f"9 {NOW} 1", "another.slot": f"10 {NOW} 1"})
     assert deliver(real_executor, case.call, sequence=10) == case.reply
     assert observe(real_executor) == case.after
     replies = observe_replies(real_executor)
-    assert replies[b"other"] == f"10 {NOW} 1".encode()
-    assert replies[b"a-slot"].startswith(b"9 " if is_not_remembered(case) else b"10 ")
+    assert replies[b"another.slot"] == f"10 {NOW} 1".encode()
+    assert replies[b"a.slot"].startswith(b"9 " if is_not_remembered(case) else b"10 ")
 
 
 @pytest.mark.faults

@@ -175,7 +175,7 @@ def test_repeated_turn_tells_of_what_waits_by_then_and_claims_no_more(executor):
 @pytest.mark.parametrize("remembered", ["", "1", "1;", "11;", "x;a 1"])
 def test_turn_that_is_overtaken_or_remembered_by_another_program_answers_nothing(executor, remembered):
     plant(executor, held("xy") + pending(a=-5))
-    executor.client.hset(KEYS.replies, "a-slot", f"1 {NOW} {remembered}" if remembered else f"2 {NOW} 1;")
+    executor.client.hset(KEYS.meta, "a.slot", f"1 {NOW} {remembered}" if remembered else f"2 {NOW} 1;")
     before = observe(executor)
     if remembered == "11;":
         assert deliver(executor, turn(1, "x T-7", "y T-7")).statuses == "11"

@@ -77,21 +77,21 @@ def test_ends_go_a_minute_after_they_were_announced(executor):
 
 def test_slots_unused_for_longer_than_their_ttl_are_removed(executor):
     executor.client.hset(
-        KEYS.replies,
+        KEYS.meta,
         mapping={
-            "silent": f"7 {NOW - 1001} 1",
-            "not yet": f"8 {NOW - 1000} 0 1 2",
-            "busy": f"9 {NOW} ",
-            "strange": "what no call remembers",
-            "me": f"1 {NOW - 5000} 1",
+            "silent.1": f"7 {NOW - 1001} 1",
+            "not yet.1": f"8 {NOW - 1000} 0 1 2",
+            "busy.1": f"9 {NOW} ",
+            "strange.1": "what no call remembers",
+            "me.1": f"1 {NOW - 5000} 1",
         },
     )
-    assert deliver(executor, collect(), slot="me", sequence=2) == (0, 0, 0)
+    assert deliver(executor, collect(), slot="me.1", sequence=2) == (0, 0, 0)
     assert observe_replies(executor) == {
-        b"strange": b"what no call remembers",
-        b"not yet": f"8 {NOW - 1000} 0 1 2".encode(),
-        b"busy": f"9 {NOW} ".encode(),
-        b"me": f"2 {NOW} 0 0 0".encode(),
+        b"strange.1": b"what no call remembers",
+        b"not yet.1": f"8 {NOW - 1000} 0 1 2".encode(),
+        b"busy.1": f"9 {NOW} ".encode(),
+        b"me.1": f"2 {NOW} 0 0 0".encode(),
     }
     assert observe(executor) == World()
 
@@ -99,15 +99,15 @@ def test_slots_unused_for_longer_than_their_ttl_are_removed(executor):
 @pytest.mark.parametrize("slots", [300, 3000])
 def test_many_slots_are_scanned_over_several_calls(executor, slots):
     executor.client.hset(
-        KEYS.replies,
-        mapping={f"slot-{n}": f"1 {NOW - 2000 * (n % 2)} 1" for n in range(slots)},
+        KEYS.meta,
+        mapping={f"slot.{n}": f"1 {NOW - 2000 * (n % 2)} 1" for n in range(slots)},
     )
     calls_made = 0
     while "slot_cursor" in observe(executor).meta or not calls_made:
-        deliver(executor, collect(), slot="me", sequence=calls_made)
+        deliver(executor, collect(), slot="me.1", sequence=calls_made)
         calls_made += 1
         assert calls_made <= slots / 50
     assert not executor.client.hexists(KEYS.meta, "slot_cursor")
-    left = observe_replies(executor).keys() - {b"me"}
-    assert left == {f"slot-{n}".encode() for n in range(0, slots, 2)}
+    left = observe_replies(executor).keys() - {b"me.1"}
+    assert left == {f"slot.{n}".encode() for n in range(0, slots, 2)}
     assert observe(executor) == World()

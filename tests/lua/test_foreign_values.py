@@ -22,7 +22,7 @@ STRANGER = b"\xff no id\n"
 """An id that no producer of delayq makes: no UTF-8, with a space and a line break."""
 TEXTS = (b"", b"x", b"-1", b"1.5", b"inf", b"nan", b"9" * 400, b"\xff 0\n1")
 SCORES = (b"-inf", b"inf", b"-5", b"1.5", b"1e300")
-ALL_OF_A_PART = {"meta", "replies"}
+ALL_OF_A_PART = {"meta"}
 """Parts whose fields are no ids: each field is a kind of its own."""
 PART = {getattr(KEYS, part): part for part in TYPES}
 READ = {"hash": ("HGETALL",), "zset": ("ZRANGE", 0, -1, "WITHSCORES"), "list": ("LRANGE", 0, -1), "set": ("SMEMBERS",)}

@@ -146,8 +146,8 @@ def test_remembered_time_of_a_call_is_not_in_the_future(real_executor, script):
     for _ in range(ROUNDS):
         client.flushdb()
         plant(real_executor, case.before)
-        _, after = run_and_timed(client, case.call, "a-slot", 1)
-        assert int(client.hget(KEYS.replies, "a-slot").split(b" ")[1]) * 1000 <= after
+        _, after = run_and_timed(client, case.call, "a.slot", 1)
+        assert int(client.hget(KEYS.meta, "a.slot").split(b" ")[1]) * 1000 <= after
 
 
 @pytest.mark.parametrize("script", sorted(ROUNDED_UP))
@@ -156,7 +156,7 @@ def test_logged_time_of_a_call_is_not_in_the_future(real_executor, script):
     for _ in range(ROUNDS):
         client.flushdb()
         plant(real_executor, case.before + World(meta=LOG))
-        _, after = run_and_timed(client, case.call, "a-slot", 1)
+        _, after = run_and_timed(client, case.call, "a.slot", 1)
         ((_, entry),) = client.xrange(KEYS.events)
         assert int(entry[b"at"]) * 1000 <= after
 

@@ -370,7 +370,7 @@ class QueueMachine(Player):
         claims = self.calls.pending_to_unack if due else self.calls.ready_to_unack
         call = claims(wanted, lease=lease, consumer_id=consumer)
         self.is_seen = False
-        reply = deliver(self.executor, call, slot=f"claims of {consumer}", sequence=sequence)
+        reply = deliver(self.executor, call, slot=f"claims.{consumer}", sequence=sequence)
         note(f"    {call.script.name}{tuple(call.args)}, call {sequence} → {reply!r}")
         return reply
 

@@ -36,9 +36,9 @@ Move = tuple[Any, ...]
 KEYS = Keys.of("model", "walk")
 CALLS = Calls(KEYS, clock=lambda: NOW)
 LEASE = 2 * STEP
-ELSEWHERE = "a call"
+ELSEWHERE = "a.call"
 """The slot of calls whose answer is not remembered from one world to the next."""
-LOST = "lost"
+LOST = "lost.call"
 """The slot of the call whose reply was lost."""
 UNSENT = 0
 """The sequence of a claim before the remembered one, which has the number one."""

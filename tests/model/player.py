@@ -86,8 +86,8 @@ class Player(RuleBasedStateMachine):
             check_log(self.scan, self.fold, self.model, self.now)
         else:
             assert not any(entry.kind for entry in self.scan.events)
-        remembered = {slot for slot in self.scan.replies if slot.startswith("claims of ")}
-        assert remembered == {f"claims of {consumer}" for consumer in self.claims}
+        remembered = {slot for slot in self.scan.slots if slot.startswith("claims.")}
+        assert remembered == {f"claims.{consumer}" for consumer in self.claims}
         if self.expects_wake:
             assert self.scan.wake, "nobody was woken for the message that has become the next"
         self.entries += [entry for entry in self.scan.dead if entry not in self.entries]
@@ -107,7 +107,7 @@ class Player(RuleBasedStateMachine):
             later = self.now if name in {"pending_to_ready", "unack_to_retry"} else self.now + 7
             times = [self.now] + [later] * reruns
             tries = [replace(call, args=[now, *call.args[1:]]) for now in times]
-            replies = [deliver(self.executor, one, slot=name, sequence=self.sequences[name]) for one in tries]
+            replies = [deliver(self.executor, one, slot=f"{name}.1", sequence=self.sequences[name]) for one in tries]
             self.reached[f"{name}: run again"] += 1
         note(f"    {name}{tuple(call.args)} → {replies[0]!r}")
         assert replies == [expected] * len(replies)

@@ -17,7 +17,7 @@ from tests.model.model import Dead, Message, Model, Successor
 
 _HASHES = (
     *("messages", "retries", "deliveries", "headers", "attributes", "errors", "successors"),
-    *("dead_messages", "dead_ids", "results", "limits", "declared", "replies", "runs"),
+    *("dead_messages", "dead_ids", "results", "limits", "declared", "meta", "runs"),
 )
 _ZSETS = ("pending", "ranked", "throttled", "running", "unack", "dead", "completed", "waited")
 LINE, EPOCH = 1 << 40, 1_600_000_000_000
@@ -44,7 +44,8 @@ class Scan:
     results: dict[str, bytes]
     limits: dict[str, bytes]
     declared: dict[str, bytes]
-    replies: dict[str, bytes]
+    slots: dict[str, bytes]
+    """The fields of `meta`, those of call slots among them."""
     runs: dict[str, bytes]
     pending: dict[str, int]
     ranked: dict[str, int]

@@ -130,7 +130,7 @@ WEAKENED = [
         *("a turn that overlooks what follows", "turn", "redis.call('HLEN', successors) > 0", "false", RESULTS, 4),
     ),
     Weakened(
-        *("a turn that overlooks priorities", "turn", "is_special(kept, 4)", "false", RULES["priorities"], 2),
+        *("a turn that overlooks priorities", "turn", "is_special(kept, 5)", "false", RULES["priorities"], 2),
     ),
     Weakened(
         "tokens that follow the clock back",

@@ -26,6 +26,12 @@ local function read()
   return held
 end
 
+local function forget(meta)
+  for _, field in ipairs(redis.call('HKEYS', meta)) do
+    if string.find(field, '.', 1, true) then redis.call('HDEL', meta, field) end
+  end
+end
+
 -- What is stored, remembered answers aside, as one text.
 local function seal(held)
   local remembered = held[replies]
@@ -45,9 +51,9 @@ for _, world in ipairs(worlds) do
       for _, command in ipairs(commands) do redis.call(unpack(command)) end
       planted = planted or seal(read())
     else
-      redis.call('DEL', answers[2])
+      forget(answers[2])
     end
-    if answers[3] then redis.call(unpack(answers)) end
+    redis.call(unpack(answers))
     local whole, answer = pcall(run, call)
     answer = whole and lasting(call, answer) or answer
     if whole then

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from delayq.broker.keys import META_FIELDS
 from delayq.broker.replies import ClaimReply, TurnReply
 from delayq.broker.scripts import script
 from delayq.broker.transport.executor import Executor
@@ -87,8 +88,11 @@ class Walk:
         self.rules, self.account = rules, Account()
         requests = reading(CALLS)
         self._parse = [request.parse for request in requests]
-        reads = [["counts", [str(NOW)]], *([str(word) for word in request.args] for request in requests[1:])]
-        replies = 1 + reads.index(["HGETALL", KEYS.replies])
+        reads = [
+            ["counts", [str(NOW), *META_FIELDS]],
+            *([str(word) for word in request.args] for request in requests[1:]),
+        ]
+        replies = 1 + reads.index(["HGETALL", KEYS.meta])
         keys = [getattr(KEYS, part) for part in KEYS.__slots__]
         driver = executor.client.register_script(_driver(texts or {}))
         packed_reads = msgspec.msgpack.encode(reads)

@@ -207,13 +207,13 @@ def commands(keys: Keys, state: State, model: Model) -> tuple[list[list[Any]], l
             pairs = " ".join(f"{id} {token_at(state, token)}" for id, token in client.claim)
             replies[claims_of(number)] = f"1 {NOW} {pairs}"
     if state.lost:
-        replies["lost"] = f"1 {NOW} {state.lost[1]}"
-    return made, ["HSET", keys.replies, *_flat(replies)] if replies else ["DEL", keys.replies]
+        replies["lost.call"] = f"1 {NOW} {state.lost[1]}"
+    return made, ["HSET", keys.meta, *_flat(replies)] if replies else ["EXISTS", keys.meta]
 
 
 def claims_of(client: int) -> str:
     """Return the slot of a client's claims."""
-    return f"claims of {client}"
+    return f"claims.{client}"
 
 
 def lists(state: State) -> tuple[tuple[str, str], ...]:

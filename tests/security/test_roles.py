@@ -73,7 +73,7 @@ SCRIPTS = {
 PLAIN = {
     Role.PRODUCER: {"hsetnx", "wait", "xread"},
     Role.CONSUMER: {"hsetnx", "exists", "blpop"},
-    Role.INSPECTOR: {"exists", "xinfo|stream", "xrange", "xrevrange", "xread"},
+    Role.INSPECTOR: {"exists", "hgetall", "xinfo|stream", "xrange", "xrevrange", "xread"},
 }
 """Commands of each role besides scripts and the commands that all roles need."""
 READ_PARTS = {
@@ -557,8 +557,13 @@ def test_inspector_exports_and_producer_imports(guarded):
 
 
 def contents(client: redis.Redis) -> dict[bytes, Any]:
-    """Return all stored data except the remembered replies of calls."""
-    return {key: client.dump(key) for key in client.scan_iter() if not key.endswith(b":replies")}
+    """Return all stored data; of `meta` all but the remembered replies of calls."""
+    return {
+        key: {name: text for name, text in client.hgetall(key).items() if b"." not in name}
+        if key.endswith(b":meta")
+        else client.dump(key)
+        for key in client.scan_iter()
+    }
 
 
 @pytest.fixture(params=["a face", pytest.param("the other face", marks=pytest.mark.long)])

@@ -34,7 +34,7 @@ NUMBERING = "0-*" if server_version() >= (7,) else "*"
 without_gaps = pytest.mark.skipif(NUMBERING == "*", reason="entries are numbered without gaps from Redis 7 on")
 LOG = {"events": f"{NUMBERING} 100000"}
 """What `meta` holds while the event log is on."""
-SETTINGS = ("events", "dedupe", "paused", "limited", "latest_cursor")
+SETTINGS = ("events", "dedupe", "paused", "limited")
 """Fields of `meta` that are texts."""
 
 
@@ -99,7 +99,7 @@ class Kept(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """What a queue holds: one field a key, `replies` left out. Payloads and headers are text, a character a byte.
+    """What a queue holds: one field a key, call slots left out. Payloads and headers are text, a character a byte.
 
     A record in `deliveries` reads "state due attempts first-token token holder", one in `runs` "state started ended
     epoch new exists replaced running settled refused", where "-" stands for not ended, and one in `schedule_states`
@@ -138,7 +138,7 @@ class World:
     ends: list[str] = field(default_factory=list)
     events: list[str] = field(default_factory=list)
     done: dict[str, float] = field(default_factory=dict)
-    latest: set[str] = field(default_factory=set)
+    replies: dict[str, str] = field(default_factory=dict)
     runs: dict[str, str] = field(default_factory=dict)
     refusals: dict[str, str] = field(default_factory=dict)
     notifiers: dict[str, str] = field(default_factory=dict)
@@ -203,7 +203,6 @@ def plant(executor: Executor, world: World) -> None:
             (KEYS.schedules, world.schedules),
             (KEYS.beats, world.beats),
             (KEYS.schedule_labels, dict.fromkeys(world.schedule_labels, -NOW)),
-            (KEYS.latest, dict.fromkeys(world.latest, -NOW)),
         ):
             if times:
                 pipe.zadd(key, {id: NOW + time for id, time in times.items()})
@@ -228,6 +227,7 @@ def plant(executor: Executor, world: World) -> None:
             KEYS.results: {id: _kept_out(kept) for id, kept in world.results.items()},
             KEYS.limits: {scope: _limit_out(text) for scope, text in world.limits.items()},
             KEYS.declared: dict(world.declared),
+            KEYS.replies: dict(world.replies),
             KEYS.runs: {run: _run_out(record) for run, record in world.runs.items()},
             KEYS.refusals: dict(world.refusals),
             KEYS.notifiers: dict(world.notifiers),
@@ -281,10 +281,10 @@ def observe(executor: Executor, *, without: Iterable[str] = ()) -> World:
 
 def observe_replies(executor: Executor) -> dict[bytes, bytes]:
     """Return the remembered answers as they are stored."""
-    return dict(executor.client.hgetall(KEYS.replies))
+    return {name: reply for name, reply in executor.client.hgetall(KEYS.meta).items() if b"." in name}
 
 
-def deliver(executor: Executor, call: ScriptCall[Any], *, slot: str = "a-slot", sequence: int = 1) -> Any:
+def deliver(executor: Executor, call: ScriptCall[Any], *, slot: str = "a.slot", sequence: int = 1) -> Any:
     """Send a call under a slot and a sequence of the caller's choice, and return its answer as `Calls` reads it."""
     script, keys = call.script, call.keys
     try:
@@ -469,7 +469,7 @@ def _meta_out(name: str, value: int | str) -> str:
 
 
 def _meta_in(mapping: dict[bytes, bytes]) -> dict[str, int | str]:
-    meta = _texts(mapping)
+    meta = {name: value for name, value in _texts(mapping).items() if "." not in name}  # the others are call slots
     if "schedules_at" in meta:
         meta["schedules_at"] = str(int(meta["schedules_at"]) - NOW)
     token = {"token": _token_in(meta.pop("token"))} if "token" in meta else {}
@@ -556,7 +556,7 @@ _READ: dict[str, Any] = {
     "ends": lambda entries: [fields[b"ids"].decode() for _, fields in entries],
     "events": _events_in,
     "done": lambda pairs: {member.decode(): score - NOW for member, score in pairs},
-    "latest": _members,
+    "replies": _texts,
     "runs": lambda held: {run.decode(): _run_in(record) for run, record in held.items()},
     "refusals": _texts,
     "notifiers": _texts,

@@ -27,7 +27,9 @@ def message(id):
 
 def stored(client, calls):
     """The remembered calls as slot → sequence."""
-    return {slot.decode(): int(reply.split()[0]) for slot, reply in client.hgetall(calls.keys.replies).items()}
+    return {
+        slot.decode(): int(reply.split()[0]) for slot, reply in client.hgetall(calls.keys.meta).items() if b"." in slot
+    }
 
 
 def test_slot_is_reused_with_the_next_sequence_number():

@@ -118,7 +118,7 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
                 *_FORECAST,
                 *("schedules_page", "schedules_find"),
             ],
-            (*OPENING, "exists", "xinfo|stream", "xrange", "xrevrange", "xread"),
+            (*OPENING, "exists", "hgetall", "xinfo|stream", "xrange", "xrevrange", "xread"),
             ("events", "runs", "refusals", "archives", "plans"),
             ("sscan",),
         ),

@@ -17,7 +17,7 @@ from delayq.broker.calls import Calls
 from delayq.broker.context import QueueContext
 from delayq.broker.event_log import offset_of
 from delayq.broker.foreign import are_headers, shown_id
-from delayq.broker.keys import META_SETTINGS
+from delayq.broker.keys import META_FIELDS
 from delayq.broker.message.attributes import Attributes
 from delayq.broker.replies import integers, pairs, statuses
 from delayq.broker.requests import RedisCommand, ScriptCall
@@ -143,12 +143,8 @@ AT_ONCE = 100
 """Messages whose headers one call reads: another program may have stored large ones."""
 SEARCHED = 1_000_000
 """Entries of lists that one call may search."""
-TOTALS = (
-    b"sent delivered throttled acked discarded missed nacked released expired dead trimmed redriven cancelled"
-    b" rescheduled purged dead_imported dead_purged repaired"
-)
-FIELDS = {*(name.encode() for name in META_SETTINGS), *TOTALS.split(), LOST}
-"""The fields that `meta` may have."""
+FIELDS = {name.encode() for name in META_FIELDS}
+"""The fields that `meta` may have, beside those of call slots."""
 
 
 class _Examination:
@@ -173,7 +169,8 @@ class _Examination:
         if unknown := newer(queue, meta.get(b"schema")):
             self._collector.add(FindingKind.SCHEMA, unknown)
             return Checkup(queue, self._collector.findings())
-        if unknown_fields := sorted(name.decode("utf-8", "backslashreplace") for name in meta.keys() - FIELDS):
+        strange = [name for name in meta.keys() - FIELDS if b"." not in name]
+        if unknown_fields := sorted(name.decode("utf-8", "backslashreplace") for name in strange):
             self._collector.add(FindingKind.FIELD, ", ".join(unknown_fields[:SHOWN]), count=len(unknown_fields))
         lengths = yield [RedisCommand(("LLEN", key), int) for key in (keys.ready, keys.retry)]
         (self._headed,) = yield [RedisCommand(("HLEN", keys.headers), int)]

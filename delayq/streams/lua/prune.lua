@@ -31,10 +31,6 @@ for _, one in ipairs(info and redis.call('XINFO', 'CONSUMERS', stream, group) or
     redis.call('XGROUP', 'DELCONSUMER', stream, group, name)
   end
 end
-local scanned = redis.call('HSCAN', replies, cursor, 'COUNT', 100)
-for i = 1, #scanned[2], 2 do
-  local used = string.match(scanned[2][i + 1], '^%d+ (%d+)')
-  if used and now - used > tonumber(slot_ttl) then redis.call('HDEL', replies, scanned[2][i]) end
-end
-redis.call('HSET', meta, 'slot_cursor', scanned[1], 'pruned', string.format('%.0f', now))
+local next_cursor = forget_slots(replies, cursor, now, slot_ttl)
+redis.call('HSET', meta, 'slot_cursor', next_cursor, 'pruned', string.format('%.0f', now))
 return remember(replies, slot, sequence, now, string.format('0 %d 0', trimmed))

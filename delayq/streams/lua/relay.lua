@@ -2,22 +2,21 @@
 -- For the queue they are delivered and done, and a successor that waits takes the place of its message.
 -- KEYS: pending zset, ready list, ranked zset, unack zset, retry list, garbage set, retries hash, messages hash,
 --   deliveries hash, headers hash, attributes hash, errors hash, successors hash, schedules zset, events stream,
---   done zset, meta hash, replies hash, wake list, stream stream
+--   done zset, meta hash, wake list, stream stream
 -- ARGV: slot, sequence, now (ms or ''), limit (ids), consumer
 -- Returns: "moved next_due next_deadline waiting garbage now next_schedule": ids; ms or -1; ms or -1; entries left in
 --   ready, ranked and retry; ids; ms; ms or -1
 -- Re-run: returns the same reply; a call that moved nothing was not remembered and executes again.
 -- Uses: bytes, clock, numbers, once, lasting, record, stale, sources, rank, due, erase, signal, successor, log, done
 local pending, ready, ranked, unack, retry, garbage, retries, messages, deliveries, headers, attributes, errors,
-  successors, schedules, events, done, meta, replies, wake, stream = unpack(KEYS)
+  successors, schedules, events, done, meta, wake, stream = unpack(KEYS)
 local slot, sequence, override, limit, consumer = unpack(ARGV, 1, 5)
-local past = answered(replies, slot, sequence)
+local past, logged, schema = begun(meta, done, slot, sequence)
 if past then return past end
 
 local time = clock(override)
 local now, limit = math.floor(time / 1000), tonumber(limit)
 local counters = redis.call('HMGET', meta, 'token', 'stale_ready', 'stale_retry', 'priority_step')
-local logged, schema = switched(meta, done)
 local waiting = waiting_in(successors, schema, pending, wake)
 local step, token = counters[4], math.max((whole(counters[1]) or 0) + 1, time)
 local ids, tokens, dues, attempts, retries_left, rows, erased, texts = {}, {}, {}, {}, {}, {}, {}, {}
@@ -58,7 +57,7 @@ for n = listed + 1, #ids do promoted[#promoted + 1], promoted_dues[#promoted_due
 local moved, touched = #ids, #ids + #erased + in_ready.scanned + in_ranked.scanned + in_retry.scanned
 if touched > 0 then
   redis.call('XLEN', stream)
-  begin(replies, slot)
+  begin(meta, slot)
   -- Adds before it removes: if the stream cannot be written, every message stays in the queue.
   for _, row in ipairs(rows) do redis.call('XADD', stream, '*', unpack(row)) end
   for _, id in ipairs(erased) do redis.call('ZREM', pending, id) end
@@ -80,7 +79,7 @@ local left = redis.call('LLEN', ready) + (step and redis.call('ZCARD', ranked) o
 local reply = string.format('%d %.0f %.0f %d %d %.0f %.0f', moved, next_due, next_deadline, left,
   redis.call('SCARD', garbage), now, redis.call('ZRANGE', schedules, 0, 0, 'WITHSCORES')[2] or -1)
 if touched == 0 then return reply end
-remember(replies, slot, sequence, now, reply)
+remember(meta, slot, sequence, now, reply)
 log(events, meta, logged, 'promoted', now, 'ids', promoted, 'dues', promoted_dues)
 log(events, meta, logged, 'delivered', now, 'holder', consumer, 'ids', ids, 'tokens', tokens, 'dues', dues,
   'attempts', attempts, 'retries', retries_left)

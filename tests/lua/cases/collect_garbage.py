@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from delayq.broker.replies import CollectReply
 from delayq.broker.requests import ScriptCall
+from delayq.broker.scripts import SLOT_TTL
 from tests.lua.cases.states import (
     AFTER,
     CROWD,
@@ -20,7 +21,7 @@ from tests.lua.cases.states import (
     reserved,
     with_meta,
 )
-from tests.support.scripts import Case, Dead, Kept, World, calls
+from tests.support.scripts import NOW, Case, Dead, Kept, World, calls
 
 
 def collect(
@@ -416,22 +417,20 @@ CASES += [
 ]
 CASES += logged(CASES, {"asked to stop": ["cancelled 0; ids a"]})
 
-_LEFT = {"p: 001767225600000 p:1", "p: 001767225600000", "q: 001767225600000 q:1"}
+_LEFT = {"old.1": f"1 {NOW - 2 * SLOT_TTL} 1", "new.1": f"7 {NOW} 1", "strange": "what no call remembers"}
 CASES += [
-    Case("what a version before has left", World(latest=_LEFT), collect(), CollectReply(0, 0, 0), World()),
     Case(
-        "of which some at a time",
-        World(latest=_LEFT),
-        collect(limit=2),
-        CollectReply(0, 0, 0),
-        World(latest={max(_LEFT)}),
-    ),
-    Case("with a cursor", World(meta={"latest_cursor": min(_LEFT)}), collect(), CollectReply(0, 0, 0), World()),
-    Case(
-        "nothing is looked for before any message had attributes",
-        World(latest=_LEFT, meta={"schema": 1}),
+        "call slots that a version before has left",
+        World(replies=_LEFT),
         collect(),
         CollectReply(0, 0, 0),
-        World(latest=_LEFT, meta={"schema": 1}),
+        World(replies={name: text for name, text in _LEFT.items() if name != "old.1"}),
+    ),
+    Case(
+        "in a queue that it did not know",
+        World(replies=_LEFT, meta={"schema": 3}),
+        collect(),
+        CollectReply(0, 0, 0),
+        World(replies=_LEFT, meta={"schema": 3}),
     ),
 ]

@@ -1,7 +1,7 @@
 -- Moves due ids from pending to the ready list, earliest first, those with a priority to ranked, and reports when the
 -- next work is due.
 -- KEYS: pending zset, ready list, ranked zset, unack zset, retry list, garbage set, deliveries hash, attributes hash,
---   schedules zset, throttled zset, gates zset, events stream, meta hash, replies hash
+--   schedules zset, throttled zset, gates zset, events stream, meta hash
 -- ARGV: slot, sequence, now (ms or ''), limit (ids)
 -- Returns: "moved next_due next_deadline waiting garbage now next_schedule paused ranks stopping next_gate": ids; ms or
 --   -1; ms or -1; ids in ready, ranked and retry that are not stale, 0 in a pause or while the limit of the queue is used
@@ -11,14 +11,14 @@
 --   last three are left out if there is nothing to tell
 -- Re-run: returns the same reply; a call that moved nothing, or finds the queue empty, runs again.
 -- Uses: clock, numbers, once, record, living, rank, pause, log
-local pending, ready, ranked, unack, retry, garbage, deliveries, attributes, schedules, throttled, gates, events, meta,
-  replies = unpack(KEYS)
+local pending, ready, ranked, unack, retry, garbage, deliveries, attributes, schedules, throttled, gates, events,
+  meta = unpack(KEYS)
 local slot, sequence, override, limit = unpack(ARGV, 1, 4)
 local now = math.floor(clock(override) / 1000)
 -- Most calls find little to do: keys that do not exist are not read.
 local existing = redis.call('EXISTS', pending, ready, ranked, unack, retry, garbage, schedules, throttled)
 if existing == 0 then return string.format('0 -1 -1 0 0 %.0f -1 -1', now) end
-local past = answered(replies, slot, sequence)
+local past = answered(meta, slot, sequence)
 if past then return past end
 
 local head, due = redis.call('ZRANGE', pending, 0, 1, 'WITHSCORES'), {}
@@ -86,6 +86,6 @@ redis.call('ZREMRANGEBYRANK', pending, 0, moved - 1)
 redis.call('HSET', deliveries, unpack(records))
 if #listed > 0 then redis.call('RPUSH', ready, unpack(listed)) end
 if #ranks > 0 then redis.call('ZADD', ranked, unpack(ranks)) end
-remember(replies, slot, sequence, now, reply)
+remember(meta, slot, sequence, now, reply)
 log(events, meta, settings[1], 'promoted', now, 'ids', ids, 'dues', dues)
 return reply

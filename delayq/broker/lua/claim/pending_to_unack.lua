@@ -2,7 +2,7 @@
 -- claim do in turn, at half the cost. Each id gets a token higher than any before. While the queue is paused it claims
 -- none, and reports none as due. Where messages have priorities or limits it claims none: all that is due is promoted first.
 -- KEYS: pending zset, ready list, ranked zset, retry list, unack zset, retries hash, messages hash, deliveries hash,
---   headers hash, attributes hash, schedules zset, events stream, meta hash, replies hash, wake list
+--   headers hash, attributes hash, schedules zset, events stream, meta hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), wanted (ids), lease (ms), consumer (or marked)
 -- Returns: the first due time left in pending, the first deadline, the next schedule (ms or -1), 1 if what is due must be
 --   promoted first, else 0; then as `ready_to_unack`
@@ -10,9 +10,9 @@
 --   runs again.
 -- Uses: bytes, clock, numbers, once, record, started, lease, pause, log
 local pending, ready, ranked, retry, unack, retries, messages, deliveries, headers, attributes, schedules, events, meta,
-  replies, wake = unpack(KEYS)
+  wake = unpack(KEYS)
 local slot, sequence, override, wanted, lease, consumer = unpack(ARGV, 1, 6)
-local past = answered(replies, slot, sequence)
+local past = answered(meta, slot, sequence)
 local time = clock(override)
 local now, left, alone, next_schedule, ranks = math.floor(time / 1000), 0, false, '-1', 0
 local deadline = string.format('%.0f', now + lease)
@@ -31,7 +31,7 @@ local function build_reply(retry_counts)
 end
 if past then
   alone = claim_again(past, messages, deliveries, now, deadline)
-  redis.call('HDEL', replies, '') -- changes nothing: a full Redis refuses a script whose first write adds data
+  redis.call('HDEL', meta, '') -- changes nothing: a full Redis refuses a script whose first write adds data
   lease_all(unack, deliveries, attributes, meta, false)
   next_deadline = redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')[2] or '-1'
   return build_reply(#ids > 0 and redis.call('HMGET', retries, unpack(ids)) or {})
@@ -78,7 +78,7 @@ if #ids > 0 then
   if next_deadline == '-1' or tonumber(next_deadline) > now + lease then next_deadline = deadline end
   redis.call('HSET', meta, 'token', tokens[#ids], 'delivered', string.format('%.0f', delivered + #ids))
 end
-remember(replies, slot, sequence, now, table.concat(claimed_pairs, ' '))
+remember(meta, slot, sequence, now, table.concat(claimed_pairs, ' '))
 local reply = build_reply(retry_counts)
 log(events, meta, counters[3], 'promoted', now, 'ids', ids, 'dues', dues)
 log(events, meta, counters[3], 'delivered', now, 'holder', unmarked(consumer), 'ids', ids, 'tokens', tokens,

@@ -1,7 +1,7 @@
 -- Claims ids from ready, ranked and retry under a lease, within the byte budget; each gets a token higher than any before.
 -- In a pause it claims none, and reports that none are left. What a limit holds back is throttled, and comes first later.
 -- KEYS: ready list, ranked zset, retry list, unack zset, retries hash, messages hash, deliveries hash, headers hash,
---   attributes hash, limits hash, gates zset, throttled zset, running zset, events stream, meta hash, replies hash,
+--   attributes hash, limits hash, gates zset, throttled zset, running zset, events stream, meta hash,
 --   wake list
 -- ARGV: slot, sequence, now (ms or ''), wanted (ids, 0 to pass on a wake-up), lease (ms), consumer (or marked)
 -- Returns: now, deadline (ms), entries left in these three, 1 for a message that must run alone, else nil, when
@@ -10,9 +10,9 @@
 -- Re-run: returns what is still leased under the remembered tokens, with its lease renewed.
 -- Uses: bytes, clock, numbers, once, record, stale, started, lease, sources, limit, known_limits, throttle, lines, pause, log
 local ready, ranked, retry, unack, retries, messages, deliveries, headers, attributes, limits, gates,
-  throttled, running, events, meta, replies, wake = unpack(KEYS)
+  throttled, running, events, meta, wake = unpack(KEYS)
 local slot, sequence, override, wanted, lease, consumer = unpack(ARGV, 1, 6)
-local past = answered(replies, slot, sequence)
+local past = answered(meta, slot, sequence)
 local time, wanted = clock(override), tonumber(wanted)
 local now, alone, without_payload, claimed_pairs = math.floor(time / 1000), false, {}, {}
 local deadline = string.format('%.0f', now + lease)
@@ -94,7 +94,7 @@ if wakes then redis.call('RPUSH', wake, '1') end
 if #ids > 0 then
   redis.call('HSET', meta, 'token', tokens[#ids], 'delivered', string.format('%.0f', delivered + #ids))
 end
-remember(replies, slot, sequence, now, table.concat(claimed_pairs, ' ') .. trials)
+remember(meta, slot, sequence, now, table.concat(claimed_pairs, ' ') .. trials)
 log(events, meta, counters[3], 'delivered', now, 'holder', unmarked(consumer), 'ids', ids, 'tokens', tokens,
   'dues', dues, 'attempts', attempts, 'retries', retry_counts)
 return reply

@@ -2,7 +2,7 @@
 -- It does what `ack` and `pending_to_unack` do, at once, while the queue has no event log, dedupe window, reserved ids,
 -- limits, priorities and successors: else it does nothing, and these two answer.
 -- KEYS: pending zset, ready list, retry list, unack zset, retries hash, messages hash, deliveries hash,
---   headers hash, attributes hash, errors hash, successors hash, schedules zset, meta hash, replies hash, wake list
+--   headers hash, attributes hash, errors hash, successors hash, schedules zset, meta hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), wanted (ids), ahead (ms), lease (ms), consumer (or marked), then per receipt of
 --   a message that is done: id, token
 -- Returns: 0 if the queue needs the other two; else a text with a status per receipt: 1 settled by it, 0 settled before,
@@ -14,16 +14,16 @@
 --   that has settled and claimed nothing runs again.
 -- Uses: bytes, clock, numbers, once, record, receipt, started, lease, plain, turned, pause
 local pending, ready, retry, unack, retries, messages, deliveries, headers, attributes, errors, successors,
-  schedules, meta, replies, wake = unpack(KEYS)
+  schedules, meta, wake = unpack(KEYS)
 local slot, sequence, override, wanted, ahead, lease, consumer = unpack(ARGV, 1, 7)
-local past = answered(replies, slot, sequence)
 local time, time_text = clock_and_text(override)
 local now, alone = math.floor(time / 1000), false
 local deadline = string.format('%.0f', now + lease)
 local others, failed = look_at_rest(headers, attributes, errors, ready, retry, schedules, successors)
-local kept = redis.call('HMGET', meta, 'token', 'delivered', 'acked', 'paused', unpack(SPECIAL))
-if not past and (is_special(kept, 4) or others and redis.call('HLEN', successors) > 0) then return 0 end
-local due, count, paused, left, next_schedule, reply = {}, 0, pause_end(kept[4], now), 0, '-1', {}
+local kept = redis.call('HMGET', meta, slot, 'token', 'delivered', 'acked', 'paused', unpack(SPECIAL))
+local past = past_of(kept[1], sequence)
+if not past and (is_special(kept, 5) or others and redis.call('HLEN', successors) > 0) then return 0 end
+local due, count, paused, left, next_schedule, reply = {}, 0, pause_end(kept[5], now), 0, '-1', {}
 if wanted ~= '0' then
   if others then
     left = redis.call('LLEN', ready) + redis.call('LLEN', retry)
@@ -42,11 +42,11 @@ end
 local asked, tokens_told = {}, {}
 for i = 8, #ARGV, 2 do asked[#asked + 1], tokens_told[#tokens_told + 1] = ARGV[i], ARGV[i + 1] end
 local receipts = #asked
-if past then return turned_before(past, receipts, reply, retries, unack, messages, deliveries, attributes, meta, replies, now, deadline) end
+if past then return turned_before(past, receipts, reply, retries, unack, messages, deliveries, attributes, meta, now, deadline) end
 for n = 1, count do asked[receipts + n] = due[2 * n - 1] end
 local stored = #asked > 0 and redis.call('HMGET', deliveries, unpack(asked)) or {}
 local statuses, done, ended = settled_by(tokens_told, asked, stored)
-local token, last_token, taken, pairs_taken, without = math.max((whole(kept[1]) or 0) + 1, time), kept[1] or '0', 0, {}, {}
+local token, last_token, taken, pairs_taken, without = math.max((whole(kept[2]) or 0) + 1, time), kept[2] or '0', 0, {}, {}
 local payload_of = payloads_of(messages, asked, receipts + count, 16)
 for n = 1, count do
   local id, record, attempt, first, holder, suspect, _ = asked[receipts + n], stored[receipts + n], '1', '0', nil, false, nil
@@ -91,9 +91,9 @@ if #without > 0 then redis.call('HDEL', deliveries, unpack(without)) end
 if wakes then redis.call('RPUSH', wake, '1') end
 lease_all(unack, deliveries, attributes, meta, true)
 if #ids + #done > 0 then
-  redis.call('HSET', meta, 'token', last_token, 'delivered', sum(kept[2], #ids), 'acked', sum(kept[3], #done))
-end
-if taken + #done > 0 then
-  remember(replies, slot, sequence, now, statuses .. ';' .. table.concat(pairs_taken, ' '))
+  remember(meta, slot, sequence, now, statuses .. ';' .. table.concat(pairs_taken, ' '),
+    'token', last_token, 'delivered', sum(kept[3], #ids), 'acked', sum(kept[4], #done))
+elseif taken > 0 then
+  remember(meta, slot, sequence, now, statuses .. ';')
 end
 return wanted ~= '0' and reply or statuses

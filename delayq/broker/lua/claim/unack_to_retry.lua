@@ -2,16 +2,16 @@
 -- one retry if the callback has started, else the attempt does not count. Moves ids to garbage if no retry is left, and
 -- uncharged if they were asked to stop.
 -- KEYS: unack zset, ranked zset, running zset, gates zset, retry list, garbage set, retries hash, deliveries hash,
---   attributes hash, errors hash, events stream, meta hash, replies hash, wake list
+--   attributes hash, errors hash, events stream, meta hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), limit (ids)
 -- Returns: "retried spent next_deadline": ids; ids; ms or -1; then a line for each lease that has cost a retry: "id attempt
 --   retries_left name consumer", with the retries that the attempt had
 -- Re-run: returns the same reply; a call that moved nothing is not remembered and runs again.
 -- Uses: bytes, clock, numbers, once, record, started, rank, signal, places, log
-local unack, ranked, running, gates, retry, garbage, retries, deliveries, attributes, errors, events, meta, replies,
+local unack, ranked, running, gates, retry, garbage, retries, deliveries, attributes, errors, events, meta,
   wake = unpack(KEYS)
 local slot, sequence, override, limit = unpack(ARGV, 1, 4)
-local past = answered(replies, slot, sequence)
+local past = answered(meta, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
@@ -64,7 +64,7 @@ if #ids > 0 then
       records[#records + 1], records[#records + 2] = id, write(to, due, attempts, first, token, consumer)
     end
   end
-  begin(replies, slot)
+  begin(meta, slot)
   redis.call('ZREMRANGEBYRANK', unack, 0, #ids - 1)
   if #listed > 0 then redis.call('RPUSH', retry, unpack(listed)) end
   if #ranks > 0 then redis.call('ZADD', ranked, unpack(ranks)) end
@@ -82,7 +82,7 @@ end
 local next_deadline = redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')[2] or -1
 local reply = string.format('%d %d %.0f', #again, #spent, next_deadline) .. table.concat(lost)
 if #ids == 0 then return reply end
-remember(replies, slot, sequence, now, reply)
+remember(meta, slot, sequence, now, reply)
 log(events, meta, logged, 'expired', now, 'ids', expired.ids, 'tokens', expired.tokens, 'retries', expired.left)
 log(events, meta, logged, 'released', now, 'ids', unstarted.ids, 'tokens', unstarted.tokens)
 log(events, meta, logged, 'retried', now, 'ids', again, 'tokens', tokens)

@@ -2,22 +2,21 @@
 -- others to stop, and counts this call, so that they learn of it.
 -- KEYS: pending zset, ranked zset, throttled zset, unack zset, garbage set, retries hash, messages hash,
 --   deliveries hash, headers hash, attributes hash, errors hash, successors hash, dead_ids hash, waited zset,
---   ends stream, events stream, done zset, meta hash, replies hash
+--   ends stream, events stream, done zset, meta hash
 -- ARGV: slot, sequence, now (ms or ''), stop (0 or 1), then ids
 -- Returns: a status per id: 1 cancelled, 2 running, 3 dead, 4 running or dead, but the successor that waited is
 --   cancelled, 5 running and asked to stop, 0 gone
 -- Re-run: returns the same reply.
 -- Uses: bytes, clock, numbers, once, lasting, record, started, leave, erase, ends, log, done
 local pending, ranked, throttled, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors,
-  dead_ids, waited, ends, events, done, meta, replies = unpack(KEYS)
+  dead_ids, waited, ends, events, done, meta = unpack(KEYS)
 local slot, sequence, override, stop = unpack(ARGV, 1, 4)
-local past = answered(replies, slot, sequence)
+local past, logged, schema = begun(meta, done, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
 redis.call('ZCARD', pending)
 for _, hash in ipairs({retries, headers, attributes, errors}) do redis.call('HLEN', hash) end
-local logged, schema = switched(meta, done)
 local waiting = schema ~= '1' and redis.call('HLEN', successors) > 0
 local tells = is_waited_for(waited, ends, schema)
 local statuses, cancelled, dropped, followed, told, seen, asked, texts = {}, {}, {}, {}, {}, {}, {}, {}
@@ -50,7 +49,7 @@ for i = 5, #ARGV do
   statuses[#statuses + 1] = status
 end
 look_at_leaving(ranked, throttled, unack)
-begin(replies, slot)
+begin(meta, slot)
 if #dropped > 0 then redis.call('HDEL', successors, unpack(dropped)) end
 if #cancelled > 0 then
   erase(messages, retries, deliveries, headers, attributes, errors, cancelled)
@@ -64,6 +63,6 @@ if #asked > 0 then
   increase(meta, 'stopping', 1)
   redis.call('HSET', meta, 'schema', '2')
 end
-local reply = remember(replies, slot, sequence, now, table.concat(statuses))
+local reply = remember(meta, slot, sequence, now, table.concat(statuses))
 log(events, meta, logged, 'cancelled', now, 'ids', cancelled)
 return reply

@@ -1,14 +1,14 @@
 -- Changes the due time of messages that are not being processed; keeps their attempts and retries.
 -- KEYS: pending zset, ranked zset, throttled zset, unack zset, garbage set, messages hash, deliveries hash,
---   dead_ids hash, events stream, meta hash, replies hash, wake list
+--   dead_ids hash, events stream, meta hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), then per message: id, due (ms from now, or @ms since 1970)
 -- Returns: a status per message: 1 rescheduled, 2 running, 3 dead, 0 gone
 -- Re-run: returns the same reply.
 -- Uses: clock, numbers, once, record, leave, signal, log
-local pending, ranked, throttled, unack, garbage, messages, deliveries, dead_ids, events, meta, replies, wake =
+local pending, ranked, throttled, unack, garbage, messages, deliveries, dead_ids, events, meta, wake =
   unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
-local past = answered(replies, slot, sequence)
+local past = answered(meta, slot, sequence)
 if past then return past end
 
 -- Rounds up to the millisecond, so that nothing is due too early; delay 0 means due now, not a millisecond later.
@@ -41,7 +41,7 @@ for i = 4, #ARGV, 2 do
   statuses[#statuses + 1] = status
 end
 look_at_leaving(ranked, throttled, unack)
-begin(replies, slot)
+begin(meta, slot)
 if #ids > 0 then
   depart(pending, ranked, throttled, unack, garbage, meta)
   redis.call('ZADD', pending, unpack(dues))
@@ -49,6 +49,6 @@ if #ids > 0 then
   increase(meta, 'rescheduled', #ids)
   signal_if_first(wake, pending, ids)
 end
-local reply = remember(replies, slot, sequence, now, table.concat(statuses))
+local reply = remember(meta, slot, sequence, now, table.concat(statuses))
 log(events, meta, logged, 'rescheduled', at_once, 'ids', ids, 'dues', times)
 return reply

@@ -1,18 +1,19 @@
 -- Moves messages without retries to the dead letter, as many as the byte budget allows, and trims it to its limits. Those
 -- that were asked to stop are cancelled. A successor that waits takes the place of its message. Deletes unused call
--- slots, ids older than the dedupe window, results whose time is over, and what a version before has left in the zset latest.
+-- slots, also those that a version before keeps in replies, ids older than the dedupe window, and results whose time is
+-- over.
 -- KEYS: pending zset, garbage set, retries hash, messages hash, deliveries hash, headers hash, attributes hash,
 --   errors hash, successors hash, dead zset, dead_messages hash, dead_ids hash, completed zset, results hash,
---   waited zset, ends stream, events stream, done zset, latest zset, meta hash, replies hash, wake list
+--   waited zset, ends stream, events stream, done zset, replies hash, meta hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), limit (ids), dead_max (entries), dead_ttl (ms; both only if the queue has
 --   none of its own), slot_ttl (ms), then ids (to collect; none for any)
 -- Returns: "collected trimmed left": ids; entries; ids still in garbage, and results whose time is over
 -- Re-run: returns the same reply.
 -- Uses: bytes, clock, numbers, once, lasting, record, started, erase, dead, signal, successor, ends, expired, log, done
 local pending, garbage, retries, messages, deliveries, headers, attributes, errors, successors, dead, dead_messages,
-  dead_ids, completed, results, waited, ends, events, done, latest, meta, replies, wake = unpack(KEYS)
+  dead_ids, completed, results, waited, ends, events, done, replies, meta, wake = unpack(KEYS)
 local slot, sequence, override, limit, dead_max, dead_ttl, slot_ttl = unpack(ARGV, 1, 7)
-local past = answered(replies, slot, sequence)
+local past, logged, schema = begun(meta, done, slot, sequence)
 if past then return past end
 
 local time = clock(override)
@@ -21,11 +22,10 @@ for _, hash in ipairs({retries, messages, deliveries, headers, attributes, error
   redis.call('HLEN', hash)
 end
 redis.call('ZCARD', dead)
-local logged, schema = switched(meta, done)
 local waiting = waiting_in(successors, schema, pending, wake)
 local tells = is_waited_for(waited, ends, schema)
 look_at_results(completed, results, ends, schema)
-local leftover = schema ~= '1' and redis.call('ZCARD', latest) > 0
+local leftover = schema ~= '3' and redis.call('HLEN', replies) > 0
 local kept = redis.call('HMGET', meta, 'slot_cursor', 'dead_max', 'dead_ttl')
 dead_max, dead_ttl = whole(kept[2]) or dead_max, whole(kept[3]) or dead_ttl
 local spent, gone, found, buried, ended, stopped, texts, ids, tokens = {}, {}, {}, {}, {}, {}, {}, {}, {}
@@ -52,7 +52,7 @@ for _, id in ipairs(candidates) do
     end
   end
 end
-begin(replies, slot)
+begin(meta, slot)
 if #spent > 0 then redis.call('SREM', garbage, unpack(spent)) end
 if #gone > 0 then erase(messages, retries, deliveries, headers, attributes, errors, gone) end
 if #ended > 0 then
@@ -78,19 +78,11 @@ if #trimmed > 0 then
 end
 
 tidy(done, now, tonumber(limit))
-local scanned = redis.call('HSCAN', replies, whole(kept[1]) and kept[1] or '0', 'COUNT', 100)
-for i = 1, #scanned[2], 2 do
-  local used = string.match(scanned[2][i + 1], '^%d+ (%d+)')
-  if used and now - used > tonumber(slot_ttl) then redis.call('HDEL', replies, scanned[2][i]) end
-end
-if scanned[1] == '0' then
-  redis.call('HDEL', meta, 'slot_cursor', 'latest_cursor')
-else
-  redis.call('HSET', meta, 'slot_cursor', scanned[1])
-end
-if leftover then redis.call('ZREMRANGEBYRANK', latest, 0, limit - 1) end
+if leftover then forget_slots(replies, '0', now, slot_ttl) end
+local cursor = forget_slots(meta, whole(kept[1]) and kept[1] or '0', now, slot_ttl)
+if cursor == '0' then redis.call('HDEL', meta, 'slot_cursor') else redis.call('HSET', meta, 'slot_cursor', cursor) end
 local left = forget_results(completed, results, waited, ends, schema, now, 10 * limit)
-local reply = remember(replies, slot, sequence, now,
+local reply = remember(meta, slot, sequence, now,
   string.format('%d %d %d', #buried, #trimmed, redis.call('SCARD', garbage) + left))
 log_deaths(events, meta, logged, now, buried, found)
 log(events, meta, logged, 'cancelled', now, 'ids', stopped)

@@ -1,20 +1,19 @@
 -- Puts messages that died in another queue into the dead letter, each under the time of its death. Left out are ids that
 -- live, deaths that are there, and ids that were settled after that death.
 -- KEYS: messages hash, dead zset, dead_messages hash, dead_ids hash, completed zset, done zset, events stream, runs hash,
---   meta hash, replies hash
+--   meta hash
 -- ARGV: slot, sequence, now (ms or ''), run ('' for none), then per message: id, died (ms, '' for now: it was about to
 --   die), due (ms, '' for when it died), retries (that it was sent with), attempts, reason, error, headers, attributes, payload
 -- Returns: a status for each message: 1 new, 0 exists, 5 settled since
 -- Re-run: returns the same reply.
 -- Uses: bytes, clock, numbers, once, lasting, attributed, dead, known_deaths, done, log, run
-local messages, dead, dead_messages, dead_ids, completed, done, events, runs, meta, replies = unpack(KEYS)
+local messages, dead, dead_messages, dead_ids, completed, done, events, runs, meta = unpack(KEYS)
 local slot, sequence, override, run = unpack(ARGV, 1, 4)
-local past = answered(replies, slot, sequence)
+local past, logged = begun(meta, done, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
 for _, hash in ipairs({dead_messages, runs}) do redis.call('HLEN', hash) end
-local logged = switched(meta, done)
 local statuses, deaths, attributed, unique = {}, {}, false, false
 
 -- Returns whether an id was settled after a death that holds it until `ends`: not by a death that was imported.
@@ -81,7 +80,7 @@ if #ids > 0 then
 end
 local reply = table.concat(statuses)
 if run ~= '' then add_up(runs, run, now, reply) end
-remember(replies, slot, sequence, now, reply)
+remember(meta, slot, sequence, now, reply)
 log(events, meta, logged, 'dead_imported', now, 'run', run, 'ids', ids, 'tokens', tokens, 'attempts', attempts,
   'dues', dues, 'reasons', reasons, 'errors', errors)
 return reply

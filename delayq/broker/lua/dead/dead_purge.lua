@@ -1,12 +1,12 @@
 -- Deletes entries of the dead letter.
--- KEYS: dead zset, dead_messages hash, dead_ids hash, events stream, meta hash, replies hash
+-- KEYS: dead zset, dead_messages hash, dead_ids hash, events stream, meta hash
 -- ARGV: slot, sequence, now (ms or ''), then entries (id:token)
 -- Returns: a status per entry: 1 deleted, 0 gone
 -- Re-run: returns the same reply.
 -- Uses: clock, numbers, once, dead, log
-local dead, dead_messages, dead_ids, events, meta, replies = unpack(KEYS)
+local dead, dead_messages, dead_ids, events, meta = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
-local past = answered(replies, slot, sequence)
+local past = answered(meta, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
@@ -24,11 +24,11 @@ for i = 4, #ARGV do
     seen[entry], entries[n], ids[n], tokens[n] = true, entry, id, token
   end
 end
-begin(replies, slot)
+begin(meta, slot)
 if #entries > 0 then
   remove_dead_entries(dead, dead_messages, dead_ids, entries)
   increase(meta, 'dead_purged', #entries)
 end
-local reply = remember(replies, slot, sequence, now, table.concat(statuses))
+local reply = remember(meta, slot, sequence, now, table.concat(statuses))
 log(events, meta, logged, 'dead_purged', now, 'ids', ids, 'tokens', tokens)
 return reply

@@ -2,22 +2,21 @@
 -- gets a token, so that its entry differs from those of other lives. A successor that waits takes the place of its message.
 -- KEYS: pending zset, ranked zset, throttled zset, unack zset, garbage set, retries hash, messages hash,
 --   deliveries hash, headers hash, attributes hash, errors hash, successors hash, dead zset, dead_messages hash,
---   dead_ids hash, waited zset, ends stream, events stream, done zset, meta hash, replies hash, wake list
+--   dead_ids hash, waited zset, ends stream, events stream, done zset, meta hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), then ids
 -- Returns: a status for each of the first ids: 1 killed, 2 running, 3 dead or about to be, 0 gone or stopping
 -- Re-run: returns the same reply.
 -- Uses: bytes, clock, numbers, once, lasting, record, started, leave, erase, dead, signal, successor, ends, log, done
 local pending, ranked, throttled, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors,
-  dead, dead_messages, dead_ids, waited, ends, events, done, meta, replies, wake = unpack(KEYS)
+  dead, dead_messages, dead_ids, waited, ends, events, done, meta, wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
-local past = answered(replies, slot, sequence)
+local past, logged, schema = begun(meta, done, slot, sequence)
 if past then return past end
 
 local time = clock(override)
 local now = math.floor(time / 1000)
 redis.call('ZCARD', dead)
 redis.call('HLEN', dead_messages)
-local logged, schema = switched(meta, done)
 local waiting = waiting_in(successors, schema, pending, wake)
 local tells = is_waited_for(waited, ends, schema)
 local token, drawn = math.max((whole(redis.call('HGET', meta, 'token')) or 0) + 1, time), false
@@ -52,7 +51,7 @@ for i = 4, #ARGV do
   statuses[#statuses + 1] = status
 end
 look_at_leaving(ranked, throttled, unack)
-begin(replies, slot)
+begin(meta, slot)
 if #killed > 0 then
   erase(messages, retries, deliveries, headers, attributes, errors, killed)
   depart(pending, ranked, throttled, unack, garbage, meta)
@@ -63,7 +62,7 @@ if #killed > 0 then
   if tells then announce(waited, ends, killed) end
   if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end
 end
-local reply = remember(replies, slot, sequence, now, table.concat(statuses))
+local reply = remember(meta, slot, sequence, now, table.concat(statuses))
 log_deaths(events, meta, logged, now, killed, deaths)
 log(events, meta, logged, 'sent', now, 'ids', heirs.ids, 'dues', heirs.dues, 'retries', heirs.retries)
 return reply

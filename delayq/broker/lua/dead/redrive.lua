@@ -1,17 +1,17 @@
 -- Sends dead messages again, as many as the byte budget allows: due at once or one after another, with new retries, as
 -- new lives of their ids.
 -- KEYS: pending zset, retries hash, messages hash, headers hash, attributes hash, dead zset, dead_messages hash,
---   dead_ids hash, events stream, meta hash, replies hash, wake list
+--   dead_ids hash, events stream, meta hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), retries ('' for as many as it was sent with), first (ms after now at which the
 --   first is due), interval (ms, of each other after the one before it), edited (1 if its new payload follows each entry,
 --   else 0), then entries (id:token)
 -- Returns: a status for each of the first entries: 1 redriven, 2 a message with this id exists, 0 gone
 -- Re-run: returns the same reply.
 -- Uses: bytes, clock, numbers, once, dead, signal, log
-local pending, retries, messages, headers, attributes, dead, dead_messages, dead_ids, events, meta, replies, wake =
+local pending, retries, messages, headers, attributes, dead, dead_messages, dead_ids, events, meta, wake =
   unpack(KEYS)
 local slot, sequence, override, retry_count, first, interval, edited = unpack(ARGV, 1, 7)
-local past = answered(replies, slot, sequence)
+local past = answered(meta, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
@@ -55,7 +55,7 @@ for i = 8, #ARGV, edited + 1 do
   end
   statuses[#statuses + 1] = status
 end
-begin(replies, slot)
+begin(meta, slot)
 local ids, dues, retry_counts = {}, {}, {}
 if #entries > 0 then
   remove_dead_entries(dead, dead_messages, dead_ids, entries)
@@ -71,6 +71,6 @@ if #entries > 0 then
   increase(meta, 'redriven', #entries)
   signal(wake)
 end
-local reply = remember(replies, slot, sequence, now, table.concat(statuses))
+local reply = remember(meta, slot, sequence, now, table.concat(statuses))
 log(events, meta, logged, 'redriven', now, 'ids', ids, 'dues', dues, 'retries', retry_counts)
 return reply

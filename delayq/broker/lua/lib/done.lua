@@ -7,17 +7,20 @@ local window, max_ids, some_ask, holds = 0, 0, false, false
 -- What is to be stored, collected first.
 local scores, last_held = {}, 0
 
--- Looks up how ids are held. Returns the settings of the event log and of the limits, false for each that is off, and
--- between them the schema: while it is 1, no message has attributes.
-local function switched(meta, done)
-  local settings = redis.call('HMGET', meta, 'events', 'dedupe', 'schema', 'unique', 'limited')
+-- Looks up the slot of the call, and how ids are held. Returns the reply of a call that is not to be executed, see
+-- `past_of`; else nil, then the settings of the event log and of the limits, false for each that is off, and between them
+-- the schema: while it is 1, no message has attributes; then how many messages have been sent.
+local function begun(meta, done, slot, sequence)
+  local settings = redis.call('HMGET', meta, 'events', 'dedupe', 'schema', 'unique', 'limited', 'sent', slot)
+  local past = past_of(settings[7], sequence)
+  if past then return past end
   -- What is no setting of a window, written by another program, counts as none.
   local span, most = string.match(settings[2] or '', '^(%d+) (%d+)')
   if whole(span) and whole(most) then window, max_ids = whole(span), whole(most) end
   some_ask = settings[4]
   holds = some_ask or window > 0
   if holds then redis.call('ZCARD', done) end
-  return settings[1], settings[3], settings[5]
+  return nil, settings[1], settings[3], settings[5], settings[6]
 end
 
 -- Returns until when (ms) an id with this score is held.

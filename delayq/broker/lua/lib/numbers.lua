@@ -13,6 +13,11 @@ local function time_of(score)
   return string.format('%.0f', math.max(0, math.min(math.ceil(score), 7258118399999)))
 end
 
+-- Returns a counter with a number added, as a text; one that is no number starts anew.
+local function sum(counter, added)
+  return string.format('%.0f', (whole(counter) or 0) + added)
+end
+
 -- Adds to a counter of meta. One that is no number starts anew: nothing may stop a script that has begun to write.
 local function increase(meta, counter, by)
   local sum = redis.pcall('HINCRBY', meta, counter, by)

@@ -1,7 +1,7 @@
 -- Changes the limit of the queue or of a name: its rate, its places, its pause. It counts at once, in all processes, and
 -- also for what waits. One that limits nothing any more is removed.
 -- KEYS: limits hash, gates zset, throttled zset, running zset, unack zset, deliveries hash, attributes hash, events stream,
---   meta hash, replies hash, wake list
+--   meta hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), scope (queue, or name:NAME), interval (us between two starts, 0 for no rate, ''
 --   to leave it), burst (starts at once), places (how many may run, 0 for any number, '' to leave it), paused (its end:
 --   ms, +ms from now, 0 for no end; - to end it and a spread, '' to leave both), reason (of the pause), spread (ms over
@@ -10,11 +10,11 @@
 --   queue has too many limits; the end of the pause in force (ms, 0 for no end, -1 if there is none)
 -- Re-run: returns the same reply.
 -- Uses: clock, once, record, limit, signal, scope, seat, log
-local limits, gates, throttled, running, unack, deliveries, attributes, events, meta, replies, wake = unpack(KEYS)
+local limits, gates, throttled, running, unack, deliveries, attributes, events, meta, wake = unpack(KEYS)
 local slot, sequence, override, scope, interval, burst, places, paused, reason, spread, waiting = unpack(ARGV, 1, 11)
 -- The access rights of producers and consumers do not include this command: only an admin may set limits.
 redis.call('HVALS', meta)
-local past = answered(replies, slot, sequence)
+local past = answered(meta, slot, sequence)
 if past then return past end
 
 local time = clock(override)
@@ -26,13 +26,13 @@ redis.call('HLEN', attributes)
 local one, name = limit_or_new(limits, scope), string.match(scope, '^name:(.*)$')
 local ends = string.sub(paused, 1, 1) == '+' and now + paused or tonumber(paused)
 if not one or ends and ends ~= 0 and ends <= now then
-  begin(replies, slot)
-  return remember(replies, slot, sequence, now, one and '-1 -1' or '-2 -1')
+  begin(meta, slot)
+  return remember(meta, slot, sequence, now, one and '-1 -1' or '-2 -1')
 end
 local function is_paused() return one.paused and (one.paused == 0 or one.paused > now) end
 
 local was_paused, was_spread, limited = is_paused(), one.spread_until > now, one.interval > 0 or one.places > 0
-begin(replies, slot)
+begin(meta, slot)
 change_limit(running, unack, deliveries, attributes, one, name, interval, burst, places)
 if ends then one.paused, one.reason = ends, reason end
 if paused == '-' then one.paused, one.reason, one.spread, one.spread_until = false, '', 0, 0 end
@@ -44,7 +44,7 @@ end
 put_limit(limits, gates, throttled, meta, wake, scope, one, time)
 local changed = limited
 if ends then changed = was_paused elseif paused == '-' then changed = was_paused or was_spread end
-local reply = remember(replies, slot, sequence, now,
+local reply = remember(meta, slot, sequence, now,
   string.format('%d %.0f', changed and 1 or 0, is_paused() and one.paused or -1))
 local kind, until_text = ends and 'paused' or paused == '-' and was_paused and 'resumed', ''
 if ends and ends > 0 then until_text = string.format('%.0f', ends) end

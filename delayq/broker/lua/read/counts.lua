@@ -1,13 +1,13 @@
 -- Counts the messages in each state at one moment.
 -- KEYS: pending zset, ready list, ranked zset, throttled zset, unack zset, retry list, garbage set, dead zset,
 --   messages hash, deliveries hash, successors hash, completed zset, beats zset, meta hash
--- ARGV: now (ms or '')
+-- ARGV: now (ms or ''), then fields of meta
 -- Returns: now (ms), next due (ms or -1; of what is not due yet), oldest due (ms or -1; of the first ready,
 --   the first and last hundred ranked, or of a pending one that is due),
 --   next deadline (ms or -1), then counts: pending, ready, active, backoff, retry, garbage, dead, messages, overdue
 --   (messages that wait for a consumer), held (leases that have not expired), successors that wait, completed,
 --   throttled, workers (consumers that have reported lately), heard (those
---   of them that have within 30 s, as they tell often); then the fields and values of meta
+--   of them that have within 30 s, as they tell often); then the values of the fields, nil for none
 -- Re-run: reads only.
 -- Uses: clock, numbers, record, living
 local pending, ready, ranked, throttled, unack, retry, garbage, dead, messages, deliveries, successors, completed, beats,
@@ -61,5 +61,5 @@ return {
   redis.call('ZCARD', throttled),
   redis.call('ZCOUNT', beats, now, '+inf'),
   redis.call('ZCOUNT', beats, now, string.format('%.0f', now + 30000)),
-  redis.call('HGETALL', meta),
+  redis.call('HMGET', meta, unpack(ARGV, 2)),
 }

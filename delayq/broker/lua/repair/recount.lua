@@ -1,14 +1,14 @@
 -- Compares the counters of meta with what they count, and corrects wrong ones; removes surplus wake-ups, and opens the
 -- gates of lines that have none. A list or unack longer than the limit is not counted: its counter is only kept within bounds.
--- KEYS: ready list, unack zset, throttled zset, gates zset, retry list, deliveries hash, meta hash, replies hash, wake list
+-- KEYS: ready list, unack zset, throttled zset, gates zset, retry list, deliveries hash, meta hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), fix (1, or 0 to inspect only), limit (ids to count in each)
 -- Returns: "ready retry backoffs wake lines": how much too high the counters of stale entries and of backoffs are, the
 --   number of surplus wake-ups, and of lines without a gate
 -- Re-run: returns the same reply; a call that only inspects is not remembered and runs again.
 -- Uses: clock, once, record, limit
-local ready, unack, throttled, gates, retry, deliveries, meta, replies, wake = unpack(KEYS)
+local ready, unack, throttled, gates, retry, deliveries, meta, wake = unpack(KEYS)
 local slot, sequence, override, fix, limit = unpack(ARGV, 1, 5)
-local past = answered(replies, slot, sequence)
+local past = answered(meta, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
@@ -51,11 +51,11 @@ excess[5] = #lines / 2 + (unnoticed and 1 or 0)
 local reply = string.format('%d %d %d %d %d', unpack(excess))
 if fix == '0' then return reply end
 
-begin(replies, slot)
+begin(meta, slot)
 if #lines > 0 then redis.call('ZADD', gates, unpack(lines)) end
 if unnoticed then redis.call('HSET', meta, 'limited', 'running') end
 if excess[4] > 0 then redis.call('LTRIM', wake, excess[4], -1) end
 for n, name in ipairs({'stale_ready', 'stale_retry', 'backoffs'}) do
   if excess[n] ~= 0 then redis.call('HSET', meta, name, expected[n]) end
 end
-return remember(replies, slot, sequence, now, reply)
+return remember(meta, slot, sequence, now, reply)

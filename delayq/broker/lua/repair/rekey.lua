@@ -2,14 +2,14 @@
 -- payloads of messages that nobody processes, successors, dead messages, schedules. A schedule gets a new revision, so
 -- that nobody stores or fires what was read before.
 -- KEYS: messages hash, deliveries hash, successors hash, dead_messages hash, schedule_specs hash, schedule_states hash,
---   meta hash, replies hash
+--   meta hash
 -- ARGV: slot, sequence, now (ms or ''), part (the hash), then per text: id (or entry, or schedule), before, after
 -- Returns: a status for each of the first texts: 1 replaced, 2 the message is being processed, 0 changed or gone
 -- Re-run: returns the same reply.
 -- Uses: bytes, clock, numbers, once, record, schedule
-local messages, deliveries, successors, dead_messages, schedule_specs, schedule_states, meta, replies = unpack(KEYS)
+local messages, deliveries, successors, dead_messages, schedule_specs, schedule_states, meta = unpack(KEYS)
 local slot, sequence, override, part = unpack(ARGV, 1, 4)
-local past = answered(replies, slot, sequence)
+local past = answered(meta, slot, sequence)
 if past then return past end
 
 local time = clock(override)
@@ -41,7 +41,7 @@ for i = 5, #ARGV, 3 do
   end
   statuses[#statuses + 1] = status
 end
-begin(replies, slot)
+begin(meta, slot)
 if #replaced > 0 then redis.call('HSET', hashes[part], unpack(replaced)) end
 if #states > 0 then redis.call('HSET', schedule_states, unpack(states)) end
-return remember(replies, slot, sequence, now, table.concat(statuses))
+return remember(meta, slot, sequence, now, table.concat(statuses))

@@ -3,7 +3,7 @@
 -- that is gone.
 -- KEYS: pending zset, ready list, ranked zset, throttled zset, running zset, unack zset, retry list, garbage set,
 --   retries hash, messages hash, deliveries hash, headers hash, attributes hash, errors hash, successors hash,
---   events stream, meta hash, replies hash, wake list
+--   events stream, meta hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), fix (1, or 0 to inspect only), search (1 to search ready and retry, else 0),
 --   retries (of a message that has none), then ids
 -- Returns: a status per id: 0 correct, 1 location without payload, 2 payload without location, 3 in a second location,
@@ -12,9 +12,9 @@
 -- Re-run: returns the same reply; a call that only inspects is not remembered and runs again.
 -- Uses: bytes, clock, numbers, once, record, health, leave, erase, signal, successor, log
 local pending, ready, ranked, throttled, running, unack, retry, garbage, retries, messages, deliveries, headers,
-  attributes, errors, successors, events, meta, replies, wake = unpack(KEYS)
+  attributes, errors, successors, events, meta, wake = unpack(KEYS)
 local slot, sequence, override, fix, search, retry_count = unpack(ARGV, 1, 6)
-local past = answered(replies, slot, sequence)
+local past = answered(meta, slot, sequence)
 if past then return past end
 
 local now, ids = math.floor(clock(override) / 1000), {}
@@ -52,7 +52,7 @@ end
 local reply = table.concat(statuses)
 if fix == '0' then return reply end
 
-begin(replies, slot)
+begin(meta, slot)
 if #gone > 0 then
   erase(messages, retries, deliveries, headers, attributes, errors, gone)
   redis.call('HDEL', successors, unpack(gone)) -- those that cannot be read, too
@@ -85,7 +85,7 @@ for _, one in ipairs(defects) do
 end
 if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end
 if #defects > 0 then increase(meta, 'repaired', #defects) end
-remember(replies, slot, sequence, now, reply)
+remember(meta, slot, sequence, now, reply)
 log(events, meta, logged, 'rescheduled', now, 'ids', again, 'dues', times)
 log(events, meta, logged, 'sent', now, 'ids', heirs.ids, 'dues', heirs.dues, 'retries', heirs.retries)
 return reply

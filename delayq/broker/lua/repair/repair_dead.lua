@@ -1,14 +1,14 @@
 -- Examines entries of the dead letter, and repairs incomplete ones: an entry without its message is deleted, a message
 -- without its entry gets a new one.
--- KEYS: dead zset, dead_messages hash, dead_ids hash, meta hash, replies hash
+-- KEYS: dead zset, dead_messages hash, dead_ids hash, meta hash
 -- ARGV: slot, sequence, now (ms or ''), fix (1, or 0 to inspect only), then entries (id:token)
 -- Returns: a status for each of the first entries: 0 correct, 1 entry without message, 2 message without entry,
 --   3 tokens of its id wrong
 -- Re-run: returns the same reply; a call that only inspects is not remembered and runs again.
 -- Uses: bytes, clock, numbers, once, dead
-local dead, dead_messages, dead_ids, meta, replies = unpack(KEYS)
+local dead, dead_messages, dead_ids, meta = unpack(KEYS)
 local slot, sequence, override, fix = unpack(ARGV, 1, 4)
-local past = answered(replies, slot, sequence)
+local past = answered(meta, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
@@ -54,7 +54,7 @@ end
 local reply = table.concat(statuses)
 if fix == '0' then return reply end
 
-begin(replies, slot)
+begin(meta, slot)
 if #gone > 0 then remove_dead_entries(dead, dead_messages, dead_ids, gone) end
 if #malformed > 0 then redis.call('ZREM', dead, unpack(malformed)) end
 if #to_list > 0 then redis.call('ZADD', dead, unpack(to_list)) end
@@ -65,4 +65,4 @@ for _, id in ipairs(unlisted_ids) do
   redis.call('HSET', dead_ids, id, table.concat(tokens, ' '))
 end
 if defects > 0 then increase(meta, 'repaired', defects) end
-return remember(replies, slot, sequence, now, reply)
+return remember(meta, slot, sequence, now, reply)

@@ -1,7 +1,7 @@
 -- Fires occurrences of schedules: stores their messages and advances each schedule to its next occurrence, if it has
 -- not changed since the caller read it. A message whose id exists is left unchanged.
 -- KEYS: schedules zset, schedule_states hash, pending zset, retries hash, messages hash, headers hash,
---   attributes hash, events stream, meta hash, replies hash, wake list
+--   attributes hash, events stream, meta hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), then per schedule: name, revision, next occurrence (ms, '' for none), last
 --   occurrence (ms), retries, payload, headers, ids and due times (ms) of its messages, what to do (skip, after) while
 --   which ids live ('' for nothing), attributes ('' for none)
@@ -9,10 +9,10 @@
 --   message of an earlier occurrence lives, 3 advanced without a message for that reason
 -- Re-run: returns the same reply.
 -- Uses: bytes, clock, numbers, once, schedule, attributed, signal, log
-local schedules, schedule_states, pending, retries, messages, headers, attributes, events, meta, replies, wake =
+local schedules, schedule_states, pending, retries, messages, headers, attributes, events, meta, wake =
   unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
-local past = answered(replies, slot, sequence)
+local past = answered(meta, slot, sequence)
 if past then return past end
 
 local time = clock(override)
@@ -76,11 +76,11 @@ if #ids > 0 then
   redis.call('HSET', messages, unpack(payloads))
   increase(meta, 'sent', #ids)
 end
-begin(replies, slot)
+begin(meta, slot)
 if #moved > 0 then redis.call('ZADD', schedules, unpack(moved)) end
 if #ended > 0 then redis.call('ZREM', schedules, unpack(ended)) end
 if #states > 0 then redis.call('HSET', schedule_states, unpack(states)) end
 if #states > 0 then note(now) end
-local reply = remember(replies, slot, sequence, now, table.concat(statuses))
+local reply = remember(meta, slot, sequence, now, table.concat(statuses))
 log(events, meta, logged, 'sent', now, 'ids', ids, 'dues', times, 'retries', left)
 return reply

@@ -1,15 +1,15 @@
 -- Stores schedules, each only if it has not changed since the caller read it, and wakes a consumer if one of them is
 -- the next of all. Keeps what they have fired so far.
--- KEYS: schedules zset, schedule_specs hash, schedule_states hash, schedule_labels zset, meta hash, replies hash,
+-- KEYS: schedules zset, schedule_specs hash, schedule_states hash, schedule_labels zset, meta hash,
 --   wake list
 -- ARGV: slot, sequence, now (ms or ''), then per schedule: name, revision (0 for none yet), next occurrence (ms, '' for
 --   none), paused (0|1), spec ('' to keep it)
 -- Returns: a status per schedule: 1 stored, 0 it has changed, or the byte budget is spent: read it again
 -- Re-run: returns the same reply.
 -- Uses: bytes, clock, numbers, once, schedule, labels, signal
-local schedules, schedule_specs, schedule_states, schedule_labels, meta, replies, wake = unpack(KEYS)
+local schedules, schedule_specs, schedule_states, schedule_labels, meta, wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
-local past = answered(replies, slot, sequence)
+local past = answered(meta, slot, sequence)
 if past then return past end
 
 local time = clock(override)
@@ -36,7 +36,7 @@ end
 
 -- Definitions first: a full Redis must refuse new ones, but not pausing and resuming.
 if #specs > 0 then redis.call('HSET', schedule_specs, unpack(specs)) end
-begin(replies, slot)
+begin(meta, slot)
 for i, before in ipairs(replaced) do index_labels(schedule_labels, specs[2 * i - 1], before, specs[2 * i]) end
 if #unscheduled > 0 then redis.call('ZREM', schedules, unpack(unscheduled)) end
 if #states > 0 then redis.call('HSET', schedule_states, unpack(states)) end
@@ -45,4 +45,4 @@ if #times > 0 then
   signal_if_first(wake, schedules, names)
 end
 if #states > 0 then note(now) end
-return remember(replies, slot, sequence, now, table.concat(statuses))
+return remember(meta, slot, sequence, now, table.concat(statuses))

@@ -1,12 +1,12 @@
 -- Begins a run of bulk sends in the ledger, or resumes it: its horizon then spans the calls.
--- KEYS: runs hash, replies hash
+-- KEYS: runs hash, meta hash
 -- ARGV: slot, sequence, now (ms or ''), run, start (ms, - for none), stop (ms, - for none), source (- for none)
 -- Returns: the record of the run
 -- Re-run: returns the same reply.
 -- Uses: clock, numbers, once, run
-local runs, replies = unpack(KEYS)
+local runs, meta = unpack(KEYS)
 local slot, sequence, override, run, start, stop, source = unpack(ARGV)
-local past = answered(replies, slot, sequence)
+local past = answered(meta, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
@@ -18,8 +18,8 @@ local function wider(known, given, widest)
   return string.format('%.0f', widest(known, given))
 end
 start, stop = wider(record[11], start, math.min), wider(record[12], stop, math.max)
-begin(replies, slot)
+begin(meta, slot)
 record[1], record[3], record[11], record[12], record[13] = 'writing', '0', start, stop, source
 local text = table.concat(record, ' ')
 redis.call('HSET', runs, run, text)
-return remember(replies, slot, sequence, now, text)
+return remember(meta, slot, sequence, now, text)

@@ -3,7 +3,7 @@
 -- own. An id that is held after its message has been settled is refused.
 -- KEYS: pending zset, ranked zset, throttled zset, unack zset, garbage set, retries hash, messages hash,
 --   deliveries hash, headers hash, attributes hash, errors hash, successors hash, events stream,
---   done zset, meta hash, replies hash, wake list
+--   done zset, meta hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), max_length (ids, 0 for none), quiet (ms), at_most (ms after the first of the
 --   burst, '' for no limit), id, retries, payload, headers, attributes
 -- Returns: "status due": as `send`, 1 new, 2 replaced, 4 in garbage and to be collected, 5 settled, 6 successor; then
@@ -12,14 +12,13 @@
 -- Uses: bytes, clock, numbers, once, lasting, record, attributed, started, leave, signal, successor, follower, log,
 --   done, holder, full
 local pending, ranked, throttled, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors, events,
-  done, meta, replies, wake = unpack(KEYS)
+  done, meta, wake = unpack(KEYS)
 local slot, sequence, override, max_length, quiet, at_most, id, retry_count, payload, header_text, attribute_text =
   unpack(ARGV)
-local past = answered(replies, slot, sequence)
+local past, logged, schema = begun(meta, done, slot, sequence)
 if past then return past end
 
 local now, at_once, millis = send_times(override)
-local logged, schema = switched(meta, done)
 local status, state, attempts, consumer, earlier, _ = '1', 'pending', '0', '-', nil, nil
 if redis.call('HEXISTS', messages, id) == 1 then
   local record = redis.call('HGET', deliveries, id)
@@ -30,7 +29,7 @@ elseif settled(done, at_once, {id})[1] then
 end
 if status == '4' or status == '5' then
   local holder = status == '5' and holder_of(pending, deliveries, done, id, status, at_once) or ''
-  return remember(replies, slot, sequence, millis, status .. holder)
+  return remember(meta, slot, sequence, millis, status .. holder)
 end
 
 -- A burst is what waits and no callback has begun; what failed, or runs, belongs to an earlier one.
@@ -68,7 +67,7 @@ end
 note_attributes(meta)
 local due_text, mark = string.format('%.0f', due), mark_of(consumer)
 local unstarted = status == '6' and (mark == '?' or mark == '!') and ' unstarted' or ''
-local reply = remember(replies, slot, sequence, millis, status .. ' ' .. due_text .. unstarted)
+local reply = remember(meta, slot, sequence, millis, status .. ' ' .. due_text .. unstarted)
 if status ~= '6' then
   log(events, meta, logged, status == '1' and 'sent' or 'replaced', at_once, 'ids', {id}, 'dues', {due_text}, 'retries',
     {retry_count})

@@ -1,19 +1,19 @@
 -- Ends a run of bulk sends in the ledger, or an epoch of it, and stores what was refused before sending.
--- KEYS: runs hash, refusals hash, replies hash
+-- KEYS: runs hash, refusals hash, meta hash
 -- ARGV: slot, sequence, now (ms or ''), run, state (committed|aborted), epoch (an increasing number, -1 for none),
 --   refused (messages), refusals (text, '' for none), max_runs (to keep)
 -- Returns: the record of the run
 -- Re-run: returns the same reply; an epoch that ended before is not counted again.
 -- Uses: clock, once, run
-local runs, refusals, replies = unpack(KEYS)
+local runs, refusals, meta = unpack(KEYS)
 local slot, sequence, override, run, state, epoch, refused, texts, max_runs = unpack(ARGV, 1, 9)
-local past = answered(replies, slot, sequence)
+local past = answered(meta, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
 local record = run_of(runs, run, now)
 redis.call('HLEN', refusals)
-begin(replies, slot)
+begin(meta, slot)
 local again = tonumber(epoch) >= 0 and tonumber(epoch) <= tonumber(record[4])
 record[1], record[3] = state, string.format('%.0f', now)
 if not again then
@@ -37,4 +37,4 @@ if redis.call('HLEN', runs) > tonumber(max_runs) then
     redis.call('HDEL', refusals, first)
   end
 end
-return remember(replies, slot, sequence, now, text)
+return remember(meta, slot, sequence, now, text)

@@ -2,7 +2,7 @@
 -- running one gets a successor instead, if requested. An id that is held after its message has been settled is refused.
 -- KEYS: pending zset, ranked zset, throttled zset, unack zset, garbage set, retries hash, messages hash,
 --   deliveries hash, headers hash, attributes hash, errors hash, successors hash, events stream,
---   done zset, runs hash, meta hash, replies hash, wake list
+--   done zset, runs hash, meta hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), replace (0, 1, 2 after what runs, 3 what is not leased and has a successor),
 --   max_length (ids, 0 for none), run ('' for none), stride (4 to 6), then per message: id, due (ms from now, or @ms
 --   since 1970), retries, payload[, headers[, attributes]]; `keep=` and names at their end says what a replaced one keeps
@@ -13,16 +13,15 @@
 -- Uses: bytes, clock, numbers, once, lasting, record, attributed, kept, leave, signal, successor, log, done, holder,
 --   unique, full, run
 local pending, ranked, throttled, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors, events,
-  done, runs, meta, replies, wake = unpack(KEYS)
+  done, runs, meta, wake = unpack(KEYS)
 local slot, sequence, override, replace, max_length, run, stride = unpack(ARGV, 1, 7)
-local past = answered(replies, slot, sequence)
+local past, logged, schema = begun(meta, done, slot, sequence)
 if past then return past end
 
 local ids, now, at_once, millis, micros = {}, send_times(override)
 for i = 8, #ARGV, stride do ids[#ids + 1] = ARGV[i] end
 redis.call('HLEN', retries)
 if run ~= '' then redis.call('HLEN', runs) end
-local logged, schema = switched(meta, done)
 local was_settled, payload_of = settled(done, at_once, ids), payloads_of(messages, ids, #ids, 16)
 local statuses, holders, seen, new_count, replaced, after = {}, {}, {}, 0, {}, {}
 local dues, retry_counts, payloads, header_texts, attribute_texts, first_due = {}, {}, {}, {}, {}, math.huge
@@ -92,7 +91,7 @@ if #after > 0 then redis.call('HSET', successors, unpack(after)) end
 if #after + #attribute_texts > 0 then note_attributes(meta) end
 local reply = table.concat(statuses)
 if run ~= '' then add_up(runs, run, at_once, reply) end
-reply = remember(replies, slot, sequence, millis, reply .. ' ' .. micros .. table.concat(holders))
+reply = remember(meta, slot, sequence, millis, reply .. ' ' .. micros .. table.concat(holders))
 log_status(events, meta, logged, 'replaced', at_once, run, dues, retry_counts, seen, '2')
 log_status(events, meta, logged, 'sent', at_once, run, dues, retry_counts, seen, '1')
 return reply

@@ -2,19 +2,18 @@
 -- left unchanged. An id that is held after its message has been settled is refused. The runs are a key only for the
 -- rights: whoever may not write them does not send.
 -- KEYS: pending zset, retries hash, messages hash, deliveries hash, headers hash, attributes hash, events stream,
---   done zset, runs hash, meta hash, replies hash, wake list
+--   done zset, runs hash, meta hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), id, due (ms from now, or @ms since 1970), retries, payload, headers,
 --   attributes ('' for none)
 -- Returns: as `send`: 1 new, 0 exists, 4 in garbage and to be collected, 5 settled; then the time, and who holds the id
 -- Re-run: returns the same reply.
 -- Uses: clock, numbers, once, lasting, attributed, signal, log, done, holder, unique
-local pending, retries, messages, deliveries, headers, attributes, events, done, runs, meta, replies, wake = unpack(KEYS)
+local pending, retries, messages, deliveries, headers, attributes, events, done, runs, meta, wake = unpack(KEYS)
 local slot, sequence, override, id, due, retry_count, payload, header_text, attribute_text = unpack(ARGV, 1, 9)
-local past = answered(replies, slot, sequence)
+local past, logged, _, _, sent = begun(meta, done, slot, sequence)
 if past then return past end
 
 local now, at_once, millis, micros = send_times(override)
-local logged = switched(meta, done)
 local status = '1'
 if settled(done, at_once, {id})[1] and redis.call('HEXISTS', messages, id) == 0 then status = '5' end
 if status == '1' then
@@ -40,7 +39,6 @@ if status == '1' then
       note_attributes(meta)
       hold_asked(done, meta, at_once)
     end
-    increase(meta, 'sent', '1')
     if wakes then redis.call('RPUSH', wake, '1') end
   else
     local record = redis.call('HGET', deliveries, id)
@@ -48,8 +46,11 @@ if status == '1' then
   end
 end
 local holder = status == '1' and '' or holder_of(pending, deliveries, done, id, status, at_once)
-local reply = remember(replies, slot, sequence, millis, status .. ' ' .. micros .. holder)
-if status == '1' then
+local reply = status .. ' ' .. micros .. holder
+if status ~= '1' then
+  remember(meta, slot, sequence, millis, reply)
+else
+  remember(meta, slot, sequence, millis, reply, 'sent', sum(sent, 1))
   log(events, meta, logged, 'sent', at_once, 'ids', {id}, 'dues', {due}, 'retries', {retry_count})
 end
 return reply

@@ -2,7 +2,7 @@
 -- successor that waits takes the place of its message.
 -- KEYS: pending zset, ranked zset, throttled zset, unack zset, running zset, gates zset, garbage set, retries hash,
 --   messages hash, deliveries hash, headers hash, attributes hash, errors hash, successors hash, events stream,
---   done zset, meta hash, replies hash, wake list
+--   done zset, meta hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), outcome (acked, discarded, or missed: discarded because it has expired), then per
 --   receipt: id, token
 -- Returns: a status for each of the first receipts, as many as the byte budget allows for their attributes and successors:
@@ -10,14 +10,13 @@
 -- Re-run: returns the same reply.
 -- Uses: bytes, clock, numbers, once, lasting, record, receipt, leave, signal, places, successor, log, done
 local pending, ranked, throttled, unack, running, gates, garbage, retries, messages, deliveries, headers, attributes,
-  errors, successors, events, done, meta, replies, wake = unpack(KEYS)
+  errors, successors, events, done, meta, wake = unpack(KEYS)
 local slot, sequence, override, outcome = unpack(ARGV, 1, 4)
 local counter = outcome == 'missed' and 'discarded' or outcome
-local past = answered(replies, slot, sequence)
+local past, logged, schema, limited = begun(meta, done, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
-local logged, schema, limited = switched(meta, done)
 local placed = look_at_places(running, gates, wake, limited)
 local waiting = waiting_in(successors, schema, pending, wake)
 local ids, statuses, ended, tokens, texts, held, seen, late = {}, {}, {}, {}, {}, {}, {}, false
@@ -62,9 +61,9 @@ if #ended > 0 then
   if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end
   if placed then free_places(running, gates, wake, held) end
 else
-  begin(replies, slot)
+  begin(meta, slot)
 end
-local reply = remember(replies, slot, sequence, now, table.concat(statuses))
+local reply = remember(meta, slot, sequence, now, table.concat(statuses))
 if outcome ~= counter then log(events, meta, logged, outcome, now, 'ids', ended, 'tokens', tokens) end
 log(events, meta, logged, counter, now, 'ids', ended, 'tokens', tokens)
 log(events, meta, logged, 'sent', now, 'ids', heirs.ids, 'dues', heirs.dues, 'retries', heirs.retries)

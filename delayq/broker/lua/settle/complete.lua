@@ -2,20 +2,19 @@
 -- receipt of this life wins, even after its lease expired. The id is free at once.
 -- KEYS: pending zset, ranked zset, throttled zset, unack zset, running zset, gates zset, garbage set, retries hash,
 --   messages hash, deliveries hash, headers hash, attributes hash, errors hash, successors hash, completed zset,
---   results hash, waited zset, ends stream, events stream, done zset, meta hash, replies hash, wake list
+--   results hash, waited zset, ends stream, events stream, done zset, meta hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), then per receipt: id, token, retention (ms), outcome (returned, nothing, unkept
 --   or discarded), attributes, note (why there is no result; missed if it has expired), result
 -- Returns: as `ack`
 -- Re-run: returns the same reply.
 -- Uses: bytes, clock, numbers, once, lasting, record, receipt, erase, leave, signal, places, successor, ends, log, done
 local pending, ranked, throttled, unack, running, gates, garbage, retries, messages, deliveries, headers, attributes,
-  errors, successors, completed, results, waited, ends, events, done, meta, replies, wake = unpack(KEYS)
+  errors, successors, completed, results, waited, ends, events, done, meta, wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
-local past = answered(replies, slot, sequence)
+local past, logged, schema, limited = begun(meta, done, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
-local logged, schema, limited = switched(meta, done)
 local placed = look_at_places(running, gates, wake, limited)
 local waiting = waiting_in(successors, schema, pending, wake)
 local tells = is_waited_for(waited, ends, schema)
@@ -49,7 +48,7 @@ for i = 4, #ARGV, 7 do
   end
 end
 look_at_leaving(ranked, throttled, unack)
-begin(replies, slot)
+begin(meta, slot)
 if #ended > 0 then
   erase(messages, retries, deliveries, headers, attributes, errors, ended)
   depart(pending, ranked, throttled, unack, garbage, meta)
@@ -64,7 +63,7 @@ if #ended > 0 then
   if tells then announce(waited, ends, ended) end
   if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end
 end
-local reply = remember(replies, slot, sequence, now, table.concat(statuses))
+local reply = remember(meta, slot, sequence, now, table.concat(statuses))
 log(events, meta, logged, 'acked', now, 'ids', of_kind.acked.ids, 'tokens', of_kind.acked.tokens)
 log(events, meta, logged, 'missed', now, 'ids', of_kind.missed.ids, 'tokens', of_kind.missed.tokens)
 log(events, meta, logged, 'discarded', now, 'ids', of_kind.discarded.ids, 'tokens', of_kind.discarded.tokens)

@@ -1,12 +1,12 @@
 -- Renews the leases of messages that are still leased under their tokens, or notes that their callbacks have started.
--- KEYS: unack zset, deliveries hash, replies hash
+-- KEYS: unack zset, deliveries hash, meta hash
 -- ARGV: slot, sequence, now (ms or ''), lease (ms), started (0 or 1), then per receipt: id, token
 -- Returns: a status per receipt: 1 renewed, 2 renewed and asked to stop, 0 not leased under this token
 -- Re-run: returns the same reply.
 -- Uses: clock, once, record, started
-local unack, deliveries, replies = unpack(KEYS)
+local unack, deliveries, meta = unpack(KEYS)
 local slot, sequence, override, lease, started = unpack(ARGV, 1, 5)
-local past = answered(replies, slot, sequence)
+local past = answered(meta, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
@@ -29,7 +29,7 @@ for n, id in ipairs(ids) do
     end
   end
 end
-begin(replies, slot)
+begin(meta, slot)
 if #deadlines > 0 then redis.call('ZADD', unack, unpack(deadlines)) end
 if #records > 0 then redis.call('HSET', deliveries, unpack(records)) end
-return remember(replies, slot, sequence, now, table.concat(statuses))
+return remember(meta, slot, sequence, now, table.concat(statuses))

@@ -1,16 +1,16 @@
 -- Schedules leased messages for a retry after a delay, with one retry less; moves them to garbage if none is left, and
 -- uncharged if they were asked to stop.
 -- KEYS: unack zset, running zset, gates zset, garbage set, retries hash, deliveries hash, attributes hash, errors hash,
---   events stream, meta hash, replies hash, wake list
+--   events stream, meta hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), then per failure: id, token, delay (ms), error ('' for none), span of the attempt (''
 --   if none was recorded), which becomes the first attribute
 -- Returns: a status per failure: 1 will be retried, 2 no retries left or asked to stop, 0 not leased under this token
 -- Re-run: returns the same reply.
 -- Uses: bytes, clock, numbers, once, attributed, record, started, signal, places, log
-local unack, running, gates, garbage, retries, deliveries, attributes, errors, events, meta, replies,
+local unack, running, gates, garbage, retries, deliveries, attributes, errors, events, meta,
   wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
-local past = answered(replies, slot, sequence)
+local past = answered(meta, slot, sequence)
 if past then return past end
 
 local time = clock(override) / 1000
@@ -56,7 +56,7 @@ for n, id in ipairs(ids) do
     end
   end
 end
-begin(replies, slot)
+begin(meta, slot)
 if #spent > 0 then
   redis.call('ZREM', unack, unpack(spent))
   redis.call('SADD', garbage, unpack(spent))
@@ -75,7 +75,7 @@ if #spans > 0 then
   redis.call('HSET', attributes, unpack(spans))
   note_attributes(meta)
 end
-local reply = remember(replies, slot, sequence, now, table.concat(statuses))
+local reply = remember(meta, slot, sequence, now, table.concat(statuses))
 log(events, meta, logged, 'nacked', math.floor(time), 'ids', nacked, 'tokens', tokens, 'retries', left_after,
   'errors', texts)
 return reply

@@ -2,20 +2,19 @@
 -- that were asked to stop are cancelled. A successor that waits takes the place of its message.
 -- KEYS: pending zset, unack zset, running zset, gates zset, retries hash, messages hash, deliveries hash, headers hash,
 --   attributes hash, errors hash, successors hash, dead zset, dead_messages hash, dead_ids hash, waited zset,
---   ends stream, events stream, done zset, meta hash, replies hash, wake list
+--   ends stream, events stream, done zset, meta hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), then per rejection: id, token, reason, error ('' for the last one)
 -- Returns: a status for each of the first rejections: 1 dead or cancelled, 0 not leased under this token
 -- Re-run: returns the same reply.
 -- Uses: bytes, clock, numbers, once, lasting, record, started, erase, dead, signal, places, successor, ends, log, done
 local pending, unack, running, gates, retries, messages, deliveries, headers, attributes, errors, successors, dead,
-  dead_messages, dead_ids, waited, ends, events, done, meta, replies, wake = unpack(KEYS)
+  dead_messages, dead_ids, waited, ends, events, done, meta, wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
-local past = answered(replies, slot, sequence)
+local past, logged, schema, limited = begun(meta, done, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
 for _, hash in ipairs({retries, messages, attributes, errors, dead_messages, dead_ids}) do redis.call('HLEN', hash) end
-local logged, schema, limited = switched(meta, done)
 local placed = look_at_places(running, gates, wake, limited)
 local waiting = waiting_in(successors, schema, pending, wake)
 local tells = is_waited_for(waited, ends, schema)
@@ -42,7 +41,7 @@ for i = 4, #ARGV, 4 do
     texts[id] = rejected[id].attributes
   end
 end
-begin(replies, slot)
+begin(meta, slot)
 if #ended > 0 then
   erase(messages, retries, deliveries, headers, attributes, errors, ended)
   redis.call('ZREM', unack, unpack(ended))
@@ -55,7 +54,7 @@ if #ended > 0 then
   if tells then announce(waited, ends, ended) end
   if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end
 end
-local reply = remember(replies, slot, sequence, now, table.concat(statuses))
+local reply = remember(meta, slot, sequence, now, table.concat(statuses))
 log(events, meta, logged, 'missed', now, 'ids', missed, 'tokens', tokens)
 log_deaths(events, meta, logged, now, ids, rejected)
 log(events, meta, logged, 'cancelled', now, 'ids', stopped)

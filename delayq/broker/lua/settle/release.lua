@@ -3,16 +3,16 @@
 -- second at least, so that this process finds it before a consumer does. One that was asked to stop goes to garbage.
 -- One that no callback has started for gives its start back to the rates of its limits.
 -- KEYS: ready list, ranked zset, unack zset, running zset, limits hash, gates zset, garbage set, deliveries hash,
---   attributes hash, events stream, meta hash, replies hash, wake list
+--   attributes hash, events stream, meta hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), then per release: id, token, delay (ms), attributes from now on ('' to leave them),
 --   unstarted (1 if no callback was started for it)
 -- Returns: a status per release: 1 released, 2 asked to stop, 0 not leased under this token
 -- Re-run: returns the same reply.
 -- Uses: clock, numbers, once, attributed, record, started, rank, signal, places, limit, give_back, log
-local ready, ranked, unack, running, limits, gates, garbage, deliveries, attributes, events, meta, replies,
+local ready, ranked, unack, running, limits, gates, garbage, deliveries, attributes, events, meta,
   wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
-local past = answered(replies, slot, sequence)
+local past = answered(meta, slot, sequence)
 if past then return past end
 
 local time = clock(override) / 1000
@@ -62,7 +62,7 @@ end
 if #changed > 0 then redis.call('HLEN', attributes) end
 if #stopped > 0 then redis.call('SCARD', garbage) end
 local changed_limits = limited and give_back_starts(limits, gates, attributes, time * 1000, unstarted, given) or {}
-begin(replies, slot)
+begin(meta, slot)
 if #stopped > 0 then
   redis.call('ZREM', unack, unpack(stopped))
   redis.call('SADD', garbage, unpack(stopped))
@@ -89,6 +89,6 @@ if placed then
   free_places(running, gates, wake, stopped)
 end
 put_starts(limits, gates, wake, changed_limits, now + 1)
-local reply = remember(replies, slot, sequence, now, table.concat(statuses))
+local reply = remember(meta, slot, sequence, now, table.concat(statuses))
 log(events, meta, logged, 'released', now, 'ids', released, 'tokens', tokens)
 return reply

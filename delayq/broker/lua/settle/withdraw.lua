@@ -1,13 +1,13 @@
 -- Asks the consumers of leased messages to return those whose callbacks have not started. It wakes one: an idle consumer
 -- may hold a message until it is due.
--- KEYS: deliveries hash, replies hash, wake list
+-- KEYS: deliveries hash, meta hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), then ids
 -- Returns: a status per id: 1 asked, 2 not leased, 0 started
 -- Re-run: returns the same reply.
 -- Uses: clock, once, record, started, signal
-local deliveries, replies, wake = unpack(KEYS)
+local deliveries, meta, wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
-local past = answered(replies, slot, sequence)
+local past = answered(meta, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
@@ -25,7 +25,7 @@ for n, record in ipairs(redis.call('HMGET', deliveries, unpack(ids))) do
   end
 end
 if asked then redis.call('LLEN', wake) end
-begin(replies, slot)
+begin(meta, slot)
 if #records > 0 then redis.call('HSET', deliveries, unpack(records)) end
 if asked then signal(wake) end
-return remember(replies, slot, sequence, now, table.concat(statuses))
+return remember(meta, slot, sequence, now, table.concat(statuses))

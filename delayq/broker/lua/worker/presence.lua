@@ -1,7 +1,7 @@
 -- Stores the presence of a consumer, and until when this counts; or removes it, when the consumer stops. Adds what it
 -- has counted to the record of this hour and to the total. Removes some of those that have been silent for long, so that
 -- what crashed consumers leave does not pile up, and some of the hours that are too old.
--- KEYS: workers hash, beats zset, history hash, replies hash
+-- KEYS: workers hash, beats zset, history hash, meta hash
 -- ARGV: slot, sequence, now (ms or ''), consumer, lasts (ms for which it counts; 0 to remove it), kept (ms for which an
 --   entry is kept after its end), entry (what it tells; see `broker.stored_presence`), hours
 --   (for which records are kept), counts (numbers to add, separated by spaces; '' for none; see `broker.stored_presence`)
@@ -9,9 +9,9 @@
 --   id, and how many there are with itself; ms
 -- Re-run: returns the same reply.
 -- Uses: clock, numbers, once, place
-local workers, beats, history, replies = unpack(KEYS)
+local workers, beats, history, meta = unpack(KEYS)
 local slot, sequence, override, consumer, lasts, kept, entry, hours, counts = unpack(ARGV)
-local past = answered(replies, slot, sequence)
+local past = answered(meta, slot, sequence)
 if past then return past end
 
 -- Adds numbers to those of a record, which may have fewer or more of them.
@@ -41,7 +41,7 @@ if redis.call('HLEN', workers) > redis.call('ZCARD', beats) then
     if not redis.call('ZSCORE', beats, id) then over[#over + 1] = id end
   end
 end
-begin(replies, slot) -- removes first, so that it runs through when Redis is full: an entry takes the place of the last
+begin(meta, slot) -- removes first, so that it runs through when Redis is full: an entry takes the place of the last
 local removed = 0
 if #over > 0 then
   redis.call('ZREM', beats, unpack(over))
@@ -56,4 +56,4 @@ if #old > 0 or counts ~= '' then redis.call('HSET', history, 'first', first + #o
 if counts ~= '' then
   redis.call('HSET', history, hour, add(stored[2] or '', counts), 'total', add(stored[3] or '', counts))
 end
-return remember(replies, slot, sequence, now, string.format('%d %d %d %.0f', removed, before, together, now))
+return remember(meta, slot, sequence, now, string.format('%d %d %d %.0f', removed, before, together, now))

@@ -38,7 +38,7 @@ MAX_BACKLOG = 3_000_000
 
 PLANTED_TYPES = {
     **dict.fromkeys(("pending", "ranked", "throttled", "gates", "running", "unack", "dead", "completed"), "zset"),
-    **dict.fromkeys(("waited", "done", "latest", "schedules", "schedule_labels", "beats"), "zset"),
+    **dict.fromkeys(("waited", "done", "schedules", "schedule_labels", "beats"), "zset"),
     **dict.fromkeys(("ready", "retry", "wake"), "list"),
     "garbage": "set",
     **dict.fromkeys(("ends", "events"), "stream"),

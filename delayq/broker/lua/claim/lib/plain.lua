@@ -17,11 +17,6 @@ local function look_at_rest(headers, attributes, errors, ready, retry, schedules
   return existing > (headed and 1 or 0) + (attributed and 1 or 0) + (failed and 1 or 0), failed
 end
 
--- Returns a counter with a number added, as a text; one that is no number starts anew.
-local function sum(counter, added)
-  return string.format('%.0f', (whole(counter) or 0) + added)
-end
-
 -- Returns what becomes of receipts, given by their tokens, whose ids have these records: a text with a status for each,
 -- see `turn`, then the ids that end, as an array and as a set.
 local function settled_by(tokens_told, asked, stored)
