@@ -115,7 +115,7 @@ class Keys:
     garbage: str
     """set: ids without retries left, waiting to be moved to the dead letter."""
     retries: str
-    """hash: id → retries left."""
+    """hash: id → retries left; 3, the default, for an id without an entry."""
     messages: str
     """hash: id → payload. An id is a message if and only if it is here."""
     deliveries: str

@@ -21,10 +21,10 @@ from delayq.safe_log import SafeLog
 
 log = SafeLog("delayq.doctor")
 
-NEW_SCHEMA = 1
+NEW_SCHEMA = 3
 """The version of the data structures of a new queue."""
-SCHEMA = 2
-"""The newest version that this delayq knows: that of a queue in which messages have had attributes."""
+SCHEMA = 4
+"""The newest version that this delayq knows: that of a new queue in which messages have had attributes."""
 CHECK_EVERY = 10.0
 """Seconds between two checks that Redis still has an open queue."""
 _KNOWN = [str(version).encode() for version in range(SCHEMA + 1)]

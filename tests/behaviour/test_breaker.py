@@ -337,7 +337,7 @@ def test_resume_of_a_queue_that_has_never_been_limited_makes_no_limit(open_queue
     queue.send_delay_msg("ok")
     assert not queue.resume()
     assert not queue.resume(name="mail")
-    assert redis_client.hget("delayq:{reminders}:meta", "schema") == b"1"
+    assert redis_client.hget("delayq:{reminders}:meta", "schema") == b"3"
     assert not redis_client.exists("delayq:{reminders}:limits")
 
 

@@ -125,14 +125,14 @@ def test_a_message_that_has_ended_leaves_no_attributes(open_queue, redis_client)
     assert redis_client.hgetall("delayq:{reminders}:attributes") == {}
 
 
-def test_the_first_name_makes_the_schema_of_the_queue_2(open_queue, redis_client):
+def test_the_first_name_raises_the_schema_of_the_queue(open_queue, redis_client):
     queue = open_queue()
     queue.send_delay_msg(1)
-    assert redis_client.hget("delayq:{reminders}:meta", "schema") == b"1"
+    assert redis_client.hget("delayq:{reminders}:meta", "schema") == b"3"
 
     queue.send_delay_msg(1, name="n")
 
-    assert redis_client.hget("delayq:{reminders}:meta", "schema") == b"2"
+    assert redis_client.hget("delayq:{reminders}:meta", "schema") == b"4"
     assert {finding.kind for finding in queue.examine(deep=True).findings} <= {FindingKind.SERVER}
 
 

@@ -131,7 +131,7 @@ def test_the_step_is_that_of_all_processes(open_queue, redis_client):
     queue.send_delay_msg(1, priority=0)
     assert redis_client.hget(meta, "priority_step") is None
     queue.send_delay_msg(1, priority=1)
-    assert redis_client.hmget(meta, "priority_step", "schema") == [b"60000", b"2"]
+    assert redis_client.hmget(meta, "priority_step", "schema") == [b"60000", b"4"]
     open_queue(priority_step="5s").open()
     open_queue().open()
     assert redis_client.hget(meta, "priority_step") == b"5000"

@@ -97,7 +97,10 @@ class Fleet:
 
 @pytest.fixture
 def fleet(start_redis, tmp_path):
-    return Fleet(start_redis().url, tmp_path)
+    fleet = Fleet(start_redis().url, tmp_path)
+    with redis.Redis.from_url(fleet.url) as client:  # the queue is one that the version before has made
+        client.hsetnx(KEYS.meta, "schema", 1)
+    return fleet
 
 
 def disturb(fleet: Fleet, kinds: tuple[str, ...], rounds: int, special: str = "") -> None:

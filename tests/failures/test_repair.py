@@ -11,6 +11,7 @@ import pytest
 
 from delayq import ConfigurationError, FindingKind
 from tests.support.scripts import NUMBERING
+from tests.support.stored import all_but_slots
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.faults
@@ -59,10 +60,10 @@ def crowd(open_queue):
 
 
 def test_repair_does_not_change_a_healthy_queue(crowd, redis_client):
-    before = {one: redis_client.dump(one) for one in redis_client.scan_iter() if b":replies" not in one}
+    before = all_but_slots(redis_client)
     assert repair_completely(crowd) == {}
     assert repair_completely(crowd, deep=False) == {}
-    assert {one: redis_client.dump(one) for one in redis_client.scan_iter() if b":replies" not in one} == before
+    assert all_but_slots(redis_client) == before
 
 
 def test_examine_does_not_register_a_queue(open_queue, redis_client):
@@ -130,9 +131,9 @@ def test_delivery_without_a_message_is_deleted_by_a_light_repair(crowd, redis_cl
     assert repair_completely(crowd, deep=False) == {"remains of no message": 1}
 
 
-def test_a_message_without_retries_gets_the_default(crowd, redis_client):
-    redis_client.hdel(key("retries"), "pending")
-    assert repair_completely(crowd) == {"without retries": 1}
+def test_a_message_with_retries_that_are_no_number_gets_the_default(crowd, redis_client):
+    redis_client.hset(key("retries"), "pending", "many")
+    assert repair_completely(crowd) == {"unreadable retries": 1}
     assert crowd.get("pending").retries_left == 3
 
 

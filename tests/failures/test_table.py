@@ -232,7 +232,6 @@ PROVOKED = {
         """,
         "WRONGTYPE in each key: refused before the first write": """
             lua/test_wrong_types.py::test_key_of_wrong_type_is_refused_before_the_first_write
-            lua/test_wrong_types.py::test_replies_of_wrong_type_are_refused_before_the_first_write
             behaviour/test_faults.py::test_key_of_wrong_type_is_logged_and_the_consumer_continues_once_it_is_fixed
         """,
         "settlements refused: claiming rests": """
@@ -332,7 +331,7 @@ PROVOKED = {
             failures/test_repair.py::test_place_without_payload_is_deleted_and_reported
             failures/test_repair.py::test_fields_without_a_message_are_deleted
             failures/test_repair.py::test_delivery_without_a_message_is_deleted_by_a_light_repair
-            failures/test_repair.py::test_a_message_without_retries_gets_the_default
+            failures/test_repair.py::test_a_message_with_retries_that_are_no_number_gets_the_default
         """,
         "counters, wake-ups, the dead letter and unknown fields": """
             failures/test_repair.py::test_wrong_counters_are_recounted

@@ -108,7 +108,7 @@ def test_dead_event_has_the_stored_error(executor):
     assert (event.reason, event.error) == ("no", "first")
 
 
-def test_claim_accepts_messages_without_retries(executor):
+def test_claim_accepts_messages_whose_retries_are_not_stored(executor):
     plant(
         executor,
         World(ready=["a", "b"], retries={"b": 2}, messages={"a": "A", "b": "B"}, meta=LOG).but(
@@ -117,10 +117,10 @@ def test_claim_accepts_messages_without_retries(executor):
     )
     claimed = executor.call(calls.ready_to_unack(5, lease=100, consumer_id="w"))
     assert claimed.messages == [
-        ClaimedMessage("a", T, b"A", 0, NOW - 5, 1, b""),
+        ClaimedMessage("a", T, b"A", 3, NOW - 5, 1, b""),
         ClaimedMessage("b", T + 1, b"B", 2, NOW - 5, 1, b""),
     ]
-    assert list(EventColumns.of(entries(executor)[0]).retries) == [None, 2]
+    assert list(EventColumns.of(entries(executor)[0]).retries) == [3, 2]
 
 
 # Numbers

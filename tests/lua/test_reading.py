@@ -62,7 +62,7 @@ def test_get_returns_a_dead_letter_entry_without_its_message(executor):
 
 def test_empty_payload_is_a_message_and_leftover_fields_are_not(executor):
     plant(executor, World(messages={"a": ""}))
-    assert executor.call(calls.get("a")) == NOTHING
+    assert executor.call(calls.get("a")) == NOTHING._replace(retries_left="3")
     executor.client.flushdb()
     plant(executor, LEFTOVERS)
     assert executor.call(calls.get("a")) is None
@@ -185,8 +185,8 @@ def test_stale_entry_of_a_list_is_not_listed(executor, state, kept):
 
 def test_missing_fields_are_listed_as_empty(executor):
     plant(executor, World(pending={"a": 1}, garbage={"b"}))
-    assert listed(executor, "pending").rows == [MessageRow("a", str(NOW + 1), b"", 0, "", "", b"", b"", "")]
-    assert listed(executor, "garbage").rows == [MessageRow("b", "", b"", 0, "", "", b"", b"", "")]
+    assert listed(executor, "pending").rows == [MessageRow("a", str(NOW + 1), b"", 0, "3", "", b"", b"", "")]
+    assert listed(executor, "garbage").rows == [MessageRow("b", "", b"", 0, "3", "", b"", b"", "")]
 
 
 @pytest.mark.parametrize(("attributes", "length"), [("", ""), ("name=n", " 6")])

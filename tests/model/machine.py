@@ -78,9 +78,9 @@ class QueueMachine(Player):
         log=st.sampled_from(("on", "on", "off", "lost")),
         window=windows,
         step=steps,
-        limited=st.sampled_from((True, False)),
+        kind=st.tuples(st.booleans(), st.booleans()),
     )
-    def send_first(self, messages, log, window, step, limited):
+    def send_first(self, messages, log, window, step, kind):
         """Switch on what this example is to have, and begin."""
         window_of, most = window or (None, 1)
         max_len = 0 if log == "off" else 100_000
@@ -89,7 +89,9 @@ class QueueMachine(Player):
         if log == "lost":
             self.executor.client.xadd(self.calls.keys.events, {"not": "ours"}, id=LAST_ID)
         self.fold, self.model.window, self.model.step = Fold() if log == "on" else None, window, step or 0
-        self.is_limited = limited
+        self.is_limited, self.model.is_new = kind
+        if self.model.is_new:
+            self.executor.client.hset(self.calls.keys.meta, "schema", 3)
         self._reach(log, "log", log)
         self._send(messages)
 
@@ -401,6 +403,9 @@ class QueueMachine(Player):
     def await_ends(self, which, duration, reruns):
         ids = [self._id(one) for one in which]
         self.model.await_ends(self.now, ids, duration=duration)
+        if self.model.is_new and not self.model.schema:  # results, for which one waits, come with attributes
+            self.model.schema = 2
+            self.executor.client.hset(self.calls.keys.meta, "schema", 4)
         self._play(await_ends_call(self.calls, ids, duration=duration), ANYWHERE, reruns=reruns)
 
     @has_receipts

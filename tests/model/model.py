@@ -92,6 +92,8 @@ class Model:
     def __init__(self) -> None:
         self.messages: dict[str, Message] = {}
         self.schema = 0
+        self.is_new = False
+        """Whether this version has made the queue: then retries are stored once they are not the default."""
         """2 once a message with attributes was sent; the first is stored when a queue is opened."""
         self.successors: dict[str, Successor] = {}
         self.step = 0

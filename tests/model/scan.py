@@ -106,7 +106,8 @@ def check(scan: Scan, model: Model, now: int) -> None:
     each_id_has_one_place(scan)
     messages, dead = model.messages.values(), model.dead
     assert scan.messages == {m.id: m.payload for m in messages}
-    assert scan.retries == {m.id: b"%d" % m.left for m in messages}
+    default = {m.id: b"3" for m in messages if model.is_new}
+    assert default | scan.retries == {m.id: b"%d" % m.left for m in messages}
     assert scan.deliveries == {m.id: record(m) for m in messages if m.promoted}
     assert scan.headers == {m.id: m.headers for m in messages if m.headers}
     assert scan.attributes == {m.id: m.attributes for m in messages if m.attributes}
@@ -190,7 +191,7 @@ def _counts_are_exact(scan: Scan, model: Model, now: int) -> None:
     marks = {name: totals.pop(name, 0) for name in _MARKS}
     assert bool(totals.pop("events_lost", 0)) == any(not entry.kind for entry in scan.events)
     assert marks == {
-        "schema": model.schema,
+        "schema": (4 if model.schema else 3) if model.is_new else model.schema,
         "priority_step": model.step,
         "unique": int(model.own),
         "stopping": model.stops,

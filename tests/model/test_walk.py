@@ -118,10 +118,10 @@ WEAKENED = [
         "a due message is claimed early", "pending_to_unack", "tonumber(head[2]) > now", "head[2] - 10 > now", ONE, 2
     ),
     Weakened(
-        *("a turn that claims more than it may ahead", "turn", "tonumber(due[2]) <= now + ahead"),
-        *("tonumber(due[2]) <= now + 2 * ahead", ONE, 3),
+        *("a turn that claims more than it may ahead", "turn", "tonumber(due[2 * count + 2]) <= now + ahead"),
+        *("tonumber(due[2 * count + 2]) <= now + 2 * ahead", ONE, 3),
     ),
-    Weakened("a turn that passes what waits", "turn", "left == 0 and not paused and", "not paused and", ONE, 4),
+    Weakened("a turn that passes what waits", "turn", "past or left > 0 or paused", "past or paused", ONE, 4),
     Weakened(
         *("a turn of an earlier life", "turn", "tonumber(first) <= tonumber(token) and ", "", ONE, 6),
     ),
@@ -130,7 +130,7 @@ WEAKENED = [
         *("a turn that overlooks what follows", "turn", "redis.call('HLEN', successors) > 0", "false", RESULTS, 4),
     ),
     Weakened(
-        *("a turn that overlooks priorities", "turn", "is_special(kept, 5)", "false", RULES["priorities"], 2),
+        *("a turn that overlooks priorities", "turn", "is_special(kept, 6)", "false", RULES["priorities"], 2),
     ),
     Weakened(
         "tokens that follow the clock back",

@@ -31,6 +31,7 @@ from tests.lua.tables import TABLES
 from tests.support.faces import Asyncio, Blocking
 from tests.support.redis_server import RedisServer, empty
 from tests.support.scripts import observe, observe_replies, plant
+from tests.support.stored import all_but_slots
 from tests.support.waiting import wait_until
 
 SCRIPTS = {
@@ -556,16 +557,6 @@ def test_inspector_exports_and_producer_imports(guarded):
             import_messages(io.BytesIO(lines.getvalue()), "copy", url=url_of(guarded, role))
 
 
-def contents(client: redis.Redis) -> dict[bytes, Any]:
-    """Return all stored data; of `meta` all but the remembered replies of calls."""
-    return {
-        key: {name: text for name, text in client.hgetall(key).items() if b"." not in name}
-        if key.endswith(b":meta")
-        else client.dump(key)
-        for key in client.scan_iter()
-    }
-
-
 @pytest.fixture(params=["a face", pytest.param("the other face", marks=pytest.mark.long)])
 def face(request) -> Iterator[Any]:
     """One face in each test, asyncio in every other; the other one in the long tests."""
@@ -588,7 +579,7 @@ def open_as(guarded, face) -> Callable[..., Any]:
 def test_operation_is_allowed_or_refused_as_documented(open_as, role, name, admin, caplog):
     operation = OPERATIONS[name]
     queue = open_as(role, **operation.options)
-    before = contents(admin)
+    before = all_but_slots(admin)
     try:
         if ALLOWED[name][role]:
             assert operation.call(queue)
@@ -606,7 +597,7 @@ def test_operation_is_allowed_or_refused_as_documented(open_as, role, name, admi
             assert len(str(caught.value).splitlines()) == 1
             assert re.match(r"\w+: ", str(caught.value))
         if not ALLOWED[name][role]:
-            assert contents(admin) == before
+            assert all_but_slots(admin) == before
     finally:
         queue.close()
 
@@ -694,11 +685,11 @@ def test_producer_cannot_reuse_a_spent_id_before_a_consumer_collects_it(guarded,
             )
             assert all_rights.executor.call(call) == "2"  # spent, and not collected
             message.delivery.settled = True
-        before = contents(admin)
+        before = all_but_slots(admin)
         with DelayQueue("reminders", url=url_of(guarded, Role.PRODUCER)) as producer:
             with pytest.raises(ServerError, match=r"(?i)collect_garbage: .*no permissions"):
                 producer.send_delay_msg(2, id="bill-7")
-            assert contents(admin) == before
+            assert all_but_slots(admin) == before
             with DelayQueue("reminders", url=url_of(guarded, Role.CONSUMER), callback=print) as consumer:
                 consumer.run(burst=True)
             assert producer.send_delay_msg(2, id="bill-7").new
@@ -711,13 +702,13 @@ def test_missing_script_raises_until_an_admin_loads_it(role, guarded, admin, fac
     ask = {"send_delay_msg": lambda: queue.send_delay_msg(1), "lease": lambda: queue.lease(), "counts": queue.counts}
     ask[calls[role]]()
     admin.script_flush()
-    before = contents(admin)
+    before = all_but_slots(admin)
     with pytest.raises(
         ServerError,
         match=r"^\w+: Redis does not have this script, and .*'script(\|load)?'.* preload$",
     ):
         ask[calls[role]]()
-    assert contents(admin) == before
+    assert all_but_slots(admin) == before
     with DelayQueue("any", url=url_of(guarded, Role.ADMIN)) as loader:
         assert loader.preload() == len(preload())
     ask[calls[role]]()

@@ -62,7 +62,6 @@ def test_removed_queue_leaves_nothing(queue, scanned):
         (("HSET", KEYS.results, "ghost", "x"), "ghost is completed without a result, or the reverse"),
         (("ZADD", KEYS.unack, 1, "ghost"), "ghost is in a structure, but not a message"),
         (("ZREM", KEYS.pending, "pending"), "pending is a message in no structure"),
-        (("HDEL", KEYS.retries, "held"), "held has no retries"),
         (("HSET", KEYS.retries, "ghost", 1), "ghost has retries, but is not a message"),
         (("HSET", KEYS.deliveries, "ghost", "ready 1 1 1 1 -"), "ghost has deliveries, but is not a message"),
         (("HSET", KEYS.headers, "ghost", "{}"), "ghost has headers, but is not a message"),

@@ -24,7 +24,7 @@ class FindingKind(StrEnum):
     """Repaired by removing it from every structure but the one that its record names."""
     REMAINS = "remains of no message"
     """Retries, headers, attributes, an error or a record of an id without a message. Repaired by deleting them."""
-    NO_RETRIES = "without retries"
+    UNREADABLE_RETRIES = "unreadable retries"
     """Has none, or what is no number. Repaired by setting the queue's default."""
     UNREADABLE_RECORD = "record unreadable"
     """Repaired by deleting it."""
@@ -69,7 +69,7 @@ MESSAGE_DEFECTS = {
     "2": FindingKind.PAYLOAD_WITHOUT_PLACE,
     "3": FindingKind.SECOND_PLACE,
     "4": FindingKind.REMAINS,
-    "5": FindingKind.NO_RETRIES,
+    "5": FindingKind.UNREADABLE_RETRIES,
     "6": FindingKind.UNREADABLE_RECORD,
     "9": FindingKind.IDLE_PLACE,
     "b": FindingKind.NEVER,

@@ -7,7 +7,8 @@
 -- Returns: "moved next_due next_deadline waiting garbage now next_schedule": ids; ms or -1; ms or -1; entries left in
 --   ready, ranked and retry; ids; ms; ms or -1
 -- Re-run: returns the same reply; a call that moved nothing was not remembered and executes again.
--- Uses: bytes, clock, numbers, once, lasting, record, stale, sources, rank, due, erase, signal, successor, log, done
+-- Uses: bytes, clock, numbers, once, schema, lasting, record, stale, sources, rank, due, erase, signal, successor,
+--   log, done
 local pending, ready, ranked, unack, retry, garbage, retries, messages, deliveries, headers, attributes, errors,
   successors, schedules, events, done, meta, wake, stream = unpack(KEYS)
 local slot, sequence, override, limit, consumer = unpack(ARGV, 1, 5)
@@ -32,7 +33,7 @@ local function add(id, due, attempt)
   if not payload then erased[#erased + 1] = id return end
   local n = #ids + 1
   ids[n], dues[n], attempts[n] = id, due, string.format('%d', attempt + 1)
-  tokens[n], retries_left[n] = string.format('%.0f', token), redis.call('HGET', retries, id) or '0'
+  tokens[n], retries_left[n] = string.format('%.0f', token), retries_of(retries, {id})[1]
   rows[n] = {'id', id, 'payload', payload, 'retries', retries_left[n], 'due', due}
   add_field(rows[n], 'headers', read_payload(headers, id))
   texts[id] = read_payload(attributes, id)

@@ -86,7 +86,6 @@ def _inconsistencies(contents: QueueContents) -> Iterator[str]:
     yield from (f"{id} is in {number} structures" for id, number in places.items() if number > 1)
     yield from (f"{id} is in a structure, but not a message" for id in places.keys() - messages)
     yield from (f"{id} is a message in no structure" for id in messages - places.keys())
-    yield from (f"{id} has no retries" for id in messages - contents.retries.keys())
     for part in _OF_MESSAGES:
         yield from (f"{id} has {part}, but is not a message" for id in getattr(contents, part).keys() - messages)
     yield from (f"{entry} is dead without a message" for entry in dead - contents.dead_messages.keys())

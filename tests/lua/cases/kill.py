@@ -119,11 +119,11 @@ CASES = [
     Case("not a message, but remains of one", LEFTOVERS + CROWD, calls.kill(["a"]), "0", LEFTOVERS + CROWD),
     Case("twice in a batch dies once", BACKOFF, calls.kill(["a", "a"]), "13", _dead()),
     Case(
-        "retries unknown",
+        "retries not stored",
         BACKOFF.but(retries={}),
         calls.kill(["a"]),
         "1",
-        _dead(retries=2),
+        _dead(retries=5),
     ),
     Case(
         "in no place, with a record or without",
@@ -132,7 +132,7 @@ CASES = [
         "11",
         _dead().but(
             dead={"a:T-7": 0, f"b:{_FRESH}": 0},
-            dead_messages=_dead().dead_messages | {f"b:{_FRESH}": Dead(0, 0, 0, 0, "killed", "", "", "B")},
+            dead_messages=_dead().dead_messages | {f"b:{_FRESH}": Dead(0, 3, 0, 0, "killed", "", "", "B")},
             dead_ids={"a": "T-7", "b": _FRESH},
             meta={"token": _FRESH, "dead": 2},
         ),

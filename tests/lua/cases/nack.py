@@ -12,6 +12,7 @@ from tests.lua.cases.states import (
     STATES,
     STOPPED,
     STOPPING,
+    in_new_queues,
     logged,
     with_meta,
 )
@@ -68,7 +69,7 @@ CASES = [
         (_SPENT + CROWD).but(retries=GARBAGE.retries | CROWD.retries),
     ),
     Case("spent, no error", LEASED.but(retries={"a": 0}), nack(error=""), "2", _SPENT.but(errors={"a": "oops"})),
-    Case("spent, retries unknown", LEASED.but(retries={}), nack(), "2", _SPENT.but(retries={})),
+    Case("retries not stored yet", LEASED.but(retries={}), nack(), "1", _FAILED.but(retries={"a": 2})),
     Case(
         "twice in a batch is charged once",
         LEASED,
@@ -115,7 +116,7 @@ CASES += logged(
         "no error: the last one is kept": ["nacked 0; ids a; tokens T-7; retries 1; errors "],
         "the last retry": ["nacked 0; ids a; tokens T-7; retries 0; errors boom"],
         "spent": ["nacked 0; ids a; tokens T-7; retries -; errors boom"],
-        "spent, retries unknown": ["nacked 0; ids a; tokens T-7; retries -; errors boom"],
+        "retries not stored yet": ["nacked 0; ids a; tokens T-7; retries 2; errors boom"],
         "twice in a batch is charged once": ["nacked 0; ids a; tokens T-7; retries 1; errors boom"],
         "several": ["nacked 0; ids a b c; tokens T-9 T-8 T-7; retries 2 - 1; errors ea\n\nec"],
     },
@@ -248,3 +249,4 @@ CASES += [
         ),
     ),
 ]
+CASES += in_new_queues(CASES)

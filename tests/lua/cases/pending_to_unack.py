@@ -6,7 +6,7 @@ from delayq.broker.replies import ClaimedMessage, ClaimReply
 from delayq.broker.requests import ScriptCall
 from tests.lua.cases import limited_claims
 from tests.lua.cases.ready_to_unack import LEASE, given, ranked, waiting
-from tests.lua.cases.states import logged
+from tests.lua.cases.states import in_new_queues, logged
 from tests.support.scripts import NOW, Case, T, World, calls
 
 
@@ -105,10 +105,10 @@ def _plain() -> list[Case]:
             leased(AB.but(headers={"b": "hb"}), "ab"),
         ),
         Case(
-            "no retries left, and none known",
+            "no retries left, and those that are not stored",
             AB.but(retries={"a": 0}),
             claim(2),
-            claimed(given("a", retries=0), given("b", T + 1, retries=0)),
+            claimed(given("a", retries=0), given("b", T + 1)),
             leased(AB.but(retries={"a": 0}), "ab"),
         ),
         Case(
@@ -314,9 +314,9 @@ CASES += logged(
             "promoted 0; ids a; dues -5",
             "delivered 0; holder me; ids a; tokens T+0; dues -5; attempts 1; retries 3",
         ],
-        "no retries left, and none known": [
+        "no retries left, and those that are not stored": [
             "promoted 0; ids a b; dues -5 -5",
-            "delivered 0; holder me; ids a b; tokens T+0 T+1; dues -5 -5; attempts 1 1; retries 0 -",
+            "delivered 0; holder me; ids a b; tokens T+0 T+1; dues -5 -5; attempts 1 1; retries 0 3",
         ],
         "several wait": [],
         "a consumer that reports starts is marked": [
@@ -327,3 +327,4 @@ CASES += logged(
     },
 )
 CASES += limited_claims.PENDING
+CASES += in_new_queues(CASES)

@@ -63,11 +63,11 @@ CASES = [
         _DEAD,
     ),
     Case(
-        "retries unknown",
+        "retries not stored",
         LEASED.but(retries={}),
         reject(),
         "1",
-        _DEAD.but(dead_messages={"a:T-7": Dead(2, 1, -5, 0, "no such user", "boom", "ha", "A", "name=a")}),
+        _DEAD.but(dead_messages={"a:T-7": Dead(2, 4, -5, 0, "no such user", "boom", "ha", "A", "name=a")}),
     ),
     Case("a lease without a message", LEASED.but(messages={}), reject(), "0", LEASED.but(messages={})),
     Case(
@@ -93,7 +93,7 @@ CASES = [
             dead_messages={
                 "b:T-99": Dead(1, 0, -60, -50, "r", "", "", "old"),
                 "a:T-9": Dead(1, 3, -5, 0, "missed", "", "", "\x00\nA\xff"),
-                "c:T-5": Dead(1, 0, -7, 0, "missed by us", "", "", "C"),
+                "c:T-5": Dead(1, 3, -7, 0, "missed by us", "", "", "C"),
             },
             dead_ids={"a": "T-9", "b": "T-99", "c": "T-5"},
             meta={"dead": 8, "missed": 3},

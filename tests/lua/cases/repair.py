@@ -96,7 +96,6 @@ CASES = [
     _mended("ranked is missing", RANKED.but(ranked={}), "2", _lost(RANKED.but(ranked={}))),
     _mended("ranked and pending", RANKED.but(pending={"a": 5}), "3", _counted(RANKED)),
     _mended("pending and ranked", PENDING.but(ranked={"a": 5}), "3", _counted(PENDING)),
-    _mended("ranked without retries", RANKED.but(retries={}), "5", _counted(RANKED.but(retries={"a": 4}))),
     _mended("a mere place in garbage", World(garbage={"a"}), "1", World(meta=_EVERY)),
     _mended(
         "places without payload everywhere",
@@ -210,21 +209,9 @@ CASES = [
     ),
     _mended("leased for ever", LEASED.but(unack={"a": 9e12}), "b", _counted(LEASED.but(unack={"a": 0}))),
     # the rest
-    _mended("without retries", LEASED.but(retries={}), "5", _counted(LEASED.but(retries={"a": 4}))),
-    _mended("pending without retries", PENDING.but(retries={}), "5", _counted(PENDING.but(retries={"a": 4}))),
-    _mended("ready without retries", READY.but(retries={}), "5", _counted(READY.but(retries={"a": 4}))),
-    _mended(
-        "without retries and place",
-        LEASED.but(retries={}, unack={}),
-        "2",
-        _lost(LEASED.but(retries={"a": 4})),
-    ),
-    _mended(
-        "without retries, in two places",
-        LEASED.but(retries={}, pending={"a": 5}),
-        "3",
-        _counted(LEASED.but(retries={"a": 4})),
-    ),
+    Case("retries not stored", LEASED.but(retries={}), _repair(), "0", LEASED.but(retries={})),
+    Case("pending, retries not stored", PENDING.but(retries={}), _repair(), "0", PENDING.but(retries={})),
+    _mended("in no place, retries not stored", LEASED.but(retries={}, unack={}), "2", _lost(LEASED.but(retries={}))),
     _mended("in pending with a record that cannot be read", PENDING.but(deliveries=_TORN), "6", _counted(PENDING)),
     _mended(
         "a record that cannot be read says neither place nor time",

@@ -11,6 +11,7 @@ from tests.lua.cases.states import (
     LEFTOVERS,
     LIMITED,
     STATES,
+    in_new_queues,
     logged,
     remembering,
     reserved,
@@ -731,3 +732,4 @@ def _held() -> list[Case]:
 
 
 CASES += _held()
+CASES += in_new_queues(CASES)

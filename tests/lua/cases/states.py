@@ -7,6 +7,9 @@ from typing import Any
 
 from tests.support.scripts import LOG, NOW, After, Case, Dead, World
 
+DEFAULT_RETRIES = 3
+"""How often a message is retried if its send does not say."""
+
 
 def _sent(**places: Any) -> World:
     return World(retries={"a": 2}, messages={"a": "A"}, headers={"a": "ha"}, attributes={"a": "name=a"}, **places)
@@ -115,6 +118,25 @@ def logged(cases: Iterable[Case], told: dict[str, list[str]]) -> list[Case]:
         )
         for name, events in told.items()
     ]
+
+
+def in_new_queues(cases: Iterable[Case]) -> list[Case]:
+    """Return the cases as they are where no retries are stored that are the default: in a queue of this version."""
+    return [
+        Case(f"new: {case.name}", _new(case.before), case.call, case.reply, _new(case.after, case.before))
+        for case in cases
+        if not isinstance(case.reply, type) and case.before.meta.get("schema") != 1
+        if case.before.retries.keys() <= case.before.messages.keys()  # what is left of another message may be found
+    ]
+
+
+def _new(world: World, before: World | None = None) -> World:
+    used = any(
+        one.attributes or one.successors or one.results or one.waited or one.limits or one.meta.get("schema") == 2
+        for one in (world, before or world)
+    )
+    stored = {id: left for id, left in world.retries.items() if left != DEFAULT_RETRIES}
+    return world.but(retries=stored, meta={**world.meta, "schema": 4 if used else 3})
 
 
 def remembering(window: int, most: int = 100, **done: float) -> World:

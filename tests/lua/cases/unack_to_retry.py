@@ -129,11 +129,11 @@ CASES = [
         CROWD + GARBAGE.but(errors={"a": "lease expired"}, meta={"token": "T-3", "expired": 1}),
     ),
     Case(
-        "a lease that ends with retries unknown",
+        "a lease that ends, retries not stored yet",
         LEASED.but(unack={"a": -1}, retries={}),
         calls.unack_to_retry(),
-        ExpireReply(0, 1, -1),
-        GARBAGE.but(errors={"a": "lease expired"}, meta={"token": "T-3", "expired": 1}),
+        ExpireReply(1, 0, -1),
+        RETRY.but(retries={"a": 2}, errors={"a": "lease expired"}, meta={"token": "T-3", "expired": 1}),
     ),
     *(
         Case(
@@ -238,7 +238,10 @@ CASES += logged(
             "retried 0; ids a; tokens T-7",
         ],
         "a lease that ends with no retry left": ["expired 0; ids a; tokens T-7; retries -"],
-        "a lease that ends with retries unknown": ["expired 0; ids a; tokens T-7; retries -"],
+        "a lease that ends, retries not stored yet": [
+            "expired 0; ids a; tokens T-7; retries 2",
+            "retried 0; ids a; tokens T-7",
+        ],
         "a nack delay that is over costs nothing more and keeps the error": ["retried 0; ids a; tokens T-7"],
         "several, in the order of their deadlines": [
             "expired 0; ids b a d; tokens T-8 T-9 T-6; retries - 0 0",

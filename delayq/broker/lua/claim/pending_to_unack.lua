@@ -8,7 +8,7 @@
 --   promoted first, else 0; then as `ready_to_unack`
 -- Re-run: returns what is still leased under the remembered tokens, with its lease renewed; a call that claimed nothing
 --   runs again.
--- Uses: bytes, clock, numbers, once, record, started, lease, pause, log
+-- Uses: bytes, clock, numbers, once, schema, record, started, lease, pause, log
 local pending, ready, ranked, retry, unack, retries, messages, deliveries, headers, attributes, schedules, events, meta,
   wake = unpack(KEYS)
 local slot, sequence, override, wanted, lease, consumer = unpack(ARGV, 1, 6)
@@ -34,7 +34,7 @@ if past then
   redis.call('HDEL', meta, '') -- changes nothing: a full Redis refuses a script whose first write adds data
   lease_all(unack, deliveries, attributes, meta, false)
   next_deadline = redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')[2] or '-1'
-  return build_reply(#ids > 0 and redis.call('HMGET', retries, unpack(ids)) or {})
+  return build_reply(#ids > 0 and retries_of(retries, ids) or {})
 end
 if left > 0 or not head[1] or tonumber(head[2]) > now then return build_reply({}) end
 
@@ -67,7 +67,7 @@ for n, record in ipairs(redis.call('HMGET', deliveries, unpack(found))) do
 end
 next_due = due[2 * taken + 2] or head[2 * taken + 2]
   or taken > 1 and redis.call('ZRANGE', pending, taken, taken, 'WITHSCORES')[2] or '-1'
-local retry_counts = #ids > 0 and redis.call('HMGET', retries, unpack(ids)) or {}
+local retry_counts = #ids > 0 and retries_of(retries, ids) or {}
 -- A consumer that leaves work behind wakes the next one, so that a burst wakes as many as it needs.
 local wakes = next_due ~= '-1' and tonumber(next_due) <= now and redis.call('LLEN', wake) == 0
 redis.call('ZREMRANGEBYRANK', pending, 0, taken - 1)

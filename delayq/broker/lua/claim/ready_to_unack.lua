@@ -1,14 +1,14 @@
 -- Claims ids from ready, ranked and retry under a lease, within the byte budget; each gets a token higher than any before.
 -- In a pause it claims none, and reports that none are left. What a limit holds back is throttled, and comes first later.
 -- KEYS: ready list, ranked zset, retry list, unack zset, retries hash, messages hash, deliveries hash, headers hash,
---   attributes hash, limits hash, gates zset, throttled zset, running zset, events stream, meta hash,
---   wake list
+--   attributes hash, limits hash, gates zset, throttled zset, running zset, events stream, meta hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), wanted (ids, 0 to pass on a wake-up), lease (ms), consumer (or marked)
 -- Returns: now, deadline (ms), entries left in these three, 1 for a message that must run alone, else nil, when
 --   something throttled may start (ms or -1) and, in the same text, " ;id scope" for each trial of a breaker, an
 --   array of retries left, then per message: id, token, payload, due (ms), attempt, headers, attributes (nil for none)
 -- Re-run: returns what is still leased under the remembered tokens, with its lease renewed.
--- Uses: bytes, clock, numbers, once, record, stale, started, lease, sources, limit, known_limits, throttle, lines, pause, log
+-- Uses: bytes, clock, numbers, once, schema, record, stale, started, lease, sources, limit, known_limits, throttle,
+--   lines, pause, log
 local ready, ranked, retry, unack, retries, messages, deliveries, headers, attributes, limits, gates,
   throttled, running, events, meta, wake = unpack(KEYS)
 local slot, sequence, override, wanted, lease, consumer = unpack(ARGV, 1, 6)
@@ -75,7 +75,7 @@ else
   take(in_ready, in_ranked, wanted - #ids)
   take(in_retry, nil, wanted - #ids)
 end
-local retry_counts = #ids > 0 and redis.call('HMGET', retries, unpack(ids)) or {}
+local retry_counts = #ids > 0 and retries_of(retries, ids) or {}
 redis.call('ZCARD', unack)
 local closed, more = count_starts(limits, gates, running, past)
 local left = (paused or closed) and 0 or left_in(in_ready) + left_in(in_retry) + left_in(in_ranked)

@@ -9,34 +9,34 @@
 --   dead, or from an earlier life, ? for `ack` to settle. If ids are wanted, also the time (microseconds since 1970, a
 --   text), the first due time left in pending, the first deadline, the next schedule (ms or -1), entries left in ready
 --   and retry, 1 for a message that must run alone, else nil; then per message: id, token, payload, due (ms),
---   attempt, headers, attributes, retries left (nil for none)
+--   attempt, headers, attributes (nil for none), retries left
 -- Re-run: returns the same statuses, and what is still leased under the remembered tokens, with its lease renewed; a call
 --   that has settled and claimed nothing runs again.
--- Uses: bytes, clock, numbers, once, record, receipt, started, lease, plain, turned, pause
+-- Uses: bytes, clock, numbers, once, schema, record, receipt, started, lease, plain, turned, pause
 local pending, ready, retry, unack, retries, messages, deliveries, headers, attributes, errors, successors,
   schedules, meta, wake = unpack(KEYS)
 local slot, sequence, override, wanted, ahead, lease, consumer = unpack(ARGV, 1, 7)
 local time, time_text = clock_and_text(override)
 local now, alone = math.floor(time / 1000), false
 local deadline = string.format('%.0f', now + lease)
-local others, failed = look_at_rest(headers, attributes, errors, ready, retry, schedules, successors)
-local kept = redis.call('HMGET', meta, slot, 'token', 'delivered', 'acked', 'paused', unpack(SPECIAL))
+local kept = redis.call('HMGET', meta, slot, 'token', 'delivered', 'acked', 'paused', 'schema', unpack(SPECIAL))
 local past = past_of(kept[1], sequence)
-if not past and (is_special(kept, 5) or others and redis.call('HLEN', successors) > 0) then return 0 end
+local others, failed, counted =
+  look_at_rest(kept[6], retries, headers, attributes, errors, ready, retry, schedules, successors)
+if not past and (is_special(kept, 6) or others and redis.call('HLEN', successors) > 0) then return 0 end
 local due, count, paused, left, next_schedule, reply = {}, 0, pause_end(kept[5], now), 0, '-1', {}
 if wanted ~= '0' then
   if others then
     left = redis.call('LLEN', ready) + redis.call('LLEN', retry)
     next_schedule = redis.call('ZRANGE', schedules, 0, 0, 'WITHSCORES')[2] or '-1'
   end
-  due = redis.call('ZRANGE', pending, '0', '1', 'WITHSCORES')
+  due = redis.call('ZRANGE', pending, '0', '3', 'WITHSCORES')
   reply = {'', time_text, not paused and due[2] or '-1', '-1', next_schedule, left, false}
-  if not past and left == 0 and not paused and due[2] and tonumber(due[2]) <= now + ahead then
-    count = 1
-    if wanted ~= '1' and due[4] and tonumber(due[4]) <= now + ahead then
-      due = redis.call('ZRANGEBYSCORE', pending, '-inf', now + ahead, 'WITHSCORES', 'LIMIT', '0', wanted)
-      count = #due / 2
-    end
+  local most = (past or left > 0 or paused) and 0 or tonumber(wanted)
+  while count < most and due[2 * count + 2] and tonumber(due[2 * count + 2]) <= now + ahead do count = count + 1 end
+  if count == 4 and most > 4 then
+    due = redis.call('ZRANGEBYSCORE', pending, '-inf', now + ahead, 'WITHSCORES', 'LIMIT', '0', wanted)
+    count = #due / 2
   end
 end
 local asked, tokens_told = {}, {}
@@ -63,22 +63,22 @@ for n = 1, count do
       new_token, suspect and marked(consumer, '!') or consumer)
     deadlines[i], deadlines[i + 1], pairs_taken[k] = deadline, id, id .. ' ' .. new_token
     reply[j], reply[j + 1], reply[j + 2], reply[j + 3], reply[j + 4] = id, new_token, payload, at, attempt
-    reply[j + 5], reply[j + 6], reply[j + 7] = headed and read_payload(headers, id), false, false
+    reply[j + 5], reply[j + 6], reply[j + 7] = headed and read_payload(headers, id), false, DEFAULT_RETRIES
     token, last_token, alone, reply[7] = token + 1, new_token, suspect, suspect and 1 or false
   end
   without[#without + 1], taken = not payload and id or nil, n
 end
-local next_due = due[2 * taken + 2] or count > 1 and redis.call('ZRANGE', pending, taken, taken, 'WITHSCORES')[2]
+local next_due = due[2 * taken + 2] or count > 3 and redis.call('ZRANGE', pending, taken, taken, 'WITHSCORES')[2]
 reply[1], reply[3] = statuses, taken > 0 and (next_due or '-1') or reply[3]
 local wakes = taken > 0 and next_due and tonumber(next_due) <= now + ahead and redis.call('LLEN', wake) == 0
 if #ids > 0 then
-  for n, left_over in ipairs(redis.call('HMGET', retries, unpack(ids))) do reply[8 * n + 7] = left_over end
+  for n, left_over in ipairs(counted and retries_of(retries, ids) or {}) do reply[8 * n + 7] = left_over end
   for n, text in ipairs(attributed and redis.call('HMGET', attributes, unpack(ids)) or {}) do reply[8 * n + 6] = text end
 end
 if #done > 0 then -- the types of what is written next were looked at; see `ack` for messages and retries
   redis.call('ZREM', unack, unpack(done))
   redis.call('HDEL', messages, unpack(done))
-  redis.call('HDEL', retries, unpack(done))
+  if counted then redis.call('HDEL', retries, unpack(done)) end
   if headed then redis.call('HDEL', headers, unpack(done)) end
   if attributed then redis.call('HDEL', attributes, unpack(done)) end
   if failed then redis.call('HDEL', errors, unpack(done)) end

@@ -7,7 +7,7 @@
 -- Returns: "retried spent next_deadline": ids; ids; ms or -1; then a line for each lease that has cost a retry: "id attempt
 --   retries_left name consumer", with the retries that the attempt had
 -- Re-run: returns the same reply; a call that moved nothing is not remembered and runs again.
--- Uses: bytes, clock, numbers, once, record, started, rank, signal, places, log
+-- Uses: bytes, clock, numbers, once, schema, record, started, rank, signal, places, log
 local unack, ranked, running, gates, retry, garbage, retries, deliveries, attributes, errors, events, meta,
   wake = unpack(KEYS)
 local slot, sequence, override, limit = unpack(ARGV, 1, 4)
@@ -21,7 +21,7 @@ local expired, unstarted = {ids = {}, tokens = {}, left = {}}, {ids = {}, tokens
 local ranks, tokens, lost, logged = {}, {}, {}
 if #ids > 0 then
   local known = redis.call('HMGET', deliveries, unpack(ids))
-  local known_retries = redis.call('HMGET', retries, unpack(ids))
+  local known_retries = retries_of(retries, ids)
   redis.call('LLEN', retry)
   redis.call('SCARD', garbage)
   redis.call('HLEN', errors)

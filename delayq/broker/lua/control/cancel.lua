@@ -7,7 +7,7 @@
 -- Returns: a status per id: 1 cancelled, 2 running, 3 dead, 4 running or dead, but the successor that waited is
 --   cancelled, 5 running and asked to stop, 0 gone
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, numbers, once, lasting, record, started, leave, erase, ends, log, done
+-- Uses: bytes, clock, numbers, once, schema, lasting, record, started, leave, erase, ends, log, done
 local pending, ranked, throttled, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors,
   dead_ids, waited, ends, events, done, meta = unpack(KEYS)
 local slot, sequence, override, stop = unpack(ARGV, 1, 4)
@@ -17,7 +17,7 @@ if past then return past end
 local now = math.floor(clock(override) / 1000)
 redis.call('ZCARD', pending)
 for _, hash in ipairs({retries, headers, attributes, errors}) do redis.call('HLEN', hash) end
-local waiting = schema ~= '1' and redis.call('HLEN', successors) > 0
+local waiting = has_attributes(schema) and redis.call('HLEN', successors) > 0
 local tells = is_waited_for(waited, ends, schema)
 local statuses, cancelled, dropped, followed, told, seen, asked, texts = {}, {}, {}, {}, {}, {}, {}, {}
 for i = 5, #ARGV do
@@ -61,7 +61,7 @@ if tells and #told > 0 then announce(waited, ends, told) end
 if #asked > 0 then
   redis.call('HSET', deliveries, unpack(asked))
   increase(meta, 'stopping', 1)
-  redis.call('HSET', meta, 'schema', '2')
+  note_schema(meta)
 end
 local reply = remember(meta, slot, sequence, now, table.concat(statuses))
 log(events, meta, logged, 'cancelled', now, 'ids', cancelled)

@@ -6,7 +6,7 @@
 -- ARGV: slot, sequence, now (ms or '')
 -- Returns: "purged": ids
 -- Re-run: returns the same reply.
--- Uses: clock, numbers, once, ends, log
+-- Uses: clock, numbers, once, schema, ends, log
 local waited, ends, events, meta = unpack(KEYS, 18, 21)
 local slot, sequence, override = unpack(ARGV, 1, 3)
 local past = answered(meta, slot, sequence)

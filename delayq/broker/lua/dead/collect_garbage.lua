@@ -9,7 +9,8 @@
 --   none of its own), slot_ttl (ms), then ids (to collect; none for any)
 -- Returns: "collected trimmed left": ids; entries; ids still in garbage, and results whose time is over
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, numbers, once, lasting, record, started, erase, dead, signal, successor, ends, expired, log, done
+-- Uses: bytes, clock, numbers, once, schema, lasting, record, started, erase, dead, signal, successor, ends, expired,
+--   log, done
 local pending, garbage, retries, messages, deliveries, headers, attributes, errors, successors, dead, dead_messages,
   dead_ids, completed, results, waited, ends, events, done, replies, meta, wake = unpack(KEYS)
 local slot, sequence, override, limit, dead_max, dead_ttl, slot_ttl = unpack(ARGV, 1, 7)
@@ -25,7 +26,7 @@ redis.call('ZCARD', dead)
 local waiting = waiting_in(successors, schema, pending, wake)
 local tells = is_waited_for(waited, ends, schema)
 look_at_results(completed, results, ends, schema)
-local leftover = schema ~= '3' and redis.call('HLEN', replies) > 0
+local leftover = stores_default(schema) and redis.call('HLEN', replies) > 0
 local kept = redis.call('HMGET', meta, 'slot_cursor', 'dead_max', 'dead_ttl')
 dead_max, dead_ttl = whole(kept[2]) or dead_max, whole(kept[3]) or dead_ttl
 local spent, gone, found, buried, ended, stopped, texts, ids, tokens = {}, {}, {}, {}, {}, {}, {}, {}, {}

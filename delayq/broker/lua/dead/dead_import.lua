@@ -6,7 +6,7 @@
 --   die), due (ms, '' for when it died), retries (that it was sent with), attempts, reason, error, headers, attributes, payload
 -- Returns: a status for each message: 1 new, 0 exists, 5 settled since
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, numbers, once, lasting, attributed, dead, known_deaths, done, log, run
+-- Uses: bytes, clock, numbers, once, schema, lasting, attributed, dead, known_deaths, done, log, run
 local messages, dead, dead_messages, dead_ids, completed, done, events, runs, meta = unpack(KEYS)
 local slot, sequence, override, run = unpack(ARGV, 1, 4)
 local past, logged = begun(meta, done, slot, sequence)

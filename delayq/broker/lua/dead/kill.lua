@@ -6,7 +6,8 @@
 -- ARGV: slot, sequence, now (ms or ''), then ids
 -- Returns: a status for each of the first ids: 1 killed, 2 running, 3 dead or about to be, 0 gone or stopping
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, numbers, once, lasting, record, started, leave, erase, dead, signal, successor, ends, log, done
+-- Uses: bytes, clock, numbers, once, schema, lasting, record, started, leave, erase, dead, signal, successor, ends,
+--   log, done
 local pending, ranked, throttled, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors,
   dead, dead_messages, dead_ids, waited, ends, events, done, meta, wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
@@ -42,7 +43,7 @@ for i = 4, #ARGV do
       leave(state or 'pending', id)
       if waiting then inherit(id, read_payload(successors, id)) end
       -- Nothing runs, so the attempts are complete: the retry that an entry takes off for the last one is added.
-      deaths[id] = {token = last, attempts = attempts or '0', due = due, left = (whole(redis.call('HGET', retries, id)) or 0) + 1,
+      deaths[id] = {token = last, attempts = attempts or '0', due = due, left = (whole(retries_of(retries, {id})[1]) or 0) + 1,
         reason = 'killed', error = read_payload(errors, id) or '', headers = read_payload(headers, id) or '',
         attributes = read_payload(attributes, id) or '', payload = read_payload(messages, id)}
       texts[id] = deaths[id].attributes

@@ -1,4 +1,4 @@
--- What the first attributes change: the schema of the queue is 2 from then on. From the first message with a priority
+-- What the first attributes change: the schema of the queue is even from then on. From the first message with a priority
 -- on, meta holds the head start of a priority (ms) as well, and what is due is ranked: a minute, if none was set before.
 local prioritized = false
 
@@ -7,6 +7,6 @@ local function note_priority(text)
 end
 
 local function note_attributes(meta)
-  redis.call('HSET', meta, 'schema', '2')
+  note_schema(meta)
   if prioritized then redis.call('HSETNX', meta, 'priority_step', '60000') end
 end

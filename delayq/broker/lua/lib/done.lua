@@ -9,7 +9,7 @@ local scores, last_held = {}, 0
 
 -- Looks up the slot of the call, and how ids are held. Returns the reply of a call that is not to be executed, see
 -- `past_of`; else nil, then the settings of the event log and of the limits, false for each that is off, and between them
--- the schema: while it is 1, no message has attributes; then how many messages have been sent.
+-- the schema; then how many messages have been sent.
 local function begun(meta, done, slot, sequence)
   local settings = redis.call('HMGET', meta, 'events', 'dedupe', 'schema', 'unique', 'limited', 'sent', slot)
   local past = past_of(settings[7], sequence)

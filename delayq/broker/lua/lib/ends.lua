@@ -1,9 +1,9 @@
 -- Ends of messages that processes wait for. A process notes the ids it waits for, and reads a stream of those that have
--- ended. Only messages with retention have results, and none has while the schema is 1.
+-- ended. Only messages with retention have results, and none has while the schema is odd.
 
 -- Returns whether anybody waits. Then looks at the type of the stream, since nothing may be written before.
 local function is_waited_for(waited, ends, schema)
-  if schema == '1' or redis.call('ZCARD', waited) == 0 then return false end
+  if not has_attributes(schema) or redis.call('ZCARD', waited) == 0 then return false end
   redis.call('XLEN', ends)
   return true
 end

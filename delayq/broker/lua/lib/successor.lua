@@ -8,10 +8,10 @@ local function successor_record(due, retry_count, header_text, attribute_text, p
     .. header_text .. attribute_text .. payload
 end
 
--- Returns the hash of successors if any waits, which is never while the schema is 1. Then looks at the types of what
+-- Returns the hash of successors if any waits, which is never while the schema is odd. Then looks at the types of what
 -- they enter and the script has not looked at, since nothing may be written before.
 local function waiting_in(successors, schema, pending, wake)
-  if schema == '1' or redis.call('HLEN', successors) == 0 then return false end
+  if not has_attributes(schema) or redis.call('HLEN', successors) == 0 then return false end
   redis.call('ZCARD', pending)
   redis.call('LLEN', wake)
   return successors

@@ -9,7 +9,7 @@
 -- Returns: "changed paused": 1 if there was such a limit, or pause or spread, before, else 0, -1 if the pause would be over, -2 if the
 --   queue has too many limits; the end of the pause in force (ms, 0 for no end, -1 if there is none)
 -- Re-run: returns the same reply.
--- Uses: clock, once, record, limit, signal, scope, seat, log
+-- Uses: clock, once, schema, record, limit, signal, scope, seat, log
 local limits, gates, throttled, running, unack, deliveries, attributes, events, meta, wake = unpack(KEYS)
 local slot, sequence, override, scope, interval, burst, places, paused, reason, spread, waiting = unpack(ARGV, 1, 11)
 -- The access rights of producers and consumers do not include this command: only an admin may set limits.

@@ -6,7 +6,7 @@
 --   dead letter, the dead message if there is no other, and for one that is not alive the time until which its result is
 --   kept (ms) and its record; '' for each missing part, then now (ms); an empty reply for an unknown id
 -- Re-run: reads only.
--- Uses: bytes, clock
+-- Uses: bytes, clock, schema
 local pending, unack, retries, messages, deliveries, headers, attributes, errors, dead_messages, dead_ids, completed,
   results = unpack(KEYS)
 local override, id = unpack(ARGV)
@@ -19,7 +19,7 @@ return {
   payload or '',
   redis.call('ZSCORE', pending, id) or '',
   redis.call('ZSCORE', unack, id) or '',
-  redis.call('HGET', retries, id) or '',
+  payload and retries_of(retries, {id})[1] or '',
   redis.call('HGET', deliveries, id) or '',
   read_payload(headers, id) or '',
   read_payload(attributes, id) or '',

@@ -10,7 +10,7 @@
 -- Returns: position of the next page ('' at the end), its score, then rows: id or entry, score, payload, payload size,
 --   retries left, record, headers, attributes, error; then how many entries were inspected
 -- Re-run: reads only.
--- Uses: bytes, clock, record
+-- Uses: bytes, clock, record, schema
 local pending, ready, ranked, throttled, unack, retry, garbage, dead, completed, retries, messages, deliveries, headers,
   attributes, errors, dead_messages, results = unpack(KEYS)
 local override, state, limit, cursor, score, preview, low, high = unpack(ARGV)
@@ -47,7 +47,7 @@ local function add(id, at)
   if recorded[state] and read(record) ~= recorded[state] then return end
   local payload = preview > 0 and read_payload(messages, id) or ''
   local size = preview > 0 and #payload or redis.call('HSTRLEN', messages, id)
-  rows[#rows + 1] = {id, at, string.sub(payload, 1, preview), size, redis.call('HGET', retries, id) or '',
+  rows[#rows + 1] = {id, at, string.sub(payload, 1, preview), size, retries_of(retries, {id})[1],
     record, read_payload(headers, id) or '', read_payload(attributes, id) or '', read_payload(errors, id) or ''}
 end
 

@@ -9,7 +9,7 @@
 --   deadlines, payload sizes, retries left, records, headers, attributes, errors, payloads; empty if no message has a
 --   value. A page of pending ends at the byte limit, a scan goes on without payloads
 -- Re-run: reads only.
--- Uses: bytes, clock, record
+-- Uses: bytes, clock, record, schema
 local pending, unack, retries, messages, deliveries, headers, attributes, errors = unpack(KEYS)
 local override, states, limit, cursor, score, low, high, byte_limit = unpack(ARGV)
 local ids, times, sizes, records, payloads, next_cursor, next_score = {}, {}, {}, {}, {}, '', ''
@@ -61,6 +61,8 @@ local function column(hash, cells)
   return cells
 end
 
-return {math.floor(clock(override) / 1000), next_cursor, next_score, ids, times, sizes, column(retries, {}),
+local retry_counts = column(retries, {})
+for n = 1, #ids do retry_counts[n] = retry_counts[n] or DEFAULT_RETRIES end
+return {math.floor(clock(override) / 1000), next_cursor, next_score, ids, times, sizes, retry_counts,
   states == '' and column(deliveries, {}) or records, header_texts,
   column(attributes, {}), column(errors, {}), payloads}

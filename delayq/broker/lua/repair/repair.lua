@@ -10,7 +10,7 @@
 --   4 remains of no message, 5 without retries, 6 record unreadable, 9 takes a place and does not run, b due or
 --   leased until a time that never comes; not searched: 7 correct if in ready, 8 if in retry
 -- Re-run: returns the same reply; a call that only inspects is not remembered and runs again.
--- Uses: bytes, clock, numbers, once, record, health, leave, erase, signal, successor, log
+-- Uses: bytes, clock, numbers, once, schema, record, health, leave, erase, signal, successor, log
 local pending, ready, ranked, throttled, running, unack, retry, garbage, retries, messages, deliveries, headers,
   attributes, errors, successors, events, meta, wake = unpack(KEYS)
 local slot, sequence, override, fix, search, retry_count = unpack(ARGV, 1, 6)

@@ -8,7 +8,7 @@
 -- Returns: a status per schedule: 1 fired, 0 it has changed, or the byte budget is spent: read it again, 2 not yet: the
 --   message of an earlier occurrence lives, 3 advanced without a message for that reason
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, numbers, once, schedule, attributed, signal, log
+-- Uses: bytes, clock, numbers, once, schema, schedule, attributed, signal, log
 local schedules, schedule_states, pending, retries, messages, headers, attributes, events, meta, wake =
   unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)

@@ -1,16 +1,15 @@
 -- Stores one message of a burst, due a quiet time from now, in the place of the one with its id that waits: the last
 -- wins, at the latest a time after the first. Beside a running message it waits as its successor, in a burst of its
 -- own. An id that is held after its message has been settled is refused.
--- KEYS: pending zset, ranked zset, throttled zset, unack zset, garbage set, retries hash, messages hash,
---   deliveries hash, headers hash, attributes hash, errors hash, successors hash, events stream,
---   done zset, meta hash, wake list
+-- KEYS: pending zset, ranked zset, throttled zset, unack zset, garbage set, retries hash, messages hash, deliveries
+--   hash, headers hash, attributes hash, errors hash, successors hash, events stream, done zset, meta hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), max_length (ids, 0 for none), quiet (ms), at_most (ms after the first of the
 --   burst, '' for no limit), id, retries, payload, headers, attributes
 -- Returns: "status due": as `send`, 1 new, 2 replaced, 4 in garbage and to be collected, 5 settled, 6 successor; then
 --   the due time (ms) of 1, 2 and 6, with "unstarted" for a successor of what has not started, or who holds the id
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, numbers, once, lasting, record, attributed, started, leave, signal, successor, follower, log,
---   done, holder, full
+-- Uses: bytes, clock, numbers, once, schema, lasting, record, attributed, started, leave, signal, successor,
+--   follower, log, done, holder, full
 local pending, ranked, throttled, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors, events,
   done, meta, wake = unpack(KEYS)
 local slot, sequence, override, max_length, quiet, at_most, id, retry_count, payload, header_text, attribute_text =

@@ -7,11 +7,11 @@
 --   max_length (ids, 0 for none), run ('' for none), stride (4 to 6), then per message: id, due (ms from now, or @ms
 --   since 1970), retries, payload[, headers[, attributes]]; `keep=` and names at their end says what a replaced one keeps
 -- Returns: a status per message: 1 new, 0 exists, 2 replaced, 3 running, 4 in garbage and to be collected, 5 settled,
---   6 successor; then the time from which delays count (microseconds since 1970), and for each
---   status 0, 3 and 5 who holds the id: a state and a time (ms)
+--   6 successor; then the time from which delays count (microseconds since 1970), and for each status 0, 3 and 5 who
+--   holds the id: a state and a time (ms)
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, numbers, once, lasting, record, attributed, kept, leave, signal, successor, log, done, holder,
---   unique, full, run
+-- Uses: bytes, clock, numbers, once, schema, lasting, record, attributed, kept, leave, signal, successor, log, done,
+--   holder, unique, full, run
 local pending, ranked, throttled, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors, events,
   done, runs, meta, wake = unpack(KEYS)
 local slot, sequence, override, replace, max_length, run, stride = unpack(ARGV, 1, 7)
@@ -23,7 +23,7 @@ for i = 8, #ARGV, stride do ids[#ids + 1] = ARGV[i] end
 redis.call('HLEN', retries)
 if run ~= '' then redis.call('HLEN', runs) end
 local was_settled, payload_of = settled(done, at_once, ids), payloads_of(messages, ids, #ids, 16)
-local statuses, holders, seen, new_count, replaced, after = {}, {}, {}, 0, {}, {}
+local statuses, holders, seen, new_count, replaced, after, stored_counts, defaults = {}, {}, {}, 0, {}, {}, {}, {}
 local dues, retry_counts, payloads, header_texts, attribute_texts, first_due = {}, {}, {}, {}, {}, math.huge
 for n, id in ipairs(ids) do
   local at, status, state, attempts, _ = 8 + (n - 1) * stride, '1', 'pending', 0, nil
@@ -54,6 +54,8 @@ for n, id in ipairs(ids) do
       if status == '2' and state ~= 'pending' then leave(state, id) end
       dues[#dues + 1], dues[#dues + 2], first_due = due, id, math.min(due, first_due)
       retry_counts[#retry_counts + 1], retry_counts[#retry_counts + 2] = id, retry_count
+      local counts = (stores_default(schema) or retry_count ~= DEFAULT_RETRIES) and stored_counts or defaults
+      counts[#counts + 1], counts[#counts + 2] = id, retry_count
       payloads[#payloads + 1], payloads[#payloads + 2] = id, payload
       if header_text ~= '' then header_texts[#header_texts + 1], header_texts[#header_texts + 2] = id, header_text end
       if attribute_text ~= '' then
@@ -67,7 +69,7 @@ local refused = full(messages, max_length, new_count)
 if refused then return refused end
 if #header_texts > 0 or #replaced > 0 then redis.call('HLEN', headers) end
 if #attribute_texts > 0 or #replaced > 0 then redis.call('HLEN', attributes) end
-local waiting = (#after > 0 or #replaced > 0 and schema ~= '1') and redis.call('HLEN', successors) > 0
+local waiting = (#after > 0 or #replaced > 0 and has_attributes(schema)) and redis.call('HLEN', successors) > 0
 if #replaced > 0 then
   look_at_leaving(ranked, throttled, unack)
   redis.call('HLEN', errors)
@@ -80,7 +82,8 @@ if #dues > 0 then
     for _, hash in ipairs({deliveries, headers, attributes, errors}) do redis.call('HDEL', hash, unpack(replaced)) end
     if waiting then redis.call('HDEL', successors, unpack(replaced)) end
   end
-  redis.call('HSET', retries, unpack(retry_counts))
+  if #defaults > 0 and #replaced > 0 then redis.call('HDEL', retries, unpack(replaced)) end
+  if #stored_counts > 0 then redis.call('HSET', retries, unpack(stored_counts)) end
   if #header_texts > 0 then redis.call('HSET', headers, unpack(header_texts)) end
   redis.call('HSET', messages, unpack(payloads))
   increase(meta, 'sent', new_count)

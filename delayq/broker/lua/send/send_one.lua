@@ -7,10 +7,10 @@
 --   attributes ('' for none)
 -- Returns: as `send`: 1 new, 0 exists, 4 in garbage and to be collected, 5 settled; then the time, and who holds the id
 -- Re-run: returns the same reply.
--- Uses: clock, numbers, once, lasting, attributed, signal, log, done, holder, unique
+-- Uses: clock, numbers, once, schema, lasting, attributed, signal, log, done, holder, unique
 local pending, retries, messages, deliveries, headers, attributes, events, done, runs, meta, wake = unpack(KEYS)
 local slot, sequence, override, id, due, retry_count, payload, header_text, attribute_text = unpack(ARGV, 1, 9)
-local past, logged, _, _, sent = begun(meta, done, slot, sequence)
+local past, logged, schema, _, sent = begun(meta, done, slot, sequence)
 if past then return past end
 
 local now, at_once, millis, micros = send_times(override)
@@ -26,7 +26,7 @@ if status == '1' then
   end
   -- The first write needs memory: a full Redis must refuse it.
   if redis.call('HSETNX', messages, id, payload) == 1 then
-    local counted = redis.pcall('HSET', retries, id, retry_count)
+    local counted = (stores_default(schema) or retry_count ~= DEFAULT_RETRIES) and redis.pcall('HSET', retries, id, retry_count)
     if type(counted) == 'table' then -- the type is wrong: it is as if nothing had been written
       redis.call('HDEL', messages, id)
       return counted

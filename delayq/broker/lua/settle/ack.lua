@@ -8,7 +8,7 @@
 -- Returns: a status for each of the first receipts, as many as the byte budget allows for their attributes and successors:
 --   1 settled by it, 0 settled before, dead, or from an earlier life
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, numbers, once, lasting, record, receipt, leave, signal, places, successor, log, done
+-- Uses: bytes, clock, numbers, once, schema, lasting, record, receipt, leave, signal, places, successor, log, done
 local pending, ranked, throttled, unack, running, gates, garbage, retries, messages, deliveries, headers, attributes,
   errors, successors, events, done, meta, wake = unpack(KEYS)
 local slot, sequence, override, outcome = unpack(ARGV, 1, 4)
@@ -39,7 +39,7 @@ for n, record in ipairs(redis.call('HMGET', deliveries, unpack(ids))) do
   end
 end
 local headed, failed = redis.call('HLEN', headers) > 0, redis.call('HLEN', errors) > 0
-local attributed = schema ~= '1' and redis.call('HLEN', attributes) > 0
+local attributed = has_attributes(schema) and redis.call('HLEN', attributes) > 0
 if late then
   redis.call('ZCARD', pending)
   look_at_leaving(ranked, throttled, unack)

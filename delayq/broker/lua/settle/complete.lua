@@ -7,7 +7,8 @@
 --   or discarded), attributes, note (why there is no result; missed if it has expired), result
 -- Returns: as `ack`
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, numbers, once, lasting, record, receipt, erase, leave, signal, places, successor, ends, log, done
+-- Uses: bytes, clock, numbers, once, schema, lasting, record, receipt, erase, leave, signal, places, successor, ends,
+--   log, done
 local pending, ranked, throttled, unack, running, gates, garbage, retries, messages, deliveries, headers, attributes,
   errors, successors, completed, results, waited, ends, events, done, meta, wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)

@@ -6,7 +6,7 @@
 --   if none was recorded), which becomes the first attribute
 -- Returns: a status per failure: 1 will be retried, 2 no retries left or asked to stop, 0 not leased under this token
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, numbers, once, attributed, record, started, signal, places, log
+-- Uses: bytes, clock, numbers, once, schema, attributed, record, started, signal, places, log
 local unack, running, gates, garbage, retries, deliveries, attributes, errors, events, meta,
   wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
@@ -18,7 +18,7 @@ local now = math.ceil(time)
 local ids = {}
 for i = 4, #ARGV, 5 do ids[#ids + 1] = ARGV[i] end
 local known = redis.call('HMGET', deliveries, unpack(ids))
-local known_retries = redis.call('HMGET', retries, unpack(ids))
+local known_retries = retries_of(retries, ids)
 redis.call('ZCARD', unack)
 redis.call('SCARD', garbage)
 redis.call('HLEN', errors)

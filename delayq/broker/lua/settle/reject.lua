@@ -6,7 +6,8 @@
 -- ARGV: slot, sequence, now (ms or ''), then per rejection: id, token, reason, error ('' for the last one)
 -- Returns: a status for each of the first rejections: 1 dead or cancelled, 0 not leased under this token
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, numbers, once, lasting, record, started, erase, dead, signal, places, successor, ends, log, done
+-- Uses: bytes, clock, numbers, once, schema, lasting, record, started, erase, dead, signal, places, successor, ends,
+--   log, done
 local pending, unack, running, gates, retries, messages, deliveries, headers, attributes, errors, successors, dead,
   dead_messages, dead_ids, waited, ends, events, done, meta, wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
@@ -37,7 +38,7 @@ for i = 4, #ARGV, 4 do
     rejected[id] = {token = token, attempts = attempts, due = due, reason = ARGV[i + 2], payload = payload,
       error = ARGV[i + 3] ~= '' and ARGV[i + 3] or read_payload(errors, id) or '',
       headers = read_payload(headers, id) or '', attributes = read_payload(attributes, id) or '',
-      left = whole(redis.call('HGET', retries, id)) or 0}
+      left = whole(retries_of(retries, {id})[1]) or 0}
     texts[id] = rejected[id].attributes
   end
 end

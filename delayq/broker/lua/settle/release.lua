@@ -8,7 +8,7 @@
 --   unstarted (1 if no callback was started for it)
 -- Returns: a status per release: 1 released, 2 asked to stop, 0 not leased under this token
 -- Re-run: returns the same reply.
--- Uses: clock, numbers, once, attributed, record, started, rank, signal, places, limit, give_back, log
+-- Uses: clock, numbers, once, schema, attributed, record, started, rank, signal, places, limit, give_back, log
 local ready, ranked, unack, running, limits, gates, garbage, deliveries, attributes, events, meta,
   wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)

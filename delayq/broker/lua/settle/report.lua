@@ -3,7 +3,7 @@
 -- ARGV: slot, sequence, now (ms or ''), id, token, progress (base64)
 -- Returns: status: 1 stored, 0 not leased under this token
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, once, attributed, record
+-- Uses: bytes, clock, once, schema, attributed, record
 local deliveries, attributes, meta = unpack(KEYS)
 local slot, sequence, override, id, token, progress = unpack(ARGV, 1, 6)
 local past = answered(meta, slot, sequence)

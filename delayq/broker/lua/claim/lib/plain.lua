@@ -8,13 +8,17 @@ local function is_special(fields, after)
 end
 
 -- Notes the hashes of headers and attributes, if any message has some. Returns whether any of the last four keys exists,
--- and whether any message has failed. Most queues have none of these keys, and then this takes one command.
-local function look_at_rest(headers, attributes, errors, ready, retry, schedules, successors)
-  local existing = redis.call('EXISTS', headers, attributes, errors, ready, retry, schedules, successors)
-  if existing == 0 then return false, false end
+-- whether any message has failed, and whether any count of retries is stored. Most queues have none of these keys, and
+-- then this takes one command.
+local function look_at_rest(schema, retries, headers, attributes, errors, ready, retry, schedules, successors)
+  local stores_all = stores_default(schema)
+  local existing = stores_all and redis.call('EXISTS', headers, attributes, errors, ready, retry, schedules, successors)
+    or redis.call('EXISTS', headers, attributes, errors, ready, retry, schedules, successors, retries)
+  if existing == 0 then return false, false, stores_all end
   headed, attributed = redis.call('HLEN', headers) > 0 and headers, redis.call('HLEN', attributes) > 0
-  local failed = redis.call('HLEN', errors) > 0
-  return existing > (headed and 1 or 0) + (attributed and 1 or 0) + (failed and 1 or 0), failed
+  local failed, counted = redis.call('HLEN', errors) > 0, stores_all or redis.call('HLEN', retries) > 0
+  existing = existing - (headed and 1 or 0) - (attributed and 1 or 0) - (failed and 1 or 0)
+  return existing > (counted and not stores_all and 1 or 0), failed, counted
 end
 
 -- Returns what becomes of receipts, given by their tokens, whose ids have these records: a text with a status for each,

@@ -12,7 +12,7 @@ local function turned_before(past, receipts, reply, retries, unack, messages, de
   reply[4] = redis.call('ZRANGE', unack, '0', '0', 'WITHSCORES')[2] or '-1'
   for n, id in ipairs(ids) do
     for cell = 1, 7 do reply[8 * n - 1 + cell] = cells[7 * n - 7 + cell] end
-    reply[8 * n + 7] = redis.call('HGET', retries, id)
+    reply[8 * n + 7] = redis.call('HGET', retries, id) or DEFAULT_RETRIES
   end
   return reply
 end

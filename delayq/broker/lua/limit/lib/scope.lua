@@ -31,7 +31,8 @@ local function put_limit(limits, gates, throttled, meta, wake, scope, one, time)
     limited = limited or 'starts'
   end
   if limited then
-    redis.call('HSET', meta, 'limited', limited, 'schema', '2')
+    redis.call('HSET', meta, 'limited', limited)
+    note_schema(meta)
   else
     redis.call('HDEL', meta, 'limited')
   end

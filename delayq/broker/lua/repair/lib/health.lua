@@ -18,9 +18,9 @@ local function examine(pending, ranked, throttled, running, unack, garbage, retr
     local spent = any_spent and redis.call('SISMEMBER', garbage, id) == 1
     local gone = redis.call('HEXISTS', messages, id) == 0
     found[n] = false
-    if gone or records[n] or deadlines[n] or ranks[n] or lines[n] or places[n] or spent or not dues[n] or is_never(dues[n]) or not whole(retry_counts[n]) then
+    if gone or records[n] or deadlines[n] or ranks[n] or lines[n] or places[n] or spent or not dues[n] or is_never(dues[n]) or not whole(retry_counts[n] or DEFAULT_RETRIES) then
       local record = {read(records[n] or '')}
-      local one = {id = id, gone = gone, elsewhere = {}, record = record, retry_count = whole(retry_counts[n])}
+      local one = {id = id, gone = gone, elsewhere = {}, record = record, retry_count = whole(retry_counts[n] or DEFAULT_RETRIES)}
       one.state = locations[one.record[1]] and one.record[1]
       one.location, one.unreadable = locations[one.state] or 1, records[n] and not one.state
       one.found_in = {dues[n], deadlines[n], spent, ranks[n], false, lines[n]}

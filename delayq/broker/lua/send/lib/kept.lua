@@ -11,7 +11,7 @@ local function sent_before(retries, headers, attributes, successors, id, state, 
     return left, string.sub(record, at, middle - 1), string.sub(record, middle, middle + attribute_size - 1)
   end
   local charged = state == 'leased' and attempts - 1 or attempts
-  left = string.format('%d', (whole(redis.call('HGET', retries, id)) or 0) + charged)
+  left = string.format('%d', (whole(retries_of(retries, {id})[1]) or 0) + charged)
   return left, read_payload(headers, id) or '', read_payload(attributes, id) or ''
 end
 
