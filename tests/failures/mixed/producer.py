@@ -206,7 +206,8 @@ def slow(id):
 
 def examined(_):
     found = {finding.kind for finding in queue.examine(deep=True).findings if finding.count}
-    assert found <= {"server"}, found
+    strange = {"unknown field"} if name.startswith("old") else set()  # call slots, which it does not know in `meta`
+    assert found <= {"server"} | strange, found
 
 
 def held(id):
