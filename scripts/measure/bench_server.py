@@ -14,6 +14,7 @@ import redis
 
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys
+from delayq.queue.server_check import NEW_SCHEMA
 from delayq.testing.redis_server import RedisServer, find_program
 from measure.raw import AHEAD, BATCH, PAYLOAD, Raw, batches
 
@@ -57,8 +58,9 @@ class BenchServer:
         return max(BATCH, int(n * self.scale) // BATCH * BATCH)
 
     def empty(self) -> None:
-        """Delete all data; scripts stay loaded."""
+        """Delete all data, and make the measured queue as its opening does; scripts stay loaded."""
         self.client.flushall()
+        self.client.hset(self.calls.keys.meta, "schema", NEW_SCHEMA)
 
     def fill(self, n: int, due: str | int = AHEAD) -> None:
         """Empty the server and send `n` messages over the raw connection."""

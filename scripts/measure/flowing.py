@@ -126,9 +126,9 @@ def _measurement(rate: int, *, commands: float, trips: float, may_rise: float | 
 def measurements() -> list[Measurement]:
     """Return the measurements of this module."""
     return [
-        _measurement(20, commands=44, trips=3.5),
-        _measurement(200, commands=44, trips=3.5),
-        _measurement(2_000, commands=30, trips=2.5, may_rise=None),
+        _measurement(20, commands=31, trips=3.5),
+        _measurement(200, commands=14, trips=1.5),
+        _measurement(2_000, commands=10, trips=1.2, may_rise=None),
     ]
 
 

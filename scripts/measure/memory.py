@@ -39,7 +39,7 @@ def bytes_a_message(server: BenchServer) -> Iterator[Reading]:
 def measurements() -> list[Measurement]:
     """Return the measurements of this module."""
     figures = [
-        Figure("memory", "memory of a message, without its payload", at_most(300, BYTES), BYTES),
+        Figure("memory", "memory of a message, without its payload", at_most(250, BYTES), BYTES),
         Figure("memory_least", "the same, tables full", None, BYTES),
         Figure("memory_most", "the same, tables just doubled", None, BYTES),
     ]
