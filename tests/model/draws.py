@@ -39,9 +39,15 @@ moments = st.sampled_from((0, 0, 1, 10, 50, "@-20", "@0", "@30"))
 budgets = st.sampled_from((0, 0, 1, 2, 2, 3, 3))
 tops = st.sampled_from((b"", b"", b'{"trace": "\xff\x00"}'))
 replaces = st.sampled_from((False, False, True, True, "after", "moved up"))
+plain = st.shared(st.sampled_from(("", "", "", "", "", "plain", "plain", "held", "limited")), key="plain")
+"""Whether a queue has nothing that turns do not know, at least in the beginning, or only reserved ids or limits."""
+logs = plain.flatmap(lambda alone: st.just("off") if alone else st.sampled_from(("on", "on", "off", "lost")))
+limited = plain.flatmap(lambda alone: st.just(alone == "limited") if alone else st.booleans())
 _HELD = (b"unique_for=40", b"name=n unique_after=30")
-_NAMED = (b"name=n", b"name=n expires=+50 timeout=20", b"name=n priority=-2", b"name=m")
-names = st.sampled_from((b"", b"", b"", b"priority=1", b"priority=1", *_NAMED, *_HELD))
+_NAMED = (b"name=n", b"name=n expires=+50 timeout=20", b"name=m")
+_RANKED = (b"priority=1", b"priority=1", b"name=n priority=-2")
+_KINDS = {"": (*_RANKED, *_NAMED, *_HELD), "plain": _NAMED, "limited": _NAMED, "held": _NAMED + _HELD}
+names = plain.flatmap(lambda alone: st.sampled_from((b"", b"", b"", *_KINDS[alone])))
 retentions = st.sampled_from(("20", "60", "1000"))
 outcomes = st.sampled_from(("acked", "acked", "discarded", "missed"))
 endings = st.sampled_from((("returned", ""), ("returned", ""), ("discarded", ""), ("discarded", "missed")))
@@ -51,10 +57,11 @@ snoozes = st.sampled_from((b"", b"name=n snoozes=1", b"snoozes=2 priority=1", b"
 quiets = st.sampled_from((1, 10, 30))
 """How long a burst is quiet before its message is due."""
 at_mosts = st.sampled_from((None, 30, 40))
-steps = st.sampled_from((None, None, 10, 60_000))
+steps = plain.flatmap(lambda alone: st.none() if alone else st.sampled_from((None, None, 10, 60_000)))
 """The head start of a priority (ms); None leaves that to the first message with one."""
 outgoing = st.tuples(which, moments, budgets, tops, names)
-windows = st.sampled_from((None, None, (30, 100), (200, 4), (10_000, 100)))
+_WINDOWS = (None, None, (30, 100), (200, 4), (10_000, 100))
+windows = plain.flatmap(lambda alone: st.none() if alone else st.sampled_from(_WINDOWS))
 """The dedupe window and the ids it may hold; None for off."""
 pauses = st.sampled_from(("+1", "+5", "+20", "+20", "+60", "@0", "@-1", "@30", "0"))
 """When a pause ends: at a time, as `moments`, or never."""
@@ -68,6 +75,8 @@ spreads = st.sampled_from((None, 30, 60))
 runs = st.sampled_from(("", "", "nightly", "r:1"))
 consumers = st.sampled_from(CONSUMERS)
 leases = st.sampled_from((5, 20, 100, 1000))
+aheads = st.sampled_from((0, 0, 1, 10, 50))
+"""How long before they are due messages may be claimed (ms)."""
 limits = st.sampled_from((1, 1, 2, MAX_IDS))
 errors = st.sampled_from(("", "boom", "ähem\nbang"))
 reruns = st.sampled_from((0, 0, 1, 2))

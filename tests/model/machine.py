@@ -7,20 +7,22 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import note
 from hypothesis.stateful import initialize, precondition
 
 from delayq.broker.message.same_id import Debounce
-from delayq.broker.replies import ClaimReply
+from delayq.broker.replies import ClaimedMessage, ClaimReply, TurnReply
 from delayq.broker.requests import Failure, Outgoing, Receipt, RedisCommand, Rejection, Release, ScriptCall
 from delayq.broker.results import Completed
 from delayq.broker.scripts import MAX_IDS
-from delayq.errors import QueueFullError
+from delayq.errors import OutcomeUnknown, QueueFullError
 from delayq.queue.control.limit_calls import declare_call, limit_call
 from delayq.queue.control.pausing import pause_call, resume_call
 from delayq.queue.results.result_waits import await_ends_call
 from tests.model.draws import (
     DAY,
+    aheads,
     at_mosts,
     consumers,
     dead_picks,
@@ -28,7 +30,9 @@ from tests.model.draws import (
     endings,
     errors,
     leases,
+    limited,
     limits,
+    logs,
     moments,
     outcomes,
     outgoing,
@@ -53,7 +57,7 @@ from tests.model.draws import (
 from tests.model.fold import Fold
 from tests.model.limiting import QUEUE
 from tests.model.model import FullError
-from tests.model.player import Player, rule
+from tests.model.player import Player, Turn, rule
 from tests.support.scripts import ANYWHERE, deliver
 
 has_receipts = precondition(lambda self: self.held or self.old)
@@ -75,10 +79,10 @@ class QueueMachine(Player):
 
     @initialize(
         messages=st.lists(outgoing, min_size=1, max_size=6),
-        log=st.sampled_from(("on", "on", "off", "lost")),
+        log=logs,
         window=windows,
         step=steps,
-        kind=st.tuples(st.booleans(), st.booleans()),
+        kind=st.tuples(limited, st.booleans()),
     )
     def send_first(self, messages, log, window, step, kind):
         """Switch on what this example is to have, and begin."""
@@ -376,6 +380,92 @@ class QueueMachine(Player):
         note(f"    {call.script.name}{tuple(call.args)}, call {sequence} → {reply!r}")
         return reply
 
+    @rule(
+        consumer=consumers,
+        wanted=st.integers(0, 3),
+        ahead=aheads,
+        lease=leases,
+        picks=st.one_of(st.just([]), several_picks),
+        is_lost=st.booleans(),
+        reruns=reruns,
+    )
+    def turn(self, consumer, wanted, *, ahead, lease, picks, is_lost, reruns):
+        """Settle and claim in one call; where the queue is not plain, it changes nothing."""
+        is_plain = self.model.is_plain() and "events" not in self.scan.counts.meta
+        receipts, situations = self._use(picks if self.held or self.old else [], keep=not is_plain)
+        wanted = wanted if receipts else max(wanted, 1)  # nobody makes a turn for nothing
+        options = {"ahead": ahead, "lease": lease, "consumer_id": consumer, "receipts": receipts}
+        self.sequences[f"turns.{consumer}"] += 1
+        turn = Turn(self.now, self.sequences[f"turns.{consumer}"], wanted, options, "", [])
+        if not is_plain:
+            assert [self._turn(consumer, turn) for _ in range(1 + reruns)] == [TurnReply("", None)] * (1 + reruns)
+            self._reach("not plain", "turn", True)
+            return
+        listed, acked = len(self.scan.ready) + len(self.scan.retry), self.model.totals["acked"]
+        statuses, deliveries = self.model.turn(
+            self.now, wanted, lease, consumer, ahead=ahead, receipts=receipts, listed=listed
+        )
+        turn = turn._replace(statuses=statuses, claimed=[Receipt(one.id, one.token) for one in deliveries])
+        assert self._turn(consumer, turn) == self._answer(turn, deliveries)
+        self.expects_wake |= bool(deliveries) and 0 <= self.model.next_due() <= self.now + ahead
+        if deliveries or self.model.totals["acked"] > acked:  # else the server remembers nothing
+            self.turns[consumer] = turn
+        if deliveries:  # what is given back at once, or fails, may be claimed again before it is due
+            self.latest = max(self.latest, self.now + ahead)
+        if not is_lost:
+            self.held += turn.claimed
+        for situation, status in zip(situations, statuses, strict=True):
+            self.reached[f"turn: {situation} → {status}"] += 1
+        self._reach("some settled, some claimed", "turn", deliveries and "1" in statuses)
+        self._reach("several", "turn", len(deliveries) > 1)
+        self._reach("some left", "turn", self.expects_wake)
+        self._reach("ahead", "turn", any(one.due > self.now for one in deliveries))
+        self._reach("passes nothing that waits", "turn", wanted and listed)
+        self._reach("paused", "turn", wanted and self.model.is_paused(self.now))
+        self._reach("delivered again", "turn", any(one.attempt > 1 for one in deliveries))
+        self._reach("with headers", "turn", any(one.headers for one in deliveries))
+        self._reach("with attributes", "turn", any(one.attributes for one in deliveries))
+        if reruns and self.turns.get(consumer) is turn:
+            self.turn_again(consumer=consumer, is_overtaken=False)
+
+    @precondition(lambda self: self.turns)
+    @rule(consumer=consumers, is_overtaken=st.sampled_from((False, False, True)))
+    def turn_again(self, consumer, is_overtaken):
+        """The last turn of a consumer is made again, perhaps much later; or the one before it arrives late."""
+        turn = self.turns.get(consumer)
+        if not turn:
+            return
+        if is_overtaken:
+            late = turn._replace(sequence=turn.sequence - 1)
+            with pytest.raises(OutcomeUnknown):
+                self._turn(consumer, late)
+            self._reach("overtaken", "turn", True)
+            return
+        deliveries = self.model.replay(self.now, turn.claimed, turn.options["lease"])
+        assert self._turn(consumer, turn) == self._answer(turn, deliveries)
+        receipts = [Receipt(one.id, one.token) for one in deliveries]
+        self.held += [receipt for receipt in receipts if receipt not in self.held]
+        self._reach("run again", "turn", True)
+        self._reach("all still held", "turn", receipts and receipts == turn.claimed)
+        self._reach("some lost", "turn", len(receipts) < len(turn.claimed))
+
+    def _turn(self, consumer: str, turn: Turn) -> TurnReply:
+        call = self.calls.turn(turn.wanted, **turn.options)
+        self.is_seen = False
+        reply = deliver(self.executor, call, slot=f"turns.{consumer}", sequence=turn.sequence)
+        note(f"    turn{tuple(call.args)}, call {turn.sequence} → {reply!r}")
+        return reply
+
+    def _answer(self, turn: Turn, deliveries: list[ClaimedMessage]) -> TurnReply:
+        """Return what the turn must answer, now that the model has made it."""
+        if not turn.wanted:
+            return TurnReply(turn.statuses, ClaimReply(0, 0, 0, []))
+        next_due = -1 if self.model.is_paused(self.now) else self.model.next_due()
+        times = {"next_due": next_due, "next_deadline": self.model.next_deadline()}
+        left = len(self.scan.ready) + len(self.scan.retry)
+        claimed = ClaimReply(self.now, self.now + turn.options["lease"], left, deliveries, **times)
+        return TurnReply(turn.statuses, claimed, self.now * 1000)
+
     @has_receipts
     @rule(picks=several_picks, outcome=outcomes, reruns=reruns)
     def ack(self, picks, outcome, reruns):
@@ -483,6 +573,7 @@ class QueueMachine(Player):
         for consumer in [one for one, then in self.claimed_at.items() if self.now - then > DAY]:
             del self.claims[consumer], self.claimed_at[consumer]
             self.reached["collect: silent slot pruned"] += 1
+        self.turns = {one: turn for one, turn in self.turns.items() if self.now - turn.at <= DAY}
         self._reach("by id" if ids else "any", "collect", collected.collected)
         self._reach("trimmed", "collect", collected.trimmed)
         self._reach("results", "collect", results > len(self.model.completed))

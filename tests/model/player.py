@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import wraps
-from typing import Any
+from typing import Any, NamedTuple
 
 from hypothesis import note, stateful
 from hypothesis.stateful import RuleBasedStateMachine, invariant
@@ -42,6 +42,17 @@ def rule(**strategies: Any) -> Callable[[Callable[..., None]], Callable[..., Non
     return mark
 
 
+class Turn(NamedTuple):
+    """A turn that may be made again: its call, and what it has answered."""
+
+    at: int
+    sequence: int
+    wanted: int
+    options: dict[str, Any]
+    statuses: str
+    claimed: list[Receipt]
+
+
 class Player(RuleBasedStateMachine):
     """A queue and its model, side by side, and what the players of the queue know."""
 
@@ -62,6 +73,8 @@ class Player(RuleBasedStateMachine):
         self.claims: dict[str, list[Receipt]] = {}
         """What the last claim of each consumer brought, while the server remembers it."""
         self.claimed_at: dict[str, int] = {}
+        self.turns: dict[str, Turn] = {}
+        """The last turn of each consumer that has moved something, while the server remembers it."""
         self.trials: dict[str, tuple[tuple[str, str | None], ...]] = {}
         self.expects_wake = self.is_limited = False
         self.scan = read(executor, self.calls)
@@ -86,8 +99,9 @@ class Player(RuleBasedStateMachine):
             check_log(self.scan, self.fold, self.model, self.now)
         else:
             assert not any(entry.kind for entry in self.scan.events)
-        remembered = {slot for slot in self.scan.slots if slot.startswith("claims.")}
-        assert remembered == {f"claims.{consumer}" for consumer in self.claims}
+        remembered = {slot for slot in self.scan.slots if slot.startswith(("claims.", "turns."))}
+        expected = {f"claims.{consumer}" for consumer in self.claims}
+        assert remembered == expected | {f"turns.{consumer}" for consumer in self.turns}
         if self.expects_wake:
             assert self.scan.wake, "nobody was woken for the message that has become the next"
         self.entries += [entry for entry in self.scan.dead if entry not in self.entries]

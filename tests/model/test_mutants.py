@@ -64,6 +64,16 @@ MUTANTS = [
         "{'1', '[26]', '0', '3', '5'}",
     ),
     Mutant("a place is not given back", "nack.lua", "if placed then free_places(running, gates, wake, over) end", ""),
+    Mutant("a turn trusts every receipt", "lib/plain.lua", "and wins(state, first, last, token)", "and state"),
+    Mutant("a turn settles twice", "lib/plain.lua", "not ended[id] and wins", "wins"),
+    Mutant("a turn settles what its lease has left", "lib/plain.lua", "state == 'leased' and '1' or '?'", "'1'"),
+    Mutant("a turn claims nothing else ahead", "turn.lua", "<= now + ahead do count", "<= now do count"),
+    Mutant("a turn leaves what it claims", "turn.lua", "'0', taken - 1)", "'0', taken - 2)"),
+    Mutant("a turn wakes nobody", "turn.lua", "if wakes then redis.call('RPUSH', wake, '1') end", ""),
+    Mutant("a turn claims in a pause", "turn.lua", "(past or left > 0 or paused) and 0", "(past or left > 0) and 0"),
+    Mutant("a turn claims before a successor", "turn.lua", "redis.call('HLEN', successors) > 0", "false"),
+    Mutant("a turn takes a limited queue for plain", "lib/plain.lua", "or fields[after + 4] ", ""),
+    Mutant("a turn made again claims anew", "turn.lua", "if past then return", "if false then return"),
     Mutant("nobody is woken", "lib/signal.lua", "due < tonumber(first)", "false"),
 ]
 

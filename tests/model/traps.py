@@ -28,7 +28,7 @@ NAME = "t"
 DONE = ("ack", "complete")
 TOUCHES = (*DONE, "nack", "extend", "release", "reject")
 DRAWN: dict[str, Any] = {
-    "trap": st.deferred(lambda: st.sampled_from(TRAPS)),
+    "trap": draws.plain.flatmap(lambda alone: st.sampled_from(PLAIN_TRAPS if alone else TRAPS)),
     "touch": st.sampled_from(TOUCHES),
     "at": st.sampled_from((0, 10)),
 }
@@ -300,6 +300,26 @@ class TrapMachine(QueueMachine):
         assert (self.model.totals["cancelled"] > before["cancelled"]) != is_done
         return receipt.id not in self.model.messages or self.model.messages[receipt.id].life != life
 
+    def settled_and_claimed_in_one_turn(self, touch: str, at: int) -> bool:
+        """While nothing else waits, a turn settles what it holds and what it did before, and claims what falls due."""
+        for _ in range(3):
+            if self.scan.ready or self.scan.retry:
+                self._claim_next()
+        receipt = self._receipt() if touch in {"nack", "reject"} else None
+        if receipt:  # so that something is delivered again
+            self._touch("nack", receipt)
+            self._then(self.reschedule, which=[receipt.id], moment=at, reruns=0)
+        for delay in (0, at, at, 10):
+            if id := self._free():
+                self._then(self._send, messages=[(id, delay, 1, b"{}", b"name=n")])
+        options = {"consumer": "one", "wanted": 2, "ahead": at, "lease": LEASE, "reruns": int(touch in DONE)}
+        before = self.model.totals.copy()
+        if self.scan.wake:
+            self._then(self.wake)
+        for picks in ([], [("held", 0), ("old", 0), ("held", 0)]):
+            self._then(self.turn, **options, picks=picks, is_lost=touch == "extend")
+        return all(self.model.totals[what] > before[what] for what in ("delivered", "acked"))
+
     def place_given_back_however_it_ends(self, touch: str, at: int) -> bool:
         """One of a name may run, and another waits: it starts as soon as the first ends, however it ends."""
         first, second = self._two_of_a_name()
@@ -498,7 +518,7 @@ def told(trap: Callable[..., bool]) -> str:
     return trap.__name__.replace("_", " ")
 
 
-TRAPS = (
+UNLIMITED = (
     TrapMachine.late_receipt_of_an_earlier_life,
     TrapMachine.late_receipt_after_the_lease,
     TrapMachine.cancelled_as_it_falls_due,
@@ -515,8 +535,13 @@ TRAPS = (
     TrapMachine.waited_for_as_it_ends,
     TrapMachine.steered_while_it_waits_again,
     TrapMachine.killed_while_it_waits,
-    TrapMachine.late_receipt_of_what_is_ranked,
     TrapMachine.stopped_however_it_ends,
+)
+PLAIN_TRAPS = (*UNLIMITED, *(TrapMachine.settled_and_claimed_in_one_turn,) * 8)
+TRAPS = (
+    *UNLIMITED,
+    TrapMachine.settled_and_claimed_in_one_turn,  # where the queue is plain by chance
+    TrapMachine.late_receipt_of_what_is_ranked,
     *(TrapMachine.place_given_back_however_it_ends,) * 3,
     *(TrapMachine.start_given_back,) * 3,
     *(TrapMachine.steered_while_it_is_throttled,) * 4,

@@ -34,7 +34,7 @@ NOT_IN_STATE_MACHINE = {
         "snapshot",
         "wake",
     ),
-    *("turn", "withdraw", "presence", "keep_presence", "workers_page", "history", "remove", "rekey"),
+    *("withdraw", "presence", "keep_presence", "workers_page", "history", "remove", "rekey"),
     *("rekey_page", "dead_import"),
 }
 """Scripts that the state machine does not call, or only at the start."""
