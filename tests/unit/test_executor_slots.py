@@ -9,11 +9,14 @@ import time
 from collections import deque
 
 import pytest
+from redis.exceptions import BusyLoadingError, NoScriptError
+from redis.exceptions import TimeoutError as RedisTimeout
 
 from delayq import AsyncDelayQueue
 from delayq.broker.message.ids import CallSlots
 from delayq.broker.requests import Outgoing
 from delayq.broker.transport.cluster import ClusterProtocol, SlotMap
+from delayq.broker.transport.operation import Wait
 from delayq.broker.transport.protocol import RedisProtocol
 from tests.support.processes import run
 
@@ -85,6 +88,7 @@ def test_forked_process_gets_its_own_name_and_slots():
 import os
 from delayq.broker.message.ids import CallSlots
 from delayq.broker.transport.cluster import ClusterProtocol, SlotMap
+from delayq.broker.transport.operation import Wait
 from delayq.broker.transport.protocol import RedisProtocol
 protocol = RedisProtocol(deadline=1)
 mine = protocol.call_slots.take()
@@ -125,6 +129,39 @@ def test_a_list_of_calls_is_sent_in_one_piece(calls, requests, pieces):
     assert len(data) == pieces
     assert b"".join(data).count(b"EVALSHA") == len(exchange.sent) == 3
     steps.close()
+
+
+@pytest.mark.parametrize(
+    "first",
+    [RedisTimeout("lost"), [BusyLoadingError("loading")], [NoScriptError("none")]],
+    ids=["lost", "error", "script"],
+)
+def test_a_call_that_is_not_answered_at_once_is_repeated_with_its_slot_and_number(calls, first):
+    protocol = RedisProtocol(deadline=5)
+    steps = protocol.run([calls.send([message("m")], replace=False, max_length=None)], None)
+    tried = b"".join(next(steps).data)
+    step = steps.send(first)
+    if isinstance(step, Wait):
+        again = steps.send(None)
+    else:
+        assert b"SCRIPT" in b"".join(step.data)
+        again = steps.send([b"digest"])
+    assert b"".join(again.data) == tried
+    assert protocol.call_slots._free == []
+    with pytest.raises(StopIteration) as end:
+        steps.send([b"1 1000000"])
+    assert end.value.value == ["1"]
+    assert protocol.call_slots._free == [(f"{protocol.call_slots.client_name}.1", 1)]
+
+
+def test_a_call_that_is_answered_at_once_is_sent_once(calls):
+    protocol = RedisProtocol(deadline=5)
+    steps = protocol.run([calls.send([message("m")], replace=False, max_length=None)], None)
+    next(steps)
+    with pytest.raises(StopIteration) as end:
+        steps.send([b"1 1000000"])
+    assert end.value.value == ["1"]
+    assert protocol.call_slots._free == [(f"{protocol.call_slots.client_name}.1", 1)]
 
 
 def test_calls_of_cancelled_tasks_leave_no_slot_taken(redis_url, redis_client):

@@ -270,43 +270,49 @@ class RedisProtocol:
         sent: list[PendingRequest] = []
         slots = self.call_slots
         try:
-            data = packing = self._pack_all(requests, sent, slots)
-            waiting = sent
+            data = self._pack_all(requests, sent, slots)
             end = monotonic() + (self.deadline if deadline is None else deadline)
-            pause = _FIRST_PAUSE
-            while True:
-                replies = yield Exchange(data, waiting)
-                deque(packing, maxlen=0)  # pack what an interrupted exchange has not
-                error = _record_replies(waiting, replies)
-                if error is None:
-                    break
-                waiting = [one for one in waiting if one.unanswered]
-                if isinstance(error, NoScriptError):
-                    error = yield from _load_scripts(waiting)
-                    if error is None:
-                        data = iter([one.packed for one in waiting])
-                        continue
-                    waiting = [one for one in waiting if one.unanswered]
-                if not waiting:
-                    break
-                passing = monotonic() < end and not isinstance(error, CannotConnectError)
-                if not (should_retry(error) if should_retry else passing):
-                    for one in waiting:
-                        one.reply = final_error(one, error, self._outage_log.at)
-                    return [read_reply(one) for one in sent]
-                first = pause == _FIRST_PAUSE
-                self._outage_log.retrying(error, None if should_retry else end, first=first, lost=is_lost(error))
-                yield Wait(pause * (0.5 + random.random() / 2))  # noqa: S311 - spreading, not secrecy
-                pause = min(2 * pause, _MAX_PAUSE)
-                for one in waiting:
-                    one.pack_without_text()
-                self._budget.reduce(error, waiting)
-                data = iter([one.packed for one in waiting])
-            if should_retry and pause > _FIRST_PAUSE:
-                self._outage_log.answers()
+            replies = yield Exchange(data, sent)
+            if isinstance(data, tuple) and len(sent) == 1 and isinstance(replies, list):
+                sent[0].reply = replies[0]
+                if not isinstance(replies[0], Exception):  # as nearly always
+                    return [read_reply(sent[0])]
+            deque(data, maxlen=0)  # pack what an interrupted exchange has not
+            yield from self._repeat(sent, replies, should_retry, end)
             return [read_reply(one) for one in sent]
         finally:
             slots.give_back([one.slot for one in sent if one.slot])
+
+    def _repeat(
+        self, sent: list[PendingRequest], replies: Replies, should_retry: ShouldRetry, end: float
+    ) -> Generator[Exchange | Wait, Replies, None]:
+        """Send requests again until each has its final reply, if the first exchange brought these replies."""
+        waiting, pause = sent, _FIRST_PAUSE
+        while (error := _record_replies(waiting, replies)) is not None:
+            waiting = [one for one in waiting if one.unanswered]
+            if isinstance(error, NoScriptError):
+                error = yield from _load_scripts(waiting)
+                if error is None:
+                    replies = yield Exchange(iter([one.packed for one in waiting]), waiting)
+                    continue
+                waiting = [one for one in waiting if one.unanswered]
+            if not waiting:
+                break
+            passing = monotonic() < end and not isinstance(error, CannotConnectError)
+            if not (should_retry(error) if should_retry else passing):
+                for one in waiting:
+                    one.reply = final_error(one, error, self._outage_log.at)
+                return
+            first = pause == _FIRST_PAUSE
+            self._outage_log.retrying(error, None if should_retry else end, first=first, lost=is_lost(error))
+            yield Wait(pause * (0.5 + random.random() / 2))  # noqa: S311 - spreading, not secrecy
+            pause = min(2 * pause, _MAX_PAUSE)
+            for one in waiting:
+                one.pack_without_text()
+            self._budget.reduce(error, waiting)
+            replies = yield Exchange(iter([one.packed for one in waiting]), waiting)
+        if should_retry and pause > _FIRST_PAUSE:
+            self._outage_log.answers()
 
 
 def _record_replies(waiting: list[PendingRequest], replies: Replies) -> Exception | None:
