@@ -85,7 +85,7 @@ def test_examination_tells_what_cannot_be_read(redis_url):
     found = {
         finding.kind: (finding.count, finding.ids or finding.text) for finding in queue.examine(deep=True).findings
     }
-    told = {"without retries": (1, ("m0",)), "headers unreadable": (1, "m1"), "time that never comes": (1, ("m2",))}
+    told = {"unreadable retries": (1, ("m0",)), "headers unreadable": (1, "m1"), "time that never comes": (1, ("m2",))}
     assert {kind: found.get(kind) for kind in told} == told
     queue.repair(deep=True)
     left = {finding.kind for finding in queue.examine(deep=True).findings}

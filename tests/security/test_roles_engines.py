@@ -28,10 +28,11 @@ from delayq.options import read_settings
 from delayq.streams import AsyncRelay, Relay, StreamDeadLetter, StreamQueue
 from delayq.workqueue import Item, WorkQueue
 from tests.lua.tables import TABLES
-from tests.security.test_roles import ALL_NEED, contents, url_of
+from tests.security.test_roles import ALL_NEED, url_of
 from tests.streams.conftest import AsyncioStreams, BlockingStreams
 from tests.support.redis_server import RedisServer, empty
 from tests.support.scripts import observe, plant
+from tests.support.stored import all_but_slots
 from tests.support.waiting import wait_until
 from tests.workqueue.conftest import Asyncio as AsyncioWork
 from tests.workqueue.conftest import Blocking as BlockingWork
@@ -263,16 +264,16 @@ def test_every_script_of_streams_has_a_call(admin, scene):
 def test_script_of_streams_is_executed_or_refused_completely(role, name, guarded, admin, scene):
     with StreamQueue(STREAM, redis=admin) as queue:
         call = calls_of_streams(queue)[name.partition("/")[2]]
-    before = contents(admin)
+    before = all_but_slots(admin)
     with StreamQueue(STREAM, url=url_of(guarded, user_of("streams", role))) as queue:
         (reply,) = queue.executor.run([call])
     if name in SCRIPTS["streams", role] or ("streams", role, name) in BY_HAND:
         assert not isinstance(reply, Exception), reply
-        assert role is not Role.INSPECTOR or contents(admin) == before
+        assert role is not Role.INSPECTOR or all_but_slots(admin) == before
     else:
         assert isinstance(reply, ServerError)
         assert re.match(rf"{name}: .*({REFUSED}).*$", str(reply))
-        assert contents(admin) == before
+        assert all_but_slots(admin) == before
 
 
 @roles
@@ -446,11 +447,11 @@ def open_as(guarded, face) -> Callable[[Role], Any]:
 @pytest.mark.usefixtures("scene")
 def test_operation_of_a_stream_is_allowed_or_refused(open_as, role, name, admin, caplog):
     queue = open_as(role)
-    before = contents(admin)
+    before = all_but_slots(admin)
     try:
         if STREAMS_MAY[name][role]:
             assert OF_STREAMS[name](queue)
-            assert role is not Role.INSPECTOR or contents(admin) == before
+            assert role is not Role.INSPECTOR or all_but_slots(admin) == before
             return
         if name in ("run", "start_consume"):
             queue.callback(lambda message: None)
@@ -461,7 +462,7 @@ def test_operation_of_a_stream_is_allowed_or_refused(open_as, role, name, admin,
             with pytest.raises(ServerError, match=REFUSED) as caught:
                 OF_STREAMS[name](queue)
             assert len(str(caught.value).splitlines()) == 1
-        assert contents(admin) == before
+        assert all_but_slots(admin) == before
     finally:
         queue.close()
 
@@ -532,7 +533,7 @@ def test_relay_can_move_fire_and_recover_messages_and_nothing_else(guarded, admi
         relay = Relay(reminders, STREAM)
         wait_until(lambda: relay.run(burst=True) >= 0 and moved(admin, left_behind))
         left_behind.schedules.pause("often")
-        before = contents(admin)
+        before = all_but_slots(admin)
         for refused in (
             lambda: reminders.send_delay_msg("x"),
             lambda: reminders.dead.purge(all=True),
@@ -542,7 +543,7 @@ def test_relay_can_move_fire_and_recover_messages_and_nothing_else(guarded, admi
         ):
             with pytest.raises(ServerError, match=REFUSED):
                 refused()
-        assert contents(admin) == before
+        assert all_but_slots(admin) == before
     with redis.Redis.from_url(url) as client, pytest.raises(redis.exceptions.NoPermissionError):
         client.xrange(STREAM)
 
