@@ -68,7 +68,7 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
     ) -> None:
         """Make a client for the queue `name`. It sends nothing to Redis before the first use."""
         super().__init__(name, payload_type, callback, options)
-        self.sends = GroupCommit(self.producer, self._perform)
+        self.sends = GroupCommit(self.producer, self.executor)
         self._inspector = Inspector(self.context)
         self._dead = DeadLetter(self.context, self.executor, self.codec.encode)
 

@@ -7,17 +7,20 @@ import sys
 import threading
 import time
 from collections import deque
+from contextlib import closing
 
 import pytest
 from redis.exceptions import BusyLoadingError, NoScriptError
 from redis.exceptions import TimeoutError as RedisTimeout
 
-from delayq import AsyncDelayQueue
+from delayq import AsyncDelayQueue, OutcomeUnknown
 from delayq.broker.message.ids import CallSlots
 from delayq.broker.requests import Outgoing
 from delayq.broker.transport.cluster import ClusterProtocol, SlotMap
+from delayq.broker.transport.executor import AsyncExecutor
 from delayq.broker.transport.operation import Wait
 from delayq.broker.transport.protocol import RedisProtocol
+from tests.support.executors import Blocking
 from tests.support.processes import run
 
 SOME_SLOTS = 5
@@ -162,6 +165,82 @@ def test_a_call_that_is_answered_at_once_is_sent_once(calls):
         steps.send([b"1 1000000"])
     assert end.value.value == ["1"]
     assert protocol.call_slots._free == [(f"{protocol.call_slots.client_name}.1", 1)]
+
+
+def tap(core, *taps):
+    """Call functions before the first exchanges, which may reply in place of Redis; returns the bytes of all."""
+    exchange, tries, left = core.exchange, [], [*taps]
+
+    def tapped(step):
+        tries.append(b"".join(step.data))
+        replies = left.pop(0)() if left else None
+        if replies is None:
+            return exchange(step._replace(data=[tries[-1]]))
+        return asyncio.sleep(0, replies) if isinstance(core, AsyncExecutor) else replies
+
+    core.exchange = tapped
+    return tries
+
+
+@pytest.mark.usefixtures("no_pauses", "loaded_scripts")
+@pytest.mark.parametrize(
+    "first",
+    [RedisTimeout("lost"), [BusyLoadingError("loading")], [NoScriptError("none")]],
+    ids=["lost", "error", "script"],
+)
+def test_an_executor_repeats_a_first_try_with_its_slot_and_number(open_executor, redis_url, calls, first):
+    executor = open_executor(redis_url)
+    slots = executor.core.protocol.call_slots
+    tries = tap(executor.core, lambda: first)
+    assert executor.call(calls.send([message("m")], replace=False, max_length=None)) == "1"
+    assert tries[-1] == tries[0]
+    assert [b"SCRIPT" in one for one in tries] == [False, *[True] * (len(tries) - 2), False]
+    assert slots._free == [(f"{slots.client_name}.1", 1)]
+
+
+def test_the_deadline_of_a_repeated_call_counts_from_its_first_try(open_executor, redis_url, calls, monkeypatch):
+    executor, now = open_executor(redis_url, deadline="5s"), 1000.0
+
+    def pass_by():
+        nonlocal now
+        now += 5.1
+        return RedisTimeout("lost")
+
+    monkeypatch.setattr("delayq.broker.transport.protocol.monotonic", lambda: now)
+    tries = tap(executor.core, pass_by)
+    with pytest.raises(OutcomeUnknown):
+        executor.call(calls.send([message("m")], replace=False, max_length=None))
+    assert len(tries) == 1
+
+
+def interrupt():
+    raise KeyboardInterrupt
+
+
+@pytest.mark.usefixtures("no_pauses", "loaded_scripts")
+@pytest.mark.parametrize("before", [[], [lambda: RedisTimeout("lost")]], ids=["first", "second"])
+def test_an_executor_interrupted_during_a_try_leaves_no_slot_taken(redis_url, calls, before):
+    with closing(Blocking({"url": redis_url})) as executor:
+        slots = executor.core.protocol.call_slots
+        tap(executor.core, *before, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            executor.call(calls.send([message("m")], replace=False, max_length=None))
+        assert slots._free == [(f"{slots.client_name}.1", 1)]
+        assert executor.call(calls.send([message("m")], replace=False, max_length=None)) == "1"
+        assert slots._free == [(f"{slots.client_name}.1", 2)]
+
+
+@pytest.mark.usefixtures("loaded_scripts")
+def test_a_fork_during_a_call_does_not_get_the_slot_of_the_call(open_executor, redis_url, calls):
+    executor = open_executor(redis_url)
+    of_client, slots = executor.core.protocol, executor.core.protocol.call_slots
+
+    def fork():
+        of_client._call_slots = CallSlots()
+
+    tap(executor.core, fork)
+    assert executor.call(calls.send([message("m")], replace=False, max_length=None)) == "1"
+    assert (slots._free, of_client.call_slots._free) == ([(f"{slots.client_name}.1", 1)], [])
 
 
 def test_calls_of_cancelled_tasks_leave_no_slot_taken(redis_url, redis_client):

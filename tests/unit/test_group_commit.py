@@ -25,6 +25,9 @@ class Producer:
     def send(self, messages, *, replace=False):
         return messages, replace
 
+    def send_by(self, executor, messages):
+        return executor.perform(self.send(messages))
+
 
 class Store:
     """Runs each operation when the test lets it through."""
@@ -35,7 +38,7 @@ class Store:
         self.threads = []
         self.held = True
 
-    def __call__(self, operation):
+    def perform(self, operation):
         messages, replace = operation
         gate, reply = threading.Event(), []
         if not self.held:

@@ -170,6 +170,54 @@ def test_outcome_unknown_of_a_send_has_its_id(producer):
         assert caught.value.ids == (id,)
 
 
+class Replying:
+    """An executor whose Redis replies this to a single call, and notes the operations that it is given."""
+
+    def __init__(self, reply):
+        self.reply, self.operations = reply, []
+
+    def call(self, request):
+        if isinstance(self.reply, Exception):
+            raise self.reply
+        return SendStatuses.read(f"{self.reply}".encode())
+
+    def perform(self, operation):
+        self.operations.append(operation)
+        return "performed"
+
+
+def send_by(producer, executor, n=1):
+    return producer.send_by(executor, [producer.outgoing(1, 0, None, f"m{at}", None) for at in range(n)])
+
+
+def test_single_send_needs_no_operation(producer):
+    executor = Replying(f"1 {NOW}")
+    (sent,) = send_by(producer, executor)
+    assert (sent.id, sent.status, executor.operations) == ("m0", SendStatus.NEW, [])
+    assert sent.due == datetime.fromtimestamp(NOW // 1000 / 1000, UTC)
+    (sent,) = send_by(producer, Replying(f"0 {NOW} ready -"))
+    assert (sent.status, sent.due, sent.owner.state) == (SendStatus.EXISTS, None, "ready")
+    (sent,) = send_by(producer, Replying(f"5 {NOW} settled -"))
+    assert (sent.status, sent.owner.state) == (SendStatus.SETTLED, "settled")
+
+
+def test_other_sends_are_operations(producer, context):
+    for executor, n in ((Replying(f"4 {NOW}"), 1), (Replying(f"1 {NOW}"), 2)):
+        assert send_by(producer, executor, n) == "performed"
+        assert len(executor.operations) == 1
+    context.confirming = [RedisCommand(("WAIT", 1, 100), bool)]
+    executor = Replying(f"1 {NOW}")
+    assert send_by(producer, executor) == "performed"
+    assert len(executor.operations) == 1
+
+
+@pytest.mark.parametrize("error", [OutcomeUnknown("silence"), QueueFullError("full")], ids=["unknown", "full"])
+def test_error_of_a_single_send_has_its_id(producer, error):
+    with pytest.raises(type(error)) as caught:
+        send_by(producer, Replying(error))
+    assert caught.value.ids == ("m0",)
+
+
 def test_send_many_sends_all_batches_in_one_round_trip(producer):
     talk = many(producer, range(2 * BATCH + 1), delay="1h", retries=0)
     assert [len(send.what) for send in talk.round] == [BATCH, BATCH, 1]

@@ -19,12 +19,13 @@ from delayq.broker.transport.clients import Cluster, describe_server, find_clien
 from delayq.broker.transport.cluster import ClusterProtocol
 from delayq.broker.transport.connections import AsyncConnections, ClusterConnections, Connections
 from delayq.broker.transport.operation import Operation, Wait, first_error, may_write, single
-from delayq.broker.transport.protocol import Exchange, RedisProtocol, Requests, ShouldRetry
+from delayq.broker.transport.protocol import Exchange, RedisProtocol, Requests, ShouldRetry, Steps, read_reply
 from delayq.errors import ConfigurationError, DelayqError
 from delayq.options import QueueOptions, Settings
 from delayq.values.times import monotonic
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class _Client:
@@ -57,7 +58,6 @@ class _Client:
             limit = client.connection_pool.max_connections
         self.max_connections: float = limit or math.inf
         """Connections to one server that may be open at a time."""
-        self._run_protocol = self.protocol.run
         self.opening: Callable[[], Any] | None = None
         """Opens the queue before the first operation that writes; None if there is nothing to open any more."""
         self.checking: Callable[[], Operation[None]] | None = None
@@ -85,17 +85,38 @@ class Executor(_Client):
     _kind = Connections
 
     def call(self, request: ScriptCall[T] | RedisCommand[T]) -> T:
-        """Run one call and return its reply; raises its error."""
-        return self.perform(single(request))
+        """Run one call and return its reply; raises its error. Opens the queue before, as `perform` does."""
+        self.check()
+        if (opening := self.opening) and may_write([request]):
+            opening()
+        (reply,) = self.run([request])
+        if isinstance(reply, DelayqError):
+            raise reply
+        return reply  # type: ignore[no-any-return]  # the reply of a ScriptCall[T] is a T
 
     def run(self, requests: Requests, *, should_retry: ShouldRetry = None, deadline: float | None = None) -> list[Any]:
         """Run calls in one round trip; returns a reply or a `DelayqError` for each.
 
         Retries while Redis does not reply: for `deadline` seconds, or as long as `should_retry` returns true.
         """
-        steps = self._run_protocol(requests, should_retry, deadline)
-        step = next(steps)
+        if self.is_cluster or not isinstance(requests, list) or len(requests) != 1:
+            return self._follow(self.protocol.run(requests, should_retry, deadline))
+        one, slots, end = self.protocol.first(requests[0], deadline)
         try:
+            replies = self.exchange(Exchange((one.packed,), [one]))
+            if isinstance(replies, list) and not isinstance(replies[0], Exception):  # as nearly always
+                one.reply = replies[0]
+            else:
+                self._follow(self.protocol.again([one], replies, should_retry, end))
+            return [read_reply(one)]
+        finally:
+            if one.slot:
+                slots.give_back([one.slot])
+
+    def _follow(self, steps: Steps[R]) -> R:
+        """Do what the protocol asks for; returns its result."""
+        try:
+            step = next(steps)
             while True:
                 if isinstance(step, Wait):
                     for server in self._servers:
@@ -105,7 +126,7 @@ class Executor(_Client):
                 else:
                     step = steps.send(self.exchange(step))
         except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]  # what ProtocolSteps returns
+            return end.value  # type: ignore[no-any-return]  # what the protocol returns
         finally:
             steps.close()
 
@@ -200,9 +221,24 @@ class AsyncExecutor(_Client):
         With `on_cancel`, a cancellation calls it, and then the calls are sent again to learn their replies.
         """
         self.check_loop()
-        steps = self._run_protocol(requests, should_retry, deadline)
-        step = next(steps)
+        if on_cancel is not None or self.is_cluster or not isinstance(requests, list) or len(requests) != 1:
+            return await self._follow(self.protocol.run(requests, should_retry, deadline), on_cancel)
+        one, slots, end = self.protocol.first(requests[0], deadline)
         try:
+            replies = await self.exchange(Exchange((one.packed,), [one]))
+            if isinstance(replies, list) and not isinstance(replies[0], Exception):
+                one.reply = replies[0]
+            else:
+                await self._follow(self.protocol.again([one], replies, should_retry, end))
+            return [read_reply(one)]
+        finally:
+            if one.slot:
+                slots.give_back([one.slot])
+
+    async def _follow(self, steps: Steps[R], on_cancel: Callable[[], None] | None = None) -> R:
+        """Do what the protocol asks for; returns its result."""
+        try:
+            step = next(steps)
             while True:
                 replies = None
                 try:
@@ -220,7 +256,7 @@ class AsyncExecutor(_Client):
                     continue
                 step = steps.send(replies)
         except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]  # what ProtocolSteps returns
+            return end.value  # type: ignore[no-any-return]  # what the protocol returns
         finally:
             steps.close()
 

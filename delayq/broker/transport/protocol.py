@@ -1,6 +1,7 @@
 """Sans-I/O request protocol: packs calls, assigns idempotence slots, retries, and maps errors.
 
 `RedisProtocol.run` is a generator. It yields the bytes to exchange and the pauses to make; an executor does the I/O.
+A single request has its `first` try without it, and then, unless that brings its reply, goes on with `again`.
 Each mutating call gets a slot of this process and the next sequence number of that slot. Redis remembers the last reply
 of each slot, so a call executes once, however often it is sent.
 """
@@ -14,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import replace
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from hiredis import pack_command
 from redis.exceptions import BusyLoadingError, MovedError, NoPermissionError, NoScriptError, ResponseError
@@ -42,6 +43,7 @@ _NO_PERMISSION = re.compile(r"can't run this command.*@user_script:(\d+)|@user_s
 _NO_EVAL = re.compile(r"permissions to run the 'eval' command")
 _pack: Callable[[Any], bytes] = pack_command
 _NUMBERS = frozenset((int, float))
+T = TypeVar("T")
 Address = tuple[str, int]
 """Host and port of a server."""
 Request = ScriptCall[Any] | RedisCommand[Any]
@@ -202,7 +204,8 @@ ShouldRetry = Callable[[Exception], bool] | None
 """Returns whether to keep trying after an error; None for as long as the deadline allows."""
 _FIRST_PAUSE, _MAX_PAUSE = 0.02, 0.5
 """Seconds between two tries, minus up to half at random. A server that is back is noticed within a second."""
-ProtocolSteps = Generator[Exchange | Wait, Replies, list[Any]]
+Steps = Generator[Exchange | Wait, Replies, T]
+ProtocolSteps = Steps[list[Any]]
 
 
 class RedisProtocol:
@@ -259,6 +262,11 @@ class RedisProtocol:
             sent.append(self._pack(request, slots))
             yield sent[-1].packed
 
+    def first(self, request: Request, deadline: float | None) -> tuple[PendingRequest, CallSlots, float]:
+        """Return a single request, ready to send, the slots that its slot goes back to, and the time to give up."""
+        slots = self.call_slots
+        return self._pack(request, slots), slots, monotonic() + (self.deadline if deadline is None else deadline)
+
     def run(self, requests: Requests, should_retry: ShouldRetry, deadline: float | None = None) -> ProtocolSteps:
         """Send requests in one round trip until each has a reply; returns replies or errors, in order.
 
@@ -273,20 +281,14 @@ class RedisProtocol:
             data = self._pack_all(requests, sent, slots)
             end = monotonic() + (self.deadline if deadline is None else deadline)
             replies = yield Exchange(data, sent)
-            if isinstance(data, tuple) and len(sent) == 1 and isinstance(replies, list):
-                sent[0].reply = replies[0]
-                if not isinstance(replies[0], Exception):  # as nearly always
-                    return [read_reply(sent[0])]
             deque(data, maxlen=0)  # pack what an interrupted exchange has not
-            yield from self._repeat(sent, replies, should_retry, end)
+            yield from self.again(sent, replies, should_retry, end)
             return [read_reply(one) for one in sent]
         finally:
             slots.give_back([one.slot for one in sent if one.slot])
 
-    def _repeat(
-        self, sent: list[PendingRequest], replies: Replies, should_retry: ShouldRetry, end: float
-    ) -> Generator[Exchange | Wait, Replies, None]:
-        """Send requests again until each has its final reply, if the first exchange brought these replies."""
+    def again(self, sent: list[PendingRequest], replies: Replies, should_retry: ShouldRetry, end: float) -> Steps[None]:
+        """Send requests again until each has its final reply, after a first exchange that brought these."""
         waiting, pause = sent, _FIRST_PAUSE
         while (error := _record_replies(waiting, replies)) is not None:
             waiting = [one for one in waiting if one.unanswered]
@@ -406,7 +408,7 @@ def _reopen_followed(waiting: list[PendingRequest]) -> None:
             one.maybe_executed = True
 
 
-def _load_scripts(waiting: list[PendingRequest]) -> Generator[Exchange | Wait, Replies, Exception | None]:
+def _load_scripts(waiting: list[PendingRequest]) -> Steps[Exception | None]:
     """Load the scripts that the server does not have; returns the error if that fails.
 
     If a script was loaded before and is missing again, the request gets its text, so that this cannot go on.

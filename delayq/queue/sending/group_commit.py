@@ -29,7 +29,7 @@ from delayq.values.times import monotonic
 from delayq.worker.drivers.own_threads import start_task
 
 if TYPE_CHECKING:
-    from delayq.broker.transport.executor import AsyncExecutor
+    from delayq.broker.transport.executor import AsyncExecutor, Executor
 
 log = SafeLog("delayq.queue")
 
@@ -105,9 +105,9 @@ class _WaitingSend:
 class GroupCommit:
     """The sends of the threads that share a queue."""
 
-    def __init__(self, producer: Producer, perform: Callable[[Operation[list[Sent]]], list[Sent]]) -> None:
+    def __init__(self, producer: Producer, executor: Executor) -> None:
         self._producer = producer
-        self._perform = perform
+        self._executor = executor
         self._begin()
 
     def _begin(self) -> None:
@@ -141,12 +141,12 @@ class GroupCommit:
             self._end()
 
     def _alone(self, outgoing: Outgoing, *, replace: Replace = False) -> Sent:
-        return self._perform(self._producer.send([outgoing], replace=replace))[0]
+        return self._executor.perform(self._producer.send([outgoing], replace=replace))[0]
 
     def _store(self, messages: list[Outgoing]) -> list[Sent]:
         """Send messages in a call that is counted already."""
         began = monotonic()
-        stored = self._perform(self._producer.send(messages))
+        stored = self._producer.send_by(self._executor, messages)
         self._trips.measure(began, len(messages))
         return stored
 
