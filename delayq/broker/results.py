@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from delayq.broker.message.attributes import Attributes
 from delayq.broker.replies import ClaimedMessage
-from delayq.errors import PayloadError, PayloadTooLargeError
+from delayq.errors import PayloadError, PayloadTooLargeError, UndecodableError
 from delayq.values.codec import Codec
 from delayq.values.plain import AnnotatedType
 from delayq.values.times import HORIZON, LATEST, Duration, to_millis
@@ -157,6 +157,13 @@ class ResultCodec:
             return self._value(base64.b64decode(text, validate=True)) if text else None
         except ValueError:
             return None
+
+    def resumed_progress(self, text: str) -> Any:
+        """Return a progress report to go on from; raise `UndecodableError` for one that cannot be read."""
+        try:
+            return self.decode(base64.b64decode(text, validate=True)) if text else None
+        except Exception as error:
+            raise UndecodableError(f"the progress cannot be decoded: {type(error).__name__}") from error
 
     def _value(self, data: bytes) -> Any:
         try:

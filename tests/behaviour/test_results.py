@@ -303,7 +303,7 @@ def test_progress_is_reported_under_the_lease(open_queue):
     with pytest.raises(PayloadError, match="progress cannot be encoded"):
         held.report(object())
     assert held.release(delay="1h")
-    assert (queue.get("a").progress, queue.get("a").snoozes) == (None, 1)
+    assert (queue.get("a").progress, queue.get("a").snoozes) == ({"rows": 6000}, 1)
 
 
 def test_results_whose_time_is_over_are_deleted(open_queue, redis_client):

@@ -503,7 +503,8 @@ class Model:
             elif message:
                 message.attempts -= 1
                 if release.attributes:
-                    message.attributes, self.schema = release.attributes, 2
+                    kept = [part for part in message.attributes.split(b" ") if part.startswith(b"progress=")]
+                    message.attributes, self.schema = b" ".join([release.attributes, *kept]), 2
                 message.until = now + release.delay
                 if release.delay:
                     message.state = "backoff"

@@ -81,7 +81,7 @@ _remembered = lru_cache(1024)(_read)
 def snoozed(stored: bytes) -> bytes:
     """Return the stored text with one snooze more: a function has taken the message, so nothing is unhandled.
 
-    All else but progress stays, also what a newer delayq has added.
+    All else stays, also what a newer delayq has added. Progress is left out: the script keeps what is reported by then.
     """
     ended = (b"snoozes=", b"unhandled=", b"progress=")
     others = [part for part in stored.split(b" ") if part and not part.startswith(ended)]
@@ -89,8 +89,9 @@ def snoozed(stored: bytes) -> bytes:
 
 
 def left_unhandled(stored: bytes) -> bytes:
-    """Return the stored text with one return more of those that no function took; all else stays."""
-    others = [part for part in stored.split(b" ") if part and not part.startswith(b"unhandled=")]
+    """Return the stored text with one return more of those that no function took; the rest as in `snoozed`."""
+    ended = (b"unhandled=", b"progress=")
+    others = [part for part in stored.split(b" ") if part and not part.startswith(ended)]
     return b" ".join([*others, b"unhandled=%d" % (Attributes.of(stored).unhandled + 1)])
 
 

@@ -192,6 +192,7 @@ def show_(session: Session, /, queue: str, id: str, *, engine: str, reveal: bool
 
     ID may also be an entry of the dead letter (id:token), the last of its id. What has happened to a message is in the
     event log, if that is on: `delayq events QUEUE --id ID`. A message that is done is gone, unless its result is kept.
+    Its progress is what its callback reported last, from which the next attempt may go on.
 
     For a stream, ID may be an entry from `delayq list`, which is found at once. An id is searched among the first
     10,000 entries and the last 10,000 dead ones.

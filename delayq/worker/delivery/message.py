@@ -133,6 +133,15 @@ class _BaseMessage(Generic[T]):
         return self.delivery.attributes.snoozes
 
     @property
+    def progress(self) -> Any:
+        """What was last reported of the message, by this attempt or one before: where to go on. None for nothing.
+
+        It is kept through kills, stops, retries, snoozes and releases. Raises `UndecodableError` if the codec of this
+        process cannot read it.
+        """
+        return self.context.results.resumed_progress(self.delivery.attributes.progress)
+
+    @property
     def token(self) -> int:
         """The fencing token of this delivery: higher than the token of any earlier delivery of this queue."""
         return self.delivery.claimed.token
@@ -179,6 +188,8 @@ class _BaseMessage(Generic[T]):
         self.context.calls.capabilities.require(Feature.RESULTS)
         progress = self.context.results.pack_progress(value)
         (reply,) = yield [self.context.calls.report(self.delivery.receipt, progress)]
+        if reply == "1":
+            self.delivery.attributes = self.delivery.attributes._replace(progress=progress)
         return bool(reply == "1")
 
     def _nack(self, delay: Duration | None, error: str) -> Operation[bool]:
@@ -239,7 +250,8 @@ class Message(_BaseMessage[T]):
     def report(self, progress: object) -> bool:
         """Store how far the callback is: any value of at most 4 KiB as encoded, which `queue.get` shows.
 
-        The last report counts, until the message has ended. Returns False, and stores nothing, if the lease was lost.
+        The last report counts, until the message has ended: the next attempt has it as `progress`. Returns False, and
+        stores nothing, if the lease was lost. Raises `PayloadError` for a value that cannot be encoded or is too large.
         """
         return self.executor.perform(self._report(progress))
 

@@ -209,6 +209,53 @@ CASES = [
             wake=1,
         ),
     ),
+    *(
+        Case(
+            f"with other attributes, and what was reported: {name}",
+            LEASED.but(attributes={"a": before}),
+            calls.release([Release("a", T - 7, 0, b"name=n snoozes=1")]),
+            "1",
+            _BACK.but(attributes={"a": after}, meta={"token": "T-3", "released": 1, "schema": 2}),
+        )
+        for name, before, after in (
+            ("since the claim", "name=n progress=Nw==", "name=n snoozes=1 progress=Nw=="),
+            ("nothing else before", "progress=Nw==", "name=n snoozes=1 progress=Nw=="),
+            ("not last", "progress=Nw== name=n", "name=n snoozes=1 progress=Nw=="),
+            ("what only ends like it", "name=n inprogress=Nw==", "name=n snoozes=1"),
+        )
+    ),
+    Case(
+        "of several, each keeps what was reported of it",
+        _HELD.but(attributes={"a": "name=n", "b": "progress=Nw==", "c": "name=n progress=OA==", "d": "progress=MQ=="}),
+        calls.release(
+            [
+                Release("a", T - 9, 50, b"name=n snoozes=1"),
+                Release("b", T - 8, 0, b"snoozes=1"),
+                Release("c", T - 6),
+                Release("d", T - 6, 0, b"snoozes=1"),
+            ]
+        ),
+        "1110",
+        World(
+            ready=["b", "c", "y", "z"],
+            unack={"a": 50, "d": 500},
+            retries=dict.fromkeys("abcd", 3),
+            deliveries={
+                "a": "backoff -5 0 T-9 T-9 w",
+                "b": "ready -4 0 T-8 T-8 w",
+                "c": "ready -3 2 T-7 T-6 w",
+                "d": "leased -2 1 T-5 T-5 w",
+            },
+            attributes={
+                "a": "name=n snoozes=1",
+                "b": "snoozes=1 progress=Nw==",
+                "c": "name=n progress=OA==",
+                "d": "progress=MQ==",
+            },
+            meta={"released": 5, "backoffs": 1, "schema": 2},
+            wake=1,
+        ),
+    ),
     Case("leased under a later token", LEASED + CROWD, calls.release([Release("a", T - 9)]), "0", LEASED + CROWD),
     Case(
         "a wake-up that is not taken yet is enough",

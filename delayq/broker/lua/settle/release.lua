@@ -1,11 +1,11 @@
 -- Returns leased messages to the head of ready, those with a priority to ranked, or for a delay to unack, as a nack does,
 -- but charges no retry and does not count the attempt. One that another process has asked for waits in unack for a
 -- second at least, so that this process finds it before a consumer does. One that was asked to stop goes to garbage.
--- One that no callback has started for gives its start back to the rates of its limits.
+-- One that no callback has started for gives its start back to the rates of its limits. What was reported is kept.
 -- KEYS: ready list, ranked zset, unack zset, running zset, limits hash, gates zset, garbage set, deliveries hash,
 --   attributes hash, events stream, meta hash, wake list
--- ARGV: slot, sequence, now (ms or ''), then per release: id, token, delay (ms), attributes from now on ('' to leave them),
---   unstarted (1 if no callback was started for it)
+-- ARGV: slot, sequence, now (ms or ''), then per release: id, token, delay (ms), attributes from now on ('' to leave them;
+--   without progress, which stays as stored), unstarted (1 if no callback was started for it)
 -- Returns: a status per release: 1 released, 2 asked to stop, 0 not leased under this token
 -- Re-run: returns the same reply.
 -- Uses: clock, numbers, once, schema, attributed, record, started, rank, signal, places, limit, give_back, log
@@ -17,14 +17,14 @@ if past then return past end
 
 local time = clock(override) / 1000
 local now = math.floor(time)
-local ids = {}
-for i = 4, #ARGV, 5 do ids[#ids + 1] = ARGV[i] end
+local ids, writes = {}, false
+for i = 4, #ARGV, 5 do ids[#ids + 1], writes = ARGV[i], writes or ARGV[i + 3] ~= '' end
 local known = redis.call('HMGET', deliveries, unpack(ids))
 redis.call('LLEN', ready)
 redis.call('ZCARD', unack)
 local logged, step, limited = unpack(redis.call('HMGET', meta, 'events', 'priority_step', 'limited'))
 local placed = look_at_places(running, gates, wake, limited)
-local texts = attributes_to_rank(attributes, step, ids)
+local texts = attributes_to_rank(attributes, step or writes, ids)
 if step then redis.call('ZCARD', ranked) end
 redis.call('LLEN', wake)
 local statuses, seen, released, tokens, records, back, later, due_again, changed = {}, {}, {}, {}, {}, {}, {}, {}, {}
@@ -54,12 +54,14 @@ for n, id in ipairs(ids) do
       later[#later + 1], consumer = id, unmarked(consumer)
       due_again[#due_again + 1], due_again[#due_again + 2] = math.ceil(time) + delay, id
     end
-    if ARGV[2 + 5 * n] ~= '' then changed[#changed + 1], changed[#changed + 2] = id, ARGV[2 + 5 * n] end
+    if ARGV[2 + 5 * n] ~= '' then
+      local reported = string.match(' ' .. (texts[n] or ''), ' progress=%S*') or ''
+      changed[#changed + 1], changed[#changed + 2] = id, ARGV[2 + 5 * n] .. reported
+    end
     records[#records + 1] = id
     records[#records + 1] = write(to, due, string.format('%d', math.max(attempts - 1, 0)), first, token, consumer)
   end
 end
-if #changed > 0 then redis.call('HLEN', attributes) end
 if #stopped > 0 then redis.call('SCARD', garbage) end
 local changed_limits = limited and give_back_starts(limits, gates, attributes, time * 1000, unstarted, given) or {}
 begin(meta, slot)

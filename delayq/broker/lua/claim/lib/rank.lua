@@ -28,7 +28,7 @@ local function rank_text(text, due, step)
   return ranks_then[text]
 end
 
--- Returns the attributes of messages, as delayq writes them: short texts. None if the queue has no priorities.
+-- Returns the attributes of messages, as delayq writes them: short texts. None without a step, if no priority counts.
 local function attributes_to_rank(attributes, step, ids)
   return step and #ids > 0 and redis.call('HMGET', attributes, unpack(ids)) or {}
 end
