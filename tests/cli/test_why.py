@@ -1,5 +1,7 @@
 """`delayq why`, and the line `why` of `delayq show`."""
 
+import re
+
 import pytest
 
 from delayq import NewMessage
@@ -13,6 +15,7 @@ def test_says_why_a_message_waits(cli, queue):
     first, second = ended.out.splitlines()
     assert first.startswith("the queue is paused until 20")
     assert first.endswith(": deploy")
+    assert re.search(r"T\d\d:\d\d:\d\d\+09:00 \(in ", cli("--tz", "Asia/Tokyo", "why", "reminders", "m").out)
     assert second == "nobody consumes this queue: nothing was ever claimed"
 
 
