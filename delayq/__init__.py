@@ -66,6 +66,8 @@ if TYPE_CHECKING:
     from delayq.queue.inspecting.lateness_report import SloReport as SloReport
     from delayq.queue.inspecting.message_info import MessageInfo as MessageInfo
     from delayq.queue.inspecting.message_info import Page as Page
+    from delayq.queue.inspecting.why.looked import Reason as Reason
+    from delayq.queue.inspecting.why.looked import Why as Why
     from delayq.queue.inspecting.workers import RunningMessage as RunningMessage
     from delayq.queue.inspecting.workers import WorkerInfo as WorkerInfo
     from delayq.queue.pooling.worker import AsyncWorker as AsyncWorker

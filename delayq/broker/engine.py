@@ -48,6 +48,7 @@ class Feature(StrEnum):
     WORKERS = "list of workers"
     HISTORY = "history"
     GET = "reading a message by id"
+    WHY = "reasons for waiting"
     LIST = "listing messages"
     SEARCH = "searching messages"
     PURGE = "purging"

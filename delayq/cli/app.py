@@ -45,6 +45,7 @@ COMMANDS = {
         "list": ("delayq.cli.messages.list:list_", "List the messages in a state."),
         "search": ("delayq.cli.messages.search:search", "Find messages that contain a text."),
         "show": ("delayq.cli.messages.list:show_", "Show one message."),
+        "why": ("delayq.cli.messages.why:ACTIONS", "Tell why a message, or a queue, waits."),
         "result": ("delayq.cli.messages.list:result", "Print the result of a message, or wait for it."),
         "events": ("delayq.cli.admin.events:events", "Print or follow the event log of a queue."),
         "runs": ("delayq.cli.queues.actions:runs", "List the bulk sends of a queue."),

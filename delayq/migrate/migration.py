@@ -33,7 +33,7 @@ MAX_LISTED = 1000
 """Messages listed for each reason they were left; all are counted."""
 
 
-class Why(StrEnum):
+class WhyLeft(StrEnum):
     """Why a message was left in the Go queue."""
 
     NO_PAYLOAD = "no payload"
@@ -51,7 +51,7 @@ class Why(StrEnum):
     """A Go worker may be processing it, or it waits for a retry."""
 
 
-SPENT = frozenset({Why.NO_PAYLOAD, Why.FAILED})
+SPENT = frozenset({WhyLeft.NO_PAYLOAD, WhyLeft.FAILED})
 """Reasons of messages that Go would not deliver either."""
 
 
@@ -60,7 +60,7 @@ class Left(NamedTuple):
 
     place: str
     id: str
-    why: Why
+    why: WhyLeft
 
 
 @dataclass(slots=True)
@@ -73,16 +73,16 @@ class Migration:
     found: Counter[str] = field(default_factory=Counter)
     """Ids in the Go queue at the start."""
     moved: Counter[str] = field(default_factory=Counter)
-    left: Counter[tuple[str, Why]] = field(default_factory=Counter)
+    left: Counter[tuple[str, WhyLeft]] = field(default_factory=Counter)
     listed: list[Left] = field(default_factory=list)
     """The first 1,000 messages left for each reason."""
     came: int = 0
     """Messages in the Go queue at the end that are not in `left`: Go is still sending."""
 
     @property
-    def reasons(self) -> Counter[Why]:
+    def reasons(self) -> Counter[WhyLeft]:
         """Number of messages left, by reason."""
-        total: Counter[Why] = Counter()
+        total: Counter[WhyLeft] = Counter()
         for (_, why), number in self.left.items():
             total[why] += number
         return total
@@ -92,7 +92,7 @@ class Migration:
         """Whether no message is left that Go would still deliver."""
         return not self.came and self.reasons.keys() <= SPENT
 
-    def leave(self, place: str, id: bytes, why: Why) -> None:
+    def leave(self, place: str, id: bytes, why: WhyLeft) -> None:
         """Record a message that is left."""
         if self.reasons[why] < MAX_LISTED:
             self.listed.append(Left(place, id.decode("utf-8", "backslashreplace"), why))
@@ -103,10 +103,10 @@ class Migration:
 
         A dry run does not detect foreign ids, so those are kept.
         """
-        foreign = Counter({key: number for key, number in self.left.items() if key[1] is Why.FOREIGN_ID})
+        foreign = Counter({key: number for key, number in self.left.items() if key[1] is WhyLeft.FOREIGN_ID})
         self.came = max(0, rest.moved.total() - foreign.total())
         self.left = foreign + rest.left
-        self.listed = [one for one in self.listed if one.why is Why.FOREIGN_ID] + rest.listed
+        self.listed = [one for one in self.listed if one.why is WhyLeft.FOREIGN_ID] + rest.listed
 
 
 BATCH_BYTES = 4 << 20
@@ -259,9 +259,9 @@ class _Mover:
             payloads = self._source.payloads(ids)
             messages = [_GoMessage(movable[id], *payloads[id], retries[id]) for id in ids if id in payloads]
             without_payload = [entry for id in ids if id not in payloads for entry in movable[id]]
-            kept += self._leave(structure, without_payload, Why.NO_PAYLOAD)
+            kept += self._leave(structure, without_payload, WhyLeft.NO_PAYLOAD)
             if structure == "garbage" and not self._with_garbage:
-                kept += self._leave(structure, _entries(messages), Why.FAILED)
+                kept += self._leave(structure, _entries(messages), WhyLeft.FAILED)
             elif self._result.dry_run:
                 self._result.moved[structure] += len(_entries(messages))
             elif messages:
@@ -269,17 +269,17 @@ class _Mover:
             self._tell(self._result)
         return kept
 
-    def _refuse(self, structure: str, entry: Entry) -> Why | None:
+    def _refuse(self, structure: str, entry: Entry) -> WhyLeft | None:
         """Return why an entry cannot be moved, whatever its payload."""
         try:
             check_id(entry.id.decode())
         except (UnicodeDecodeError, ConfigurationError):
-            return Why.BAD_ID
+            return WhyLeft.BAD_ID
         if entry.score and structure == "unack" and float(entry.score) > self._last_lease:
-            return Why.LEASED
-        return Why.BAD_TIME if entry.score and float(entry.score) * 1000 > LATEST else None
+            return WhyLeft.LEASED
+        return WhyLeft.BAD_TIME if entry.score and float(entry.score) * 1000 > LATEST else None
 
-    def _leave(self, structure: str, entries: list[Entry], why: Why) -> list[Entry]:
+    def _leave(self, structure: str, entries: list[Entry], why: WhyLeft) -> list[Entry]:
         for entry in entries:
             self._result.leave(structure, entry.id, why)
         return entries
@@ -289,7 +289,7 @@ class _Mover:
         sent = self._target.send_many([_new_message(message) for message in messages])
         foreign = [message for message, one in zip(messages, sent, strict=True) if self._is_foreign(message, one)]
         foreign_ids = {message.id for message in foreign}
-        kept = self._leave(structure, _entries(foreign), Why.FOREIGN_ID)
+        kept = self._leave(structure, _entries(foreign), WhyLeft.FOREIGN_ID)
         moved = [
             (entry, message.key) for message in messages if message.id not in foreign_ids for entry in message.entries
         ]

@@ -104,6 +104,7 @@ class AsyncDelayQueue(DelayBase[T, AsyncMessage[T]], AsyncBase[T]):
     # Inspecting
 
     get = awaited(DelayQueue.get)
+    why = awaited(DelayQueue.why)
     counts = awaited(DelayQueue.counts)
     stats = awaited(DelayQueue.stats)
     workers = awaited(DelayQueue.workers)

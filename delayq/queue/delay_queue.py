@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from delayq.queue.inspecting.forecast import Forecast
     from delayq.queue.inspecting.forecast_periods import Unit
     from delayq.queue.inspecting.history import QueueHistory
+    from delayq.queue.inspecting.why.looked import Why
     from delayq.queue.results.result_waits import BlockingResultWaits
     from delayq.queue.scheduling.schedules import Schedules
     from delayq.queue.sweeps.handler_check import HandlerCheck
@@ -225,6 +226,16 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
     def get(self, id: str) -> MessageInfo | None:
         """Read a message, also one that is dead or completed; None if the id is unknown. Changes nothing."""
         return self._perform(self._inspector.get(id))
+
+    def why(self, id: str | None = None) -> Why:
+        """Say why a message waits, or without an id why the queue gives out nothing, or not everything.
+
+        Each reason is a sentence, with its facts: pauses, limits, breakers, leases, retries, missing workers. Reads
+        what is stored, in one or two round trips; a page of 500 limits or consumers more is one more. Changes nothing.
+        """
+        from delayq.queue.inspecting.why.why import why  # few programs ask
+
+        return self._perform(why(self.context, id))
 
     def counts(self) -> Counts:
         """Count the messages in each state, in one snapshot."""

@@ -139,6 +139,7 @@ def show_message(request: Request) -> Response:
         payload=shown,
         result=result,
         progress=progress,
+        why=() if message is None or message.state in (State.DEAD, State.COMPLETED) else queue.why(id).reasons,
         waits=message is not None and message.state in WAITING,
     )
 

@@ -22,6 +22,7 @@ from delayq.cli.queues.top_screen import MAX_COUNTED, TopFigures, TopScreen
 from delayq.cli.support.session import Session
 from tests.cli.conftest import PATIENCE, terminal
 from tests.support.processes import Process
+from tests.support.waiting import wait_until
 
 ROW = re.compile(r"^(?:mails|orders|q\d+)\b.*")
 
@@ -135,6 +136,17 @@ def test_says_what_is_wrong_with_the_selected_queue(screen, queues, redis_client
     press(screen, "j")
     screen.read()
     assert any(line.startswith("orders: ") and "WRONGTYPE" in line for line in look(screen))
+
+
+def test_says_what_a_queue_that_stands_still_waits_for(screen, queues, redis_client):
+    mails, _ = queues
+    mails.send_delay_msg("due")
+    tell(redis_client, mails, [["m", 5_000]])
+    wait_until(lambda: screen.read() and mails.stats().lag.total_seconds() >= 1.2)
+    screen.read()
+    (line,) = (line for line in look(screen, 120) if line.startswith("mails: due"))
+    assert line.startswith("mails: due, and waiting for a free consumer: 1 message, the first for ")
+    assert line.endswith("; 1 consumer of 10 places in all, with 1 held")
 
 
 def test_says_that_there_is_no_queue(session):

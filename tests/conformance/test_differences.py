@@ -479,6 +479,12 @@ def limits_starts(worker):
     assert worker.do(worker.queue.limits.remove)
 
 
+def says_why(worker):
+    worker.send(b"a")
+    (reason,) = worker.do(worker.queue.why).reasons
+    assert reason.kind == "nobody"
+
+
 def pauses(worker):
     worker.send(b"a")
     worker.do(worker.queue.pause)
@@ -602,6 +608,7 @@ CHECKS = {
     Feature.WORKERS: Check(lists_workers, none_of("workers")),
     Feature.HISTORY: Check(has_a_history, none_of("history")),
     Feature.GET: Check(reads_one),
+    Feature.WHY: Check(says_why, none_of("why")),
     Feature.LIST: Check(lists),
     Feature.SEARCH: Check(searches, none_of("search")),
     Feature.PURGE: Check(purges, none_of("purge")),

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from delayq.migrate.migration import Why
+from delayq.migrate.migration import WhyLeft
 from tests.migrate.conftest import arrived, dump_all
 from tests.support.processes import Process
 
@@ -91,7 +91,7 @@ def test_exit_code_1_if_go_would_still_deliver_a_message(cli, go, redis_client):
     ended = cli("migrate", "example")
     assert (ended.code, ended.err) == (1, "")
     assert ended.out.splitlines()[-2:] == [
-        f"pending  bad id  {Why.BAD_ID}",
+        f"pending  bad id  {WhyLeft.BAD_ID}",
         "moved 1 message of example to example; left 1: 1 no valid id",
     ]
 

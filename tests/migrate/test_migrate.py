@@ -16,7 +16,7 @@ from delayq import ConfigurationError, DelayQueue
 from delayq.broker.transport.executor import open_executor
 from delayq.migrate import LeasedError, Migration, migrate
 from delayq.migrate.go_queue import PAGE, GoQueue
-from delayq.migrate.migration import Left, Why
+from delayq.migrate.migration import Left, WhyLeft
 from delayq.options import read_settings
 from tests.migrate.conftest import LEASE, Go, Message, arrived, dump_all
 from tests.support.deployments import RedisCluster
@@ -41,9 +41,9 @@ def test_every_message_is_moved_unchanged(redis_url, redis_client, queue, base):
     assert arrived(queue, go) == go.expected
     assert queue.counts().living == len(go.expected) == made.moved.total() == 8
     assert go.ids() == left
-    assert made.reasons == {Why.NO_PAYLOAD: 2, Why.FAILED: 1}
+    assert made.reasons == {WhyLeft.NO_PAYLOAD: 2, WhyLeft.FAILED: 1}
     assert sorted(made.listed) == sorted(
-        Left(place, id, Why.FAILED if place == "garbage" else Why.NO_PAYLOAD) for place, (id,) in left.items()
+        Left(place, id, WhyLeft.FAILED if place == "garbage" else WhyLeft.NO_PAYLOAD) for place, (id,) in left.items()
     )
     assert (made.complete, made.came) == (True, 0)
     assert made.found.total() == made.moved.total() + made.left.total()
@@ -192,7 +192,7 @@ def test_nothing_is_moved_while_go_workers_have_leases(redis_url, redis_client, 
     with pytest.raises(LeasedError, match="Go workers have leased 1 of the messages of example"):
         move(redis_url)
     assert dump_all(redis_client) == before
-    assert Left("unack", held, Why.LEASED) in dry.listed
+    assert Left("unack", held, WhyLeft.LEASED) in dry.listed
     assert not dry.complete
     go.worker.ack(held)
     assert move(redis_url).complete
@@ -223,8 +223,8 @@ def test_invalid_ids_and_times_are_left(redis_url, redis_client, go, queue):
     redis_client.lpush(go.key("ready"), "x" * 129, "")
     made = move(redis_url)
     assert arrived(queue, go) == go.expected
-    assert made.reasons == {Why.BAD_ID: 4, Why.BAD_TIME: 2}
-    assert Left("pending", "\\xff", Why.BAD_ID) in made.listed
+    assert made.reasons == {WhyLeft.BAD_ID: 4, WhyLeft.BAD_TIME: 2}
+    assert Left("pending", "\\xff", WhyLeft.BAD_ID) in made.listed
     assert not made.complete
     assert redis_client.zcard(go.key("pending")) == 4
     assert redis_client.llen(go.key("ready")) == 2
@@ -257,7 +257,7 @@ def test_foreign_id_is_left(redis_url, redis_client, go, queue):
     go.ready(b"m", id="2")
     queue.send_delay_msg(b"m", 60, id="2")  # as after an interrupted run
     made = move(redis_url)
-    assert made.listed == [Left("pending", "1", Why.FOREIGN_ID)]
+    assert made.listed == [Left("pending", "1", WhyLeft.FOREIGN_ID)]
     assert made.moved == {"ready": 1}
     assert go.ids() == {"pending": ["1"]}
     assert redis_client.get(go.worker.payloads + "1") == b"m"
@@ -275,7 +275,7 @@ def test_foreign_id_settled_meanwhile_is_left(redis_url, go, queue, monkeypatch)
         return get(self, id)
 
     monkeypatch.setattr(delayq.migrate.migration._Target, "get", late)
-    assert move(redis_url).listed == [Left("pending", "1", Why.FOREIGN_ID)]
+    assert move(redis_url).listed == [Left("pending", "1", WhyLeft.FOREIGN_ID)]
     assert go.ids() == {"pending": ["1"]}
 
 
@@ -286,7 +286,7 @@ def test_settled_id_is_foreign_unless_it_is_a_uuid(redis_url, go, queue, uuid):
             assert len(messages) == 2
     go.pending(b"m", id="1")
     go.pending(b"m", id=uuid)
-    assert move(redis_url).listed == [Left("pending", "1", Why.FOREIGN_ID)]
+    assert move(redis_url).listed == [Left("pending", "1", WhyLeft.FOREIGN_ID)]
     assert go.ids() == {"pending": ["1"]}
     assert queue.counts().living == 0
 
@@ -303,7 +303,7 @@ def test_payload_key_of_another_type_is_no_payload(redis_url, redis_client, go, 
     id = go.expire(go.pending(b"m"))
     redis_client.lpush(go.worker.payloads + id, "a list")
     go.pending(b"n")
-    assert move(redis_url).listed == [Left("pending", id, Why.NO_PAYLOAD)]
+    assert move(redis_url).listed == [Left("pending", id, WhyLeft.NO_PAYLOAD)]
     assert arrived(queue, go) == go.expected
 
 
@@ -344,7 +344,7 @@ def test_many_messages_without_payloads_are_left(redis_url, redis_client, go, qu
     dry = move(redis_url, dry_run=True)
     made = move(redis_url)
     assert made.moved == dry.moved == {place: len(ids) - len(missing)}
-    assert made.reasons == dry.reasons == {Why.NO_PAYLOAD: len(missing)}
+    assert made.reasons == dry.reasons == {WhyLeft.NO_PAYLOAD: len(missing)}
     assert {one.id for one in made.listed} == missing
     assert go.ids() == {place: sorted(missing)}
     assert queue.counts().living == len(ids) - len(missing)
@@ -358,8 +358,8 @@ def test_list_of_left_messages_is_limited(redis_url, redis_client, go, monkeypat
     redis_client.zadd(go.key("pending"), {str(uuid4()): go.now for _ in range(5)})
     redis_client.zadd(go.key("pending"), {f"{n} {n}": go.now for n in range(2)})
     made = move(redis_url)
-    assert made.reasons == {Why.NO_PAYLOAD: 5, Why.BAD_ID: 2}
-    assert Counter(one.why for one in made.listed) == {Why.NO_PAYLOAD: 3, Why.BAD_ID: 2}
+    assert made.reasons == {WhyLeft.NO_PAYLOAD: 5, WhyLeft.BAD_ID: 2}
+    assert Counter(one.why for one in made.listed) == {WhyLeft.NO_PAYLOAD: 3, WhyLeft.BAD_ID: 2}
 
 
 def test_payloads_are_read_in_batches(redis_url, go, queue, monkeypatch):
@@ -468,7 +468,7 @@ def test_messages_sent_before_left_ones_are_reported(redis_url, redis_client, go
             go.pending(b"sooner", delay=500)
 
     made = move(redis_url, tell=sending)
-    assert (made.listed, made.came, made.complete) == ([Left("pending", lost, Why.NO_PAYLOAD)], 1, False)
+    assert (made.listed, made.came, made.complete) == ([Left("pending", lost, WhyLeft.NO_PAYLOAD)], 1, False)
 
 
 @pytest.fixture(params=["pending", "ready"])
@@ -480,7 +480,7 @@ def lost(request, go) -> Left:
         go.client.zadd(go.key("pending"), {id: go.now + n for n, id in enumerate(ids)})
     else:
         go.client.lpush(go.key("ready"), *ids)
-    return Left(request.param, ids[50], Why.NO_PAYLOAD)
+    return Left(request.param, ids[50], WhyLeft.NO_PAYLOAD)
 
 
 def test_migration_completes_after_another_moved_messages_and_died(redis_url, go, queue, lost, monkeypatch):

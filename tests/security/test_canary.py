@@ -112,6 +112,8 @@ def instances(url) -> dict[str, Any]:
         taken["Message"], other = lease
         other.reject("no such user")
         taken["MessageInfo"], taken["Page"] = queue.get("a"), queue.list("active")
+        taken["Why"] = queue.why("a")
+        taken["Reason"] = taken["Why"].reasons[0]
         taken["SearchPage"] = queue.search(CANARY)
         taken["Match"] = taken["SearchPage"].matches[0]
         assert taken["MessageInfo"].payload == PAYLOAD
@@ -488,6 +490,7 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     "worker": [["canary_app:queue", "--burst"], ["canary_app:queue", "--burst", "--log-json", "--log-level", "debug"]],
     "queues": [[]],
     "stats": [["q"], ["nowhere"], ["broken"]],
+    "why": [["q"], ["q", "m"], ["q", "--json"], ["q", "gone"], ["broken", "m"]],
     "forecast": [["q"], ["q", "--above", "1/m"], ["q", "--json"], ["nowhere"], ["broken"]],
     "events": [["q"], ["q", "--on"], ["broken"]],
     "runs": [["q"], ["q", "nightly"]],

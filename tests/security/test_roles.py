@@ -428,6 +428,7 @@ OPERATIONS = {
     "start_consume with rate_limit, burst or running": Operation(started, {"rate_limit": "900/s", "running": 3}),
     "result": Operation(failed),
     "get": Operation(lambda q: q.get("pending").id == "pending" and q.get("rejected").reason == "no such user"),
+    "why": Operation(lambda q: q.why("rejected").reasons and q.why().reasons and q.why("gone").state is None),
     "counts": Operation(lambda q: q.counts().dead == 1),
     "stats": Operation(lambda q: q.stats().totals["sent"] == 5),
     "list": Operation(lambda q: [len(q.list(state).messages) for state in State] == [1, 1, 1, 1, 0, 0, 0, 1, 0]),

@@ -418,3 +418,10 @@ def test_a_foreign_schedule_is_named_and_the_others_are_shown(queue, redis_clien
     assert [one.name for one in queue.schedules.upcoming(3, prefix="nightly")] == ["nightly"] * 3
     assert "nightly" in {one.name for one in queue.schedules.upcoming(100)}
     assert queue.schedules.remove("odd") == 1
+
+
+def test_message_says_why_it_waits(queue, visit):
+    queue.pause(reason="the bank is closed")
+    queue.send_delay_msg(1, id="waits")
+    page = text_of(visit().get("/message?queue=orders&id=waits"))
+    assert "the queue is paused until it is resumed: the bank is closed" in page

@@ -35,7 +35,7 @@ from delayq.cli.support.options import (
 )
 from delayq.cli.support.output import print_details, print_json, print_line, print_note
 from delayq.cli.support.session import Session
-from delayq.cli.support.zones import exact_time, zoned_iso
+from delayq.cli.support.zones import exact_time, zoned_iso, zoned_text
 from delayq.errors import ConfigurationError, MessageFailedError
 from delayq.privacy.ciphertext import describe_encrypted
 from delayq.privacy.redaction import preview
@@ -209,14 +209,17 @@ def show_(session: Session, /, queue: str, id: str, *, engine: str, reveal: bool
     if as_json:
         print_json(message_json(found))
         return
+    details = _details(found, session.now)
+    if commands.capabilities.has(Feature.WHY) and found.state not in _ENDED:
+        details |= {"why": zoned_text("\n".join(reason.text for reason in opened.why(found.id).reasons))}
     if found.state == State.COMPLETED:
-        print_details(_details(found, session.now))
+        print_details(details)
         return
     payload, encoding, _ = decode_payload(payload_of(found), found.size)
     if encoding == "encrypted":
-        print_details(_details(found, session.now) | {"payload": describe_encrypted(found.size)})
+        print_details(details | {"payload": describe_encrypted(found.size)})
         return
-    print_details(_details(found, session.now) | {"payload": f"{encoding}, {pluralize(found.size, 'byte')}"})
+    print_details(details | {"payload": f"{encoding}, {pluralize(found.size, 'byte')}"})
     click.echo()
     click.echo(clean(payload_text(payload, encoding), lines=True))
 

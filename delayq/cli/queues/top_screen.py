@@ -15,6 +15,7 @@ from delayq.errors import DelayqError, ServerError
 from delayq.queue.inspecting.counts import throttled_text
 from delayq.queue.inspecting.lateness_report import percentile_text, slo_text
 from delayq.queue.inspecting.readings import Readings
+from delayq.queue.inspecting.why.looked import Looked
 from delayq.queue.inspecting.workers import PAGE, WorkerInfo
 from delayq.values.states import State
 from delayq.values.text import clean, format_duration, pluralize
@@ -301,6 +302,9 @@ class TopScreen:
         lines += [(True, pause_text(stats.counts.paused, stats.at))] if stats.counts.paused else []
         lines += [(True, throttled_text(stats.counts))] if stats.counts.throttled else []
         lines += [(True, unconsumed(stats))] if stats.nobody_consumes else []
+        stands_still = stats.lag >= timedelta(seconds=1) and not (found.rates and found.rates.acked)
+        if stands_still and not any(is_warning for is_warning, _ in lines):
+            lines += [(True, reason.text) for reason in Looked(stats, {}, {}, self._figures.workers).busy()]
         return [(is_warning, f"{self.selected}: {line}") for is_warning, line in lines]
 
     @property

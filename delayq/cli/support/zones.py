@@ -102,9 +102,10 @@ def own_iso(at: datetime) -> str:
 
 def zoned_text(text: str) -> str:
     """Return a text with its times, in ISO 8601 with an offset, in the zone of the command."""
-    return _TIME.sub(lambda found: zoned_iso(datetime.fromisoformat(found[0])), text)
+    return _TIME.sub(lambda found: zoned_iso(datetime.fromisoformat(found[0]), digits=bool(found[2])), text)
 
 
-def zoned_iso(at: datetime) -> str:
-    """Return a time in ISO 8601 with milliseconds, in the zone of the command."""
-    return at.astimezone(chosen_zone()).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def zoned_iso(at: datetime, *, digits: bool = True) -> str:
+    """Return a time in ISO 8601, in the zone of the command, with milliseconds or without."""
+    timespec = "milliseconds" if digits else "seconds"
+    return at.astimezone(chosen_zone()).isoformat(timespec=timespec).replace("+00:00", "Z")

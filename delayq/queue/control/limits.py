@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from delayq._parity import awaited
@@ -19,7 +20,7 @@ from delayq.errors import ConfigurationError
 from delayq.queue.control.limit_calls import StoredLimit, limit_call, limits_page_call
 from delayq.queue.control.pausing import Pause, pause_in_force
 from delayq.values.rates import Pace, check_limits, rate_text
-from delayq.values.times import from_millis
+from delayq.values.times import LATEST, from_millis
 
 if TYPE_CHECKING:
     from delayq.broker.transport.executor import AsyncExecutor, Executor
@@ -171,6 +172,18 @@ def limit_of(stored: StoredLimit, now: int) -> Limit:
         active=stored.running,
         declared=declared,
     )
+
+
+def starts_of(stored: StoredLimit, now: int) -> tuple[int, datetime | None]:
+    """Return the number of a limit, and when its rate or a spread lets the next start; None if that is now (ms)."""
+    if not stored.text:
+        return -1, None
+    number, interval, burst, _, _, _, ahead, spread, spread_until, _ = f"{stored.text} ".split(" ", 9)
+    distance, at_once = float(interval), int(burst)
+    if float(spread) > distance and int(spread_until) > now:
+        distance, at_once = float(spread), 1
+    at = ceil((float(ahead.partition("/")[0]) - (at_once - 1) * distance) / 1000)
+    return int(number), from_millis(min(at, LATEST)) if distance and at > now else None
 
 
 def _numbers(interval: str, burst: str, places: str) -> tuple[str | None, int, int | None]:

@@ -79,7 +79,7 @@ class Inspector:
     def get(self, id: str) -> Operation[MessageInfo | None]:
         """Read one message, also one in the dead letter."""
         (found,) = yield [self.context.calls.get(check_stored_id(id))]
-        return None if found is None else self._found(shown_id(id), found)
+        return None if found is None else self.found(shown_id(id), found)
 
     def page(
         self,
@@ -133,7 +133,8 @@ class Inspector:
         due = waits or (record.due if record else "")
         return self._live(state, row, due, row.score if state in (State.ACTIVE, State.BACKOFF) else "", None)
 
-    def _found(self, id: str, found: GetReply) -> MessageInfo | None:
+    def found(self, id: str, found: GetReply) -> MessageInfo | None:
+        """Return what is known of a message; None for what another program has written."""
         if found.dead or found.result:
             dead = self._dead(found.entry, found.dead, len(found.dead))
             kept = self._kept(id, found.kept_until, found.result)

@@ -61,12 +61,13 @@ def list_workers(context: QueueContext) -> Operation[list[WorkerInfo]]:
     cursor = ""
     while cursor != "0":
         (page,) = yield [workers_page_call(context.calls, cursor or "0", limit=PAGE)]
-        found.update((stored.consumer_id, _worker(stored, page.now)) for stored in page.workers)
+        found.update((stored.consumer_id, worker_of(stored, page.now)) for stored in page.workers)
         cursor = page.cursor
     return sorted(found.values(), key=lambda worker: (worker.started, worker.id))
 
 
-def _worker(stored: StoredWorker, now: int) -> WorkerInfo:
+def worker_of(stored: StoredWorker, now: int) -> WorkerInfo:
+    """Return a consumer as it was at a time (ms)."""
     entry = stored.entry
     reported = stored.ends - REPORTS * entry.every
     age = max(0, now - reported)

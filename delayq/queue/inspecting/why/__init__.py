@@ -1,0 +1,1 @@
+"""Why a message, or a queue, waits."""
