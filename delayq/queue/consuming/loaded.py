@@ -13,6 +13,7 @@ LATE = (
     "delayq.queue.inspecting.forecast",
     "delayq.queue.sweeps.handler_check",
     "delayq.queue.inspecting.history",
+    "delayq.queue.consuming.lifespans",
     "delayq.queue.control.limits",
     "delayq.queue.sweeps.rekeying",
     "delayq.queue.results.result_waits",
