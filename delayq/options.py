@@ -1,6 +1,7 @@
 """The options of a queue: their names, types, defaults and validation."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypedDict
 
@@ -30,6 +31,13 @@ MAX_PREFETCH = 500
 DEDUPE_MAX = 1_000_000
 MAX_REPLICAS = 1000
 MAX_STEP = 86_400_000
+
+
+LifespanFunction = Callable[
+    [],
+    AbstractContextManager[Any] | AbstractAsyncContextManager[Any] | Iterator[Any] | AsyncIterator[Any],
+]
+"""Yields once, as for `contextlib.contextmanager`, or returns a context manager."""
 
 
 class QueueOptions(TypedDict, total=False):
@@ -117,6 +125,11 @@ class QueueOptions(TypedDict, total=False):
     owner: Annotated[
         str | None,
         "The service that declares schedules here, kept with each; `schedules.apply(prune=True)` removes only its own.",
+    ]
+    lifespan: Annotated[
+        LifespanFunction | None,
+        "What a consumer enters before its first claim and leaves at its end: a function that yields once; what it "
+        "yields is at `message.resources`.",
     ]
     grace: Annotated[Duration, "How long a stop waits for running callbacks; 30 s."]
     max_payload: Annotated[int, "The largest encoded payload in bytes; 1 MiB."]

@@ -159,7 +159,7 @@ def _tell(parse: Callable[[Any], T], told: Callable[[T], object], reply: Any) ->
 class EngineContext:
     """The calls, settings and payload decoder of one queue of any engine."""
 
-    __slots__ = ("calls", "confirming", "decode", "hides", "queue", "results", "settings")
+    __slots__ = ("calls", "confirming", "decode", "hides", "lifespan", "queue", "results", "settings")
 
     calls: EngineCalls
 
@@ -180,6 +180,8 @@ class EngineContext:
         self.decode = decode
         self.hides = hides
         """Whether `decode` hides what the queue redacts: then nothing is shown or searched without it."""
+        self.lifespan: Any = None
+        """Holds the `value` that callbacks find at `message.resources`; None for none."""
         self.results = results or ResultCodec(JsonCodec(), settings.max_result)
         """Encodes and decodes results and progress."""
         replicas, timeout = settings.replicas, settings.replication_timeout
@@ -192,7 +194,15 @@ class EngineContext:
 
     def with_settings(self, settings: Settings) -> Self:
         """Return the same context with other settings."""
-        return type(self)(self.calls, settings, self.decode, self.queue, self.results, hides=self.hides)
+        made = type(self)(self.calls, settings, self.decode, self.queue, self.results, hides=self.hides)
+        made.lifespan = self.lifespan
+        return made
+
+    def with_lifespan(self, lifespan: Any) -> Self:
+        """Return the same context for a run with a lifespan."""
+        made = self.with_settings(self.settings)
+        made.lifespan = lifespan
+        return made
 
 
 class QueueContext(EngineContext):

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault  # in `typing` from Python 3.13 on
 
     from delayq.broker.transport.executor import AsyncExecutor, Executor
+    from delayq.queue.consuming.lifespans import Lifespan
     from delayq.queue.hooks.hooks import Hooks
 
     T = TypeVarWithDefault("T", default=Any)  # without a `payload_type`, payloads may be any values
@@ -70,6 +71,11 @@ class QueueBase(Generic[T, M]):
         self.producer = Producer(self.context, self.codec, self.handlers.in_one_form)
         self._identity: Any = None
         """The identity that Redis has given the queue, as this process knows it; see `shared_calls.identify`."""
+        self.lifespan: Lifespan | None = None
+        if (lifespan := options.get("lifespan")) is not None:
+            from delayq.queue.consuming.lifespans import Lifespan  # not every program has one
+
+            self.lifespan = Lifespan(name, lifespan, awaits=self.awaits)
         if callback is not None:
             self.callback(callback)
 
@@ -146,11 +152,17 @@ class QueueBase(Generic[T, M]):
         context, executor, grace = self.context, self.executor, options.get("grace")
         if (concurrency := options.get("concurrency")) is not None:
             context = context.with_settings(replace(context.settings, concurrency=concurrency))
+        lifespan = None if self.lifespan is None else self.lifespan.anew()
+        if lifespan is not None:
+            context = context.with_lifespan(lifespan)
         burst, hook = options.get("burst", False), options.get("on_health_change")
         queue = OneQueue(context, self.handlers.find(), executor, kind.message_class, burst=burst)
         millis = context.settings.grace if grace is None else to_millis(grace, "grace")
         servers, name = [ServerLoop(executor, queue)], f"delayq-{self.name}"
-        return kind(queue, servers, name, grace=millis / 1000, on_health_change=hook)
+        driver = kind(queue, servers, name, grace=millis / 1000, on_health_change=hook)
+        if lifespan is not None:
+            driver.lifespans = lifespan.together([lifespan])
+        return driver
 
     @property
     def _parts(self) -> QueueParts:

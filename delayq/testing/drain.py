@@ -16,6 +16,7 @@ from typing import Any, cast, overload
 from delayq.broker.replies import PromoteReply
 from delayq.errors import ConfigurationError
 from delayq.queue.async_delay_queue import AsyncDelayQueue
+from delayq.queue.consuming.lifespans import Lifespans
 from delayq.queue.delay_queue import DelayQueue
 from delayq.testing.clock import Clock, frozen_time, ruling, ruling_clock
 from delayq.testing.deliveries import Delivered
@@ -52,13 +53,13 @@ def drain(*queues: Any, until: Until = None, raising: bool = False, most: int = 
     kinds = {isinstance(checked(queue), AsyncDelayQueue) for queue in queues}
     if len(kinds) != 1:
         raise ConfigurationError("drain needs one or more queues: all DelayQueue or all AsyncDelayQueue")
-    steps = _Drain(queues, until, DrainState(_find_clock(), raising, check_int(most, "most", 1, 1 << 40))).run()
-    return _drained_async(steps) if True in kinds else _drained(steps)
+    run = _Drain(queues, until, DrainState(_find_clock(), raising, check_int(most, "most", 1, 1 << 40)))
+    return _drained_async(run.run(), run.lifespans) if True in kinds else _drained(run.run(), run.lifespans)
 
 
-def _drained(steps: Steps[list[Delivered]]) -> list[Delivered]:
+def _drained(steps: Steps[list[Delivered]], lifespans: Lifespans) -> list[Delivered]:
     __tracebackhide__ = True
-    with closing(steps):
+    with lifespans, closing(steps):
         try:
             step = next(steps)
             while True:
@@ -71,9 +72,15 @@ def _drained(steps: Steps[list[Delivered]]) -> list[Delivered]:
             return cast("list[Delivered]", end.value)
 
 
-async def _drained_async(steps: Steps[list[Delivered]]) -> list[Delivered]:
+async def _drained_async(steps: Steps[list[Delivered]], lifespans: Lifespans) -> list[Delivered]:
     __tracebackhide__ = True
     mine = cast("asyncio.Task[Any]", asyncio.current_task())
+    async with lifespans:
+        return await _steps_done(steps, mine)
+
+
+async def _steps_done(steps: Steps[list[Delivered]], mine: asyncio.Task[Any]) -> list[Delivered]:
+    __tracebackhide__ = True
     with closing(steps):
         try:
             step = next(steps)
@@ -98,6 +105,7 @@ class _Drain:
     def __init__(self, queues: Sequence[AnyQueue], until: Until, state: DrainState) -> None:
         self._queues = queues
         self._workers = [DrainWorker(queue, state) for queue in queues]
+        self.lifespans = Lifespans([worker.lifespan for worker in self._workers if worker.lifespan is not None])
         self._state = state
         self._clock = state.clock
         self._until = until if until is None else self._end(until)

@@ -49,6 +49,7 @@ def remind(message: Message[Reminder]) -> None:
     assert_type(message.token, int)
     assert_type(message.lease_lost, bool)
     assert_type(message.progress, Any)
+    assert_type(message.resources, Any)
     message.payload.text  # type: ignore[attr-defined]  # noqa: B018 - it is the access that is checked
 
 

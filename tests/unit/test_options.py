@@ -63,6 +63,7 @@ ELSEWHERE = {
     "keep_errors",
     "owner",
     "is_failure",
+    "lifespan",
     "breaker",
     "rate_limit",
     "burst",

@@ -421,6 +421,7 @@ def test_documented_default_of_an_option_is_correct(name):
             "keep_errors",
             "owner",
             "is_failure",
+            "lifespan",
             "breaker",
             "rate_limit",
             "burst",

@@ -221,7 +221,8 @@ def worker(
     """Process the messages of one or more queues: of every queue in MODULE, or of the QUEUEs given.
 
     QUEUE is a DelayQueue, a StreamQueue, or its asyncio version, with a callback. MODULE may be in the current folder.
-    Options not given here default to the queue's own. A queue without a URL uses --url.
+    Options not given here default to the queue's own. A queue without a URL uses --url. Each process enters
+    the 'lifespan' of each queue before its first message, and leaves it at its end. See 'delayq docs workers'.
 
     With weights, as in 'app:critical=6 app:low=1', one pool of --concurrency callbacks serves all queues: while both
     have messages, 6 of any 7 starts are those of critical. See 'delayq docs many-queues'.

@@ -8,7 +8,7 @@ import inspect
 import os
 import threading
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict, cast
 
 from delayq._parity import mirrors
 from delayq.errors import ConfigurationError, ConsumerFailedError, DelayqError, StoppedByCallbackError, short_repr
@@ -89,7 +89,7 @@ class ThreadRun:
         self.error: Exception | None = None
         """What has ended it."""
         self._starting = threading.RLock()
-        self._started = False
+        self._started = self._entered = self._entering = False
         self._starter: int | None = threading.get_ident()
         """The thread that is to start the consumer, until it has."""
         self._begun = False
@@ -116,10 +116,39 @@ class ThreadRun:
             if self._alive.acquire(timeout=left):
                 self._alive.release()
 
+    def enter(self) -> None:
+        """Enter its lifespans in the calling thread, unless they were; an error ends the consumer before it starts."""
+        with self._starting:
+            if self._entered or self.driver.lifespans is None:
+                return
+            self._entered = self._entering = True
+            try:
+                self.driver.lifespans.__enter__()
+            except BaseException as error:
+                self._started, self._starter = True, None
+                self.error = error if isinstance(error, Exception) else None
+                self._end()
+                raise
+            finally:
+                self._entering = False
+
+    def _leave(self) -> None:
+        if self.driver.lifespans is None:
+            return
+        failed = self.driver.lifespans.leave()
+        if failed is not None and self.error is None:
+            self.error = failed if isinstance(failed, Exception) else self._died(failed)
+
+    def _died(self, error: BaseException) -> ConsumerFailedError:
+        died = ConsumerFailedError(f"{self.driver.name} has died: {describe(error)}")
+        died.__cause__ = error
+        return died
+
     def start(self) -> None:
         """Start the thread unless it was started. A Ctrl-C meanwhile may come when callbacks are running already."""
         with self._starting:
-            if not self._started:
+            self.enter()
+            if not self._started and not self._entering:  # a lifespan may start its own consumer
                 self._started = True
                 _running.add(self)
                 atexit.unregister(_stop_at_exit)
@@ -127,6 +156,7 @@ class ThreadRun:
                 try:
                     start_needed(self._run, self.driver.name)
                 except DelayqError:
+                    self._leave()
                     self._end()
                     raise
                 finally:
@@ -140,10 +170,9 @@ class ThreadRun:
             self.error = error
         except BaseException as error:
             log.exception("the consumer ended")
-            died = ConsumerFailedError(f"{self.driver.name} has died: {describe(error)}")
-            died.__cause__ = error
-            self.error = error if isinstance(error, Exception) else died
+            self.error = error if isinstance(error, Exception) else self._died(error)
         finally:
+            self._leave()
             self._end()
 
     def _end(self) -> None:
@@ -197,7 +226,26 @@ class TaskRun:
     def __init__(self, driver: AsyncDriver) -> None:
         """Start consuming."""
         self.driver = driver
-        self.task = start_task(driver.run, driver.name)
+        self._entered = asyncio.get_running_loop().create_future() if driver.lifespans is not None else None
+        self.task = start_task(driver.run if self._entered is None else self._run, driver.name)
+
+    async def _run(self) -> None:
+        async with self.driver.lifespans:
+            cast("asyncio.Future[None]", self._entered).set_result(None)
+            await self.driver.run()
+
+    async def enter(self) -> None:
+        """Wait until its task has entered its lifespans; raises why it cannot. If cancelled, ends the consumer."""
+        if self._entered is None:
+            return
+        try:
+            await asyncio.wait([self._entered, self.task], return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self.task.cancel()
+            await asyncio.wait([self.task])
+            raise
+        if not self._entered.done():
+            self.task.result()
 
 
 class AsyncConsuming:

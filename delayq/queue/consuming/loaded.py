@@ -14,6 +14,7 @@ LATE = (
     "delayq.queue.sweeps.handler_check",
     "delayq.queue.inspecting.history",
     "delayq.queue.inspecting.why.why",
+    "delayq.queue.consuming.lifespans",
     "delayq.queue.control.limits",
     "delayq.queue.sweeps.rekeying",
     "delayq.queue.results.result_waits",

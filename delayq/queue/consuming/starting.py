@@ -114,6 +114,7 @@ class Starts(_Starts[Consuming]):
         """
         _check_refusal()
         consuming = self._prepare_consuming(options)
+        run_of(consuming).enter()  # as while it connects, a signal ends the program
         with StopSignals(consuming.stop, run_of(consuming).driver.grace).handled():  # before callbacks can start
             try:
                 run_of(consuming).start()
@@ -161,6 +162,7 @@ class AsyncStarts(_Starts[AsyncConsuming]):
             load_all()
             if (running := self._running(options)) is None:
                 self._consuming = running = AsyncConsuming(TaskRun(self._make_driver(AsyncDriver, options)))
+                await run_of(running).enter()
         return running
 
     @mirrors(Starts.stop_consume)

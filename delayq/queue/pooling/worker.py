@@ -153,16 +153,20 @@ class WorkerBase(Generic[Q]):
         if concurrency is None:
             concurrency = sum(queue.settings.concurrency for queue in self._queues)
         make = partial(self._pooled, kind.message_class, concurrency=concurrency, burst=burst)
+        lifespans: dict[Any, Any] = {
+            queue: queue.lifespan.anew() for queue in self._all_queues() if queue.lifespan is not None
+        }
         pool = Pool(concurrency, strict=self._strict)
         servers: list[ServerLoop] = []
         if self._like is not None:
             executor = self._like.executor
             loop = PoolLoop([], pool, in_cluster=executor.is_cluster, burst=burst)
-            serve = partial(make, weight=1, limit=self._limit, restores=False)
+            serve = partial(make, weight=1, limit=self._limit, restores=False, lifespan=lifespans.get(self._like))
             loop.begin(MatchingQueues(self._pattern, self._like, serve).run(loop, burst=burst), stays=True)
             servers.append(ServerLoop(executor, loop))
         pooled: dict[Q, PoolQueue] = {
-            queue: make(queue, weight=weight, limit=self._limits.get(queue)) for queue, weight in self._queues.items()
+            queue: make(queue, weight=weight, limit=self._limits.get(queue), lifespan=lifespans.get(queue))
+            for queue, weight in self._queues.items()
         }
         pool.add([*pooled.values()])
         for group in by_server(pooled):
@@ -173,7 +177,10 @@ class WorkerBase(Generic[Q]):
         millis = (
             max(queue.settings.grace for queue in self._all_queues()) if grace is None else to_millis(grace, "grace")
         )
-        return kind(pool, servers, NAME, grace=millis / 1000, on_health_change=options.get("on_health_change"))
+        driver = kind(pool, servers, NAME, grace=millis / 1000, on_health_change=options.get("on_health_change"))
+        for lifespan in [*lifespans.values()][:1]:
+            driver.lifespans = lifespan.together([*lifespans.values()])
+        return driver
 
     def _pooled(
         self,
@@ -184,10 +191,11 @@ class WorkerBase(Generic[Q]):
         burst: bool,
         weight: int,
         limit: int | None,
+        lifespan: Any,
         restores: bool = True,
     ) -> PoolQueue:
         return PoolQueue(
-            queue.context,
+            queue.context if lifespan is None else queue.context.with_lifespan(lifespan),
             queue.handlers.find(),
             queue.executor,
             message_class,

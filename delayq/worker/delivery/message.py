@@ -147,6 +147,12 @@ class _BaseMessage(Generic[T]):
         return self.delivery.claimed.token
 
     @property
+    def resources(self) -> Any:
+        """What the `lifespan` of the queue has yielded or returned; None without one, and for leases."""
+        lifespan = self.context.lifespan
+        return None if lifespan is None else lifespan.value
+
+    @property
     def lease_lost(self) -> bool:
         """Whether the lease has expired or was taken over: another consumer may be processing the message."""
         return self.delivery.lost or monotonic() > self.delivery.deadline

@@ -65,6 +65,8 @@ class ThreadSignal:
 class Driver:
     """What both drivers share: their own threads and tasks, health, the stop, how runners start and are signalled."""
 
+    lifespans: Any = None
+    """What is entered before it runs and left after its end; None for nothing."""
     _runner_signal: Any
     _signals: Mapping[ServerLoop, Any]
     """What ends the sleep of each loop; the end of a callback those of all: its place is free for any of them."""
