@@ -229,13 +229,13 @@ CASES = [
         _HELD.but(attributes={"a": "name=n", "b": "progress=Nw==", "c": "name=n progress=OA==", "d": "progress=MQ=="}),
         calls.release(
             [
+                Release("d", T - 6, 0, b"snoozes=1"),
                 Release("a", T - 9, 50, b"name=n snoozes=1"),
                 Release("b", T - 8, 0, b"snoozes=1"),
                 Release("c", T - 6),
-                Release("d", T - 6, 0, b"snoozes=1"),
             ]
         ),
-        "1110",
+        "0111",
         World(
             ready=["b", "c", "y", "z"],
             unack={"a": 50, "d": 500},
