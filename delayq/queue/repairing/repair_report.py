@@ -25,7 +25,7 @@ class FindingKind(StrEnum):
     REMAINS = "remains of no message"
     """Retries, headers, attributes, an error or a record of an id without a message. Repaired by deleting them."""
     UNREADABLE_RETRIES = "unreadable retries"
-    """Has none, or what is no number. Repaired by setting the queue's default."""
+    """The retries left are no number. Repaired by setting the queue's default."""
     UNREADABLE_RECORD = "record unreadable"
     """Repaired by deleting it."""
     NEVER = "time that never comes"

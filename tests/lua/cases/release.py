@@ -22,6 +22,19 @@ _HELD = World(
     meta={"released": 2},
 )
 
+_THREE_BACK = _HELD.but(
+    ready=["b", "c", "y", "z"],
+    unack={"a": 50, "d": 500},
+    deliveries={
+        "a": "backoff -5 0 T-9 T-9 w",
+        "b": "ready -4 0 T-8 T-8 w",
+        "c": "ready -3 2 T-7 T-6 w",
+        "d": "leased -2 1 T-5 T-5 w",
+    },
+    meta={"released": 5, "backoffs": 1, "schema": 2},
+    wake=1,
+)
+"""`d` is held under another token; the others are back, `a` after a delay, with new attributes."""
 _PRIOR = LEASED.but(attributes={"a": "name=a priority=1"}, meta={"token": "T-3", "priority_step": 60_000})
 
 CASES = [
@@ -194,19 +207,8 @@ CASES = [
             ]
         ),
         "1110",
-        World(
-            ready=["b", "c", "y", "z"],
-            unack={"a": 50, "d": 500},
-            retries=dict.fromkeys("abcd", 3),
-            deliveries={
-                "a": "backoff -5 0 T-9 T-9 w",
-                "b": "ready -4 0 T-8 T-8 w",
-                "c": "ready -3 2 T-7 T-6 w",
-                "d": "leased -2 1 T-5 T-5 w",
-            },
+        _THREE_BACK.but(
             attributes={"a": "name=n snoozes=1", "b": "snoozes=1", "c": "name=n snoozes=1"},
-            meta={"released": 5, "backoffs": 1, "schema": 2},
-            wake=1,
         ),
     ),
     *(
@@ -236,24 +238,13 @@ CASES = [
             ]
         ),
         "0111",
-        World(
-            ready=["b", "c", "y", "z"],
-            unack={"a": 50, "d": 500},
-            retries=dict.fromkeys("abcd", 3),
-            deliveries={
-                "a": "backoff -5 0 T-9 T-9 w",
-                "b": "ready -4 0 T-8 T-8 w",
-                "c": "ready -3 2 T-7 T-6 w",
-                "d": "leased -2 1 T-5 T-5 w",
-            },
+        _THREE_BACK.but(
             attributes={
                 "a": "name=n snoozes=1",
                 "b": "snoozes=1 progress=Nw==",
                 "c": "name=n progress=OA==",
                 "d": "progress=MQ==",
             },
-            meta={"released": 5, "backoffs": 1, "schema": 2},
-            wake=1,
         ),
     ),
     Case("leased under a later token", LEASED + CROWD, calls.release([Release("a", T - 9)]), "0", LEASED + CROWD),

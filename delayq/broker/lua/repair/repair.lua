@@ -5,9 +5,9 @@
 --   retries hash, messages hash, deliveries hash, headers hash, attributes hash, errors hash, successors hash,
 --   events stream, meta hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), fix (1, or 0 to inspect only), search (1 to search ready and retry, else 0),
---   retries (of a message that has none), then ids
+--   retries (in place of what is no number), then ids
 -- Returns: a status per id: 0 correct, 1 location without payload, 2 payload without location, 3 in a second location,
---   4 remains of no message, 5 without retries, 6 record unreadable, 9 takes a place and does not run, b due or
+--   4 remains of no message, 5 retries unreadable, 6 record unreadable, 9 takes a place and does not run, b due or
 --   leased until a time that never comes; not searched: 7 correct if in ready, 8 if in retry
 -- Re-run: returns the same reply; a call that only inspects is not remembered and runs again.
 -- Uses: bytes, clock, numbers, once, schema, record, health, leave, erase, signal, successor, log
