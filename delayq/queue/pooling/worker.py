@@ -178,8 +178,9 @@ class WorkerBase(Generic[Q]):
             max(queue.settings.grace for queue in self._all_queues()) if grace is None else to_millis(grace, "grace")
         )
         driver = kind(pool, servers, NAME, grace=millis / 1000, on_health_change=options.get("on_health_change"))
-        for lifespan in [*lifespans.values()][:1]:
-            driver.lifespans = lifespan.together([*lifespans.values()])
+        if lifespans:
+            entered = [*lifespans.values()]
+            driver.lifespans = entered[0].together(entered)
         return driver
 
     def _pooled(
