@@ -22,6 +22,7 @@ from delayq.broker.requests import (
     Argument,
     Failure,
     Messages,
+    NewTable,
     Outgoing,
     OutgoingTable,
     Period,
@@ -167,7 +168,8 @@ class Calls:
         rows: list[Argument] = [stride] * (1 + stride * len(table.ids))
         for at in range(stride):
             rows[1 + at :: stride] = table[at]
-        options = (self.now, _REPLACE[replace], max_length or "0", run)
+        replaces = "4" if isinstance(messages, NewTable) else _REPLACE[replace]
+        options = (self.now, replaces, max_length or "0", run)
         return self.script("send", [*options, *rows], SendStatuses.read)
 
     def send_one(self, message: Outgoing) -> ScriptCall[SendStatuses]:

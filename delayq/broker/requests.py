@@ -83,6 +83,12 @@ class OutgoingTable(NamedTuple):
     attributes: Sequence[bytes]
 
 
+class NewTable(OutgoingTable):
+    """Messages whose ids were made for this send: nothing can have them, so nothing is looked up."""
+
+    __slots__ = ()
+
+
 Messages = Sequence[Outgoing] | OutgoingTable
 
 

@@ -312,7 +312,7 @@ def measurements() -> list[Measurement]:
         _measurement("from_tasks", f"send from {SENDERS} tasks", 16_000, from_tasks, commands=2, trips=0.15),
         _measurement("one_by_one", "sent and delivered one by one", 5_000, one_by_one, commands=26, trips=3.1),
         _measurement("life", "sent one by one and delivered", 5_000, life, commands=32, trips=2.5, may_rise=None),
-        _measurement("bulk_send", "`send_many`", 100_000, bulk_send, commands=0.12, trips=0.01),
+        _measurement("bulk_send", "`send_many`", 100_000, bulk_send, commands=0.05, trips=0.01),
         _measurement(
             "bulk_claim", f"claim and ack {CLAIMED} at a time", 100_000, bulk_claim, commands=0.36, trips=0.01
         ),

@@ -20,7 +20,7 @@ from delayq.broker.keys import check_id
 from delayq.broker.message.ids import digest_id, new_id, new_ids
 from delayq.broker.message.jitter import check_jitter, later
 from delayq.broker.message.same_id import Debounce, missing_id
-from delayq.broker.requests import OWN_ID, Messages, Outgoing, OutgoingTable, Replace, ScriptCall
+from delayq.broker.requests import OWN_ID, Messages, NewTable, Outgoing, OutgoingTable, Replace, ScriptCall
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, NotReplicatedError, OutcomeUnknown, QueueFullError, short_repr
 from delayq.queue.sending.message_options import NO_OPTIONS, STORED, NewMessage, attributes_of, keeping, options_of
@@ -407,7 +407,7 @@ class Producer:
             n = len(part)
             if isinstance(part[0], bytes):
                 none, attributes = [b""] * n, [self._attributes] * n
-                table = OutgoingTable(new_ids(n), [due] * n, [retries] * n, part, none, attributes)
+                table = NewTable(new_ids(n), [due] * n, [retries] * n, part, none, attributes)
             else:
                 table = OutgoingTable(*zip(*part, strict=True))
             ids += table.ids

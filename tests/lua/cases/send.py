@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from delayq.broker.requests import Outgoing, OutgoingTable, Replace, ScriptCall
+from delayq.broker.requests import NewTable, Outgoing, OutgoingTable, Replace, ScriptCall
 from delayq.errors import QueueFullError
 from tests.lua.cases.states import (
     CROWD,
@@ -25,6 +25,11 @@ def send(
 ) -> ScriptCall[str]:
     table = OutgoingTable(*map(list, zip(*messages, strict=True)))  # as a table: `send_one` has its own cases
     return calls.send(table, replace=replace, max_length=max_length, run=run)
+
+
+def send_new(*messages: Outgoing) -> ScriptCall[str]:
+    """Send messages whose ids were made for it."""
+    return calls.send(NewTable(*map(list, zip(*messages, strict=True))), max_length=None)
 
 
 def out(  # noqa: PLR0917 - the fields of a message
@@ -80,6 +85,20 @@ def _into_the_empty_queue() -> list[Case]:
                 meta={"sent": 3, "schema": 2},
                 wake=1,
             ),
+        ),
+        Case(
+            "new ids",
+            World(),
+            send_new(out("a"), out("b", 6000)),
+            "11",
+            stored(a=5000, b=6000).but(meta={"sent": 2}, wake=1),
+        ),
+        Case(
+            "a new id beside others",
+            stored(o=9000),
+            send_new(out("a")),
+            "1",
+            stored(o=9000, a=5000).but(meta={"sent": 1}, wake=1),
         ),
         *(
             Case(

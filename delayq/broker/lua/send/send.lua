@@ -3,12 +3,11 @@
 -- KEYS: pending zset, ranked zset, throttled zset, unack zset, garbage set, retries hash, messages hash,
 --   deliveries hash, headers hash, attributes hash, errors hash, successors hash, events stream,
 --   done zset, runs hash, meta hash, wake list
--- ARGV: slot, sequence, now (ms or ''), replace (0, 1, 2 after what runs, 3 what is not leased and has a successor),
---   max_length (ids, 0 for none), run ('' for none), stride (4 to 6), then per message: id, due (ms from now, or @ms
---   since 1970), retries, payload[, headers[, attributes]]; `keep=` and names at their end says what a replaced one keeps
--- Returns: a status per message: 1 new, 0 exists, 2 replaced, 3 running, 4 in garbage and to be collected, 5 settled,
---   6 successor; then the time from which delays count (microseconds since 1970), and for each status 0, 3 and 5 who
---   holds the id: a state and a time (ms)
+-- ARGV: slot, sequence, now (ms or ''), replace (0, 1, 2 after what runs, 3 what is not leased and has a successor, 4 new
+--   ids), max_length (ids, 0 for none), run ('' for none), stride (4 to 6), then per message: id, due (ms from now, or @ms
+--   since 1970), retries, payload[, headers[, attributes]]; `keep=` and names at their end say what a replaced one keeps
+-- Returns: per message 1 new, 0 exists, 2 replaced, 3 running, 4 in garbage and to be collected, 5 settled, 6 successor;
+--   then the time from which delays count (microseconds since 1970), and for each 0, 3 and 5 its state and a time (ms)
 -- Re-run: returns the same reply.
 -- Uses: bytes, clock, numbers, once, schema, lasting, record, attributed, kept, leave, signal, successor, log, done,
 --   holder, unique, full, run
@@ -21,6 +20,7 @@ if past then return past end
 local ids, now, at_once, millis, micros = {}, send_times(override)
 for i = 8, #ARGV, stride do ids[#ids + 1] = ARGV[i] end
 redis.call('HLEN', retries)
+if replace == '4' then redis.call('HLEN', messages) end
 if run ~= '' then redis.call('HLEN', runs) end
 local was_settled, payload_of = settled(done, at_once, ids), payloads_of(messages, ids, #ids, 16)
 local statuses, holders, seen, new_count, replaced, after, stored_counts, defaults = {}, {}, {}, 0, {}, {}, {}, {}
@@ -29,7 +29,7 @@ for n, id in ipairs(ids) do
   local at, status, state, attempts, _ = 8 + (n - 1) * stride, '1', 'pending', 0, nil
   if seen[id] then
     status = seen[id] == '5' and '5' or '0'
-  elseif payload_of(n) then
+  elseif replace ~= '4' and payload_of(n) then
     local record = redis.call('HGET', deliveries, id)
     if record then state, _, attempts = read_in('pending', record, 0) end
     status = state == 'garbage' and '4' or replace == '0' and '0' or state ~= 'leased' and '2' or replace == '1' and '3'
