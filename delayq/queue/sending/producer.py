@@ -405,6 +405,7 @@ class Producer:
         for batch in byte_slices(list(map(len, payloads)), BATCH_BYTES, BATCH):
             part = ready[batch]
             n = len(part)
+            table: OutgoingTable
             if isinstance(part[0], bytes):
                 none, attributes = [b""] * n, [self._attributes] * n
                 table = NewTable(new_ids(n), [due] * n, [retries] * n, part, none, attributes)

@@ -74,11 +74,8 @@ redis.call('ZREMRANGEBYRANK', pending, 0, taken - 1)
 if #without_payload > 0 then redis.call('HDEL', deliveries, unpack(without_payload)) end
 if wakes then redis.call('RPUSH', wake, '1') end
 lease_all(unack, deliveries, attributes, meta, false)
-if #ids > 0 then
-  if next_deadline == '-1' or tonumber(next_deadline) > now + lease then next_deadline = deadline end
-  redis.call('HSET', meta, 'token', tokens[#ids], 'delivered', string.format('%.0f', delivered + #ids))
-end
-remember(meta, slot, sequence, now, table.concat(claimed_pairs, ' '))
+if #ids > 0 and (next_deadline == '-1' or tonumber(next_deadline) > now + lease) then next_deadline = deadline end
+remember(meta, slot, sequence, now, table.concat(claimed_pairs, ' '), drawn(delivered))
 local reply = build_reply(retry_counts)
 log(events, meta, counters[3], 'promoted', now, 'ids', ids, 'dues', dues)
 log(events, meta, counters[3], 'delivered', now, 'holder', unmarked(consumer), 'ids', ids, 'tokens', tokens,

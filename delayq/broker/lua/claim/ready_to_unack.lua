@@ -91,10 +91,7 @@ local reply = {now, now + lease, left, alone, next_gate(gates) .. trials, retry_
 if past then return reply end
 if #without_payload > 0 then redis.call('HDEL', deliveries, unpack(without_payload)) end
 if wakes then redis.call('RPUSH', wake, '1') end
-if #ids > 0 then
-  redis.call('HSET', meta, 'token', tokens[#ids], 'delivered', string.format('%.0f', delivered + #ids))
-end
-remember(meta, slot, sequence, now, table.concat(claimed_pairs, ' ') .. trials)
+remember(meta, slot, sequence, now, table.concat(claimed_pairs, ' ') .. trials, drawn(delivered))
 log(events, meta, counters[3], 'delivered', now, 'holder', unmarked(consumer), 'ids', ids, 'tokens', tokens,
   'dues', dues, 'attempts', attempts, 'retries', retry_counts)
 return reply

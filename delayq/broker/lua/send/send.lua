@@ -14,7 +14,7 @@
 local pending, ranked, throttled, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors, events,
   done, runs, meta, wake = unpack(KEYS)
 local slot, sequence, override, replace, max_length, run, stride = unpack(ARGV, 1, 7)
-local past, logged, schema = begun(meta, done, slot, sequence)
+local past, logged, schema, _, sent = begun(meta, done, slot, sequence)
 if past then return past end
 
 local ids, now, at_once, millis, micros = {}, send_times(override)
@@ -86,7 +86,6 @@ if #dues > 0 then
   if #stored_counts > 0 then redis.call('HSET', retries, unpack(stored_counts)) end
   if #header_texts > 0 then redis.call('HSET', headers, unpack(header_texts)) end
   redis.call('HSET', messages, unpack(payloads))
-  increase(meta, 'sent', new_count)
   if #attribute_texts > 0 then redis.call('HSET', attributes, unpack(attribute_texts)) end
   hold_asked(done, meta, at_once)
 end
@@ -94,7 +93,8 @@ if #after > 0 then redis.call('HSET', successors, unpack(after)) end
 if #after + #attribute_texts > 0 then note_attributes(meta) end
 local reply = table.concat(statuses)
 if run ~= '' then add_up(runs, run, at_once, reply) end
-reply = remember(meta, slot, sequence, millis, reply .. ' ' .. micros .. table.concat(holders))
+reply = remember(meta, slot, sequence, millis, reply .. ' ' .. micros .. table.concat(holders),
+  unpack(new_count > 0 and {'sent', sum(sent, new_count)} or {}))
 log_status(events, meta, logged, 'replaced', at_once, run, dues, retry_counts, seen, '2')
 log_status(events, meta, logged, 'sent', at_once, run, dues, retry_counts, seen, '1')
 return reply

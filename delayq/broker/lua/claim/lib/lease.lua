@@ -60,3 +60,9 @@ local function lease_all(unack, deliveries, attributes, meta, known)
   redis.call('HSET', deliveries, unpack(records))
   if put_back_count > 0 then redis.call('HINCRBY', meta, 'backoffs', put_back_count) end
 end
+
+-- Returns the fields of meta that the claim changes, to be stored with its slot: the last token, and a count.
+local function drawn(delivered)
+  if #ids == 0 then return end
+  return 'token', tokens[#ids], 'delivered', string.format('%.0f', delivered + #ids)
+end
