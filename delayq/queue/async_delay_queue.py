@@ -69,6 +69,7 @@ class AsyncDelayQueue(DelayBase[T, AsyncMessage[T]], AsyncBase[T]):
 
     # Sending
 
+    send = awaited(DelayQueue[T].send)
     send_delay_msg = awaited(DelayQueue[T].send_delay_msg)
     send_schedule_msg = awaited(DelayQueue[T].send_schedule_msg)
     send_many = awaited(DelayQueue[T].send_many)

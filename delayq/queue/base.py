@@ -21,6 +21,7 @@ from delayq.queue.server_check import CHECK_EVERY, Opening, check
 from delayq.queue.tasks.handlers import MISSING, HandlerRegistry
 from delayq.safe_log import SafeLog
 from delayq.values.codec import Codec, codec_of_queue, find_codec, stable_encode
+from delayq.values.other_names import Hinting
 from delayq.values.times import Duration, monotonic, to_millis
 from delayq.worker.delivery.message import Message
 from delayq.worker.drivers.served import OneQueue, ServerLoop
@@ -46,7 +47,7 @@ ANY_PAYLOAD: Any = None
 log = SafeLog("delayq.queue")
 
 
-class QueueBase(Generic[T, M]):
+class QueueBase(Hinting, Generic[T, M]):
     """The options and the context of one queue with payloads T, whose callbacks take messages M."""
 
     context: EngineContext

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Unpack, overload
 
 from delayq.broker.transport.operation import single
+from delayq.errors import ConfigurationError
 from delayq.options import QueueOptions
 from delayq.queue.base import ANY_PAYLOAD, R, SyncBase, T
 from delayq.queue.control.pausing import Pause, pause, resume
@@ -94,6 +95,21 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         return self._register_task(Task, function, options)
 
     # Sending
+
+    def send(
+        self,
+        payload: T,
+        delay: Duration | None = None,
+        at: datetime | None = None,
+        retries: int | None = None,
+        **options: Unpack[SendOptions],
+    ) -> Sent:
+        """Send a message that is due after `delay`, or `at` an aware datetime, or at once; see `send_delay_msg`."""
+        if at is None:
+            return self.send_delay_msg(payload, 0 if delay is None else delay, retries, **options)
+        if delay is not None:
+            raise ConfigurationError("give delay or at, but not both")
+        return self.send_schedule_msg(payload, at, retries, **options)
 
     def send_delay_msg(
         self,

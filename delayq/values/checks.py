@@ -7,9 +7,12 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from delayq.errors import ConfigurationError, did_you_mean, short_repr
+from delayq.values.other_names import option_hint
 
 MAX_RETRIES = 1_000_000
 MAX_CONCURRENCY = 10_000
+MAX_LISTED = 30
+"""Options that the error for an unknown one lists."""
 _OWNER = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -49,12 +52,13 @@ def check_owner(owner: Any) -> str:
 
 
 def check_options(options: Iterable[str], known: Collection[str]) -> None:
-    """Raise `ConfigurationError` for unknown options, suggesting the closest match."""
+    """Raise `ConfigurationError` for unknown options, with what it is called here or the closest match."""
     for name in options:
         if name not in known:
             containing = [option for option in known if len(name) >= len("lease") and name in option]
-            hint = f", did you mean {containing[0]!r}?" if containing else did_you_mean(name, known)
-            raise ConfigurationError(f"unknown option {short_repr(name)}{hint}")
+            near = f", did you mean {containing[0]!r}?" if containing else did_you_mean(name, known)
+            listed = f": known are {', '.join(known)}" if len(known) <= MAX_LISTED else ""
+            raise ConfigurationError(f"unknown option {short_repr(name)}{option_hint(name) or near or listed}")
 
 
 def check_concurrency(value: Any) -> int:

@@ -173,6 +173,7 @@ _NOT_EXPORTED = ("processes", "supervised", "http_port", "http_host", "http_sock
 @click.command(cls=GroupedCommand, groups=_GROUPS)
 @click.argument("words", nargs=-1, metavar="[MODULE[:QUEUE][=WEIGHT]]…")
 @click.option(
+    "-c",
     "--concurrency",
     type=click.IntRange(1, 10_000),
     metavar="N",

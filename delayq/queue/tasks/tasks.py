@@ -16,7 +16,9 @@ from delayq.queue.tasks.task_arguments import MisfitError, TaskArguments
 from delayq.queue.tasks.task_options import TaskOptions, TaskSendOptions, send_options
 from delayq.values.backoff import FailurePolicy
 from delayq.values.breaker import check_breaker
+from delayq.values.checks import check_options
 from delayq.values.codec import Codec
+from delayq.values.other_names import Hinting
 from delayq.values.rates import check_limits
 from delayq.worker.delivery.results import keep_result
 
@@ -29,14 +31,14 @@ R = TypeVar("R")
 _current: ContextVar[Any] = ContextVar("delayq_message")
 
 
-class BaseTask(Generic[P, R]):
+class BaseTask(Hinting, Generic[P, R]):
     """A function that can be called directly, and by a message that carries its arguments."""
 
     def __init__(self, function: Callable[P, R], queue: Any, options: TaskOptions, codec: Codec) -> None:
         """Check the function and the options, for messages in this codec; raises `ConfigurationError`."""
         if not callable(function):
             raise ConfigurationError(f"a task must be callable, not {short_repr(function)}")
-        _check_known("a task", options, TaskOptions.__annotations__)
+        check_options(options, TaskOptions.__annotations__)
         # A function can be a task of several queues.
         self.function: Callable[P, R] = function.function if isinstance(function, BaseTask) else function
         """The function, as it was decorated."""
@@ -70,7 +72,7 @@ class BaseTask(Generic[P, R]):
 
     def options(self, **options: Unpack[TaskSendOptions]) -> Self:
         """Return the task with options for its sends: `remind.options(delay="1h", id="r-42").send(42)`."""
-        _check_known("a send", options, TaskSendOptions.__annotations__)
+        check_options(options, TaskSendOptions.__annotations__)
         if "at" in options and "delay" in options:
             raise ConfigurationError("give delay or at, but not both")
         timed, debounced = options.keys() & {"delay", "at"}, options.get("debounce") is not None
@@ -185,11 +187,6 @@ def _result(result: object, message: Any) -> object:
         return result
     keep_result(message.delivery, False, message.context)  # noqa: FBT003
     return None
-
-
-def _check_known(what: str, options: Mapping[str, Any], known: Mapping[str, Any]) -> None:
-    for name in options.keys() - known.keys():
-        raise ConfigurationError(f"{what} has no option {name}: it has {', '.join(known)}")
 
 
 def _check_aliases(aliases: Sequence[str]) -> tuple[str, ...]:

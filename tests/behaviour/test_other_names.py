@@ -1,0 +1,81 @@
+"""The names that other task queues have for things: the errors for them say ours."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from delayq import AsyncDelayQueue, ConfigurationError, DelayQueue
+from delayq.options import QueueOptions
+from delayq.queue.sending.message_options import OPTIONS as SEND_OPTIONS
+from delayq.queue.tasks.task_options import TaskOptions, TaskSendOptions
+from delayq.queue.tasks.tasks import Task
+from delayq.values.other_names import METHODS, OPTIONS
+
+OWN_OPTIONS = {
+    *QueueOptions.__annotations__,
+    *SEND_OPTIONS,
+    *TaskOptions.__annotations__,
+    *TaskSendOptions.__annotations__,
+    "nothing",
+}
+
+
+@pytest.fixture
+def plain(url):
+    with DelayQueue("plain", url=url) as queue:
+        yield queue
+
+
+def test_send_takes_a_delay_or_a_time_or_neither(queue):
+    at = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
+    sent = [queue.send("now"), queue.send("later", "1h"), queue.send("then", at=at, retries=7, id="then")]
+    assert [one.new for one in sent] == [True, True, True]
+    assert abs(sent[1].due - at) < timedelta(minutes=1)
+    then = queue.get("then")
+    assert (then.due, then.retries_left) == (at, 7)
+    with pytest.raises(ConfigurationError, match="delay or at"):
+        queue.send("both", delay=1, at=at)
+    assert queue.counts().living == 3
+
+
+def test_send_is_awaited_in_asyncio(url):
+    async def main() -> None:
+        async with AsyncDelayQueue("a", url=url) as queue:
+            assert (await queue.send("later", delay="1h")).new
+            with pytest.raises(ConfigurationError, match="delay or at"):
+                await queue.send("both", delay=1, at=datetime.now(UTC))
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_option_of_another_library_is_answered_with_ours(plain, name):
+    ours = OPTIONS[name]
+    assert ours.split(":")[0].split(",")[0] in OWN_OPTIONS
+    for refused in (
+        lambda: plain.send("x", **{name: 1}),
+        lambda: plain.task(**{name: 1})(lambda user: None),
+        lambda: DelayQueue("other", **{name: 1}),
+    ):
+        with pytest.raises(ConfigurationError, match=f"unknown option '{name}': here it is {ours}"):
+            refused()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_method_of_another_library_is_answered_with_ours(plain, name):
+    ours = METHODS[name].split("(")[0].split(" ")[0]
+    assert hasattr(plain, ours) or hasattr(Task, ours)
+    for one in (plain, plain.task(name="any")(lambda user: None)):
+        if hasattr(type(one), name):
+            continue
+        with pytest.raises(AttributeError, match=f"no attribute '{name}': here it is {ours}"):
+            getattr(one, name)
+
+
+def test_other_missing_methods_are_answered_as_python_does(plain):
+    with pytest.raises(AttributeError, match=r"'DelayQueue' object has no attribute 'sned'$") as raised:
+        plain.sned  # noqa: B018 - the error is what is looked at
+    assert raised.value.name == "sned"
