@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from delayq.errors import ConsumerFailedError as ConsumerFailedError
     from delayq.errors import DelayqError as DelayqError
     from delayq.errors import EventsLostError as EventsLostError
+    from delayq.errors import InvalidValueError as InvalidValueError
     from delayq.errors import MessageFailedError as MessageFailedError
     from delayq.errors import NoCallbackError as NoCallbackError
     from delayq.errors import NoReplyError as NoReplyError

@@ -1,6 +1,8 @@
 """Every error that delayq raises, by what the caller can do about it.
 
 * `ConfigurationError`: an argument or option is wrong; fix the program.
+* `InvalidValueError`, a `ConfigurationError`: a value is wrong, such as an id or a delay; fix it, or answer 400 if it
+  came in a request.
 * `PayloadError` and its subclasses: this payload cannot be a message; fix the payload.
 * `QueueFullError`: the queue or its Redis is full; send again later.
 * `QueueInUseError`: a queue is not removed while it has messages, schedules or consumers; the error says which.
@@ -39,6 +41,13 @@ class DelayqError(Exception):
 
 class ConfigurationError(DelayqError, ValueError):
     """An argument or an option is out of range, malformed or unknown; nothing was stored or changed."""
+
+
+class InvalidValueError(ConfigurationError):
+    """A value is malformed or out of range, such as an id, a delay, a time or a cron expression; nothing was changed.
+
+    Options that do not exist, or do not go together, are a plain `ConfigurationError`.
+    """
 
 
 class PayloadError(DelayqError, ValueError):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from delayq.broker.foreign import is_foreign_id
-from delayq.errors import ConfigurationError, short_repr
+from delayq.errors import InvalidValueError, short_repr
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _PATTERN = re.compile(r"(?:[A-Za-z0-9._*?-]|\[!?[A-Za-z0-9._-]+\])+")
@@ -23,7 +23,7 @@ _ID = re.compile(ID)
 def check_name(name: str, what: str = "queue name") -> str:
     """Return a valid queue name or prefix; raise `ConfigurationError` for any other."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ConfigurationError(f"{what} must be 1 to 128 of A-Z a-z 0-9 . _ -, not {short_repr(name)}")
+        raise InvalidValueError(f"{what} must be 1 to 128 of A-Z a-z 0-9 . _ -, not {short_repr(name)}")
     return name
 
 
@@ -35,7 +35,7 @@ def is_name(text: str) -> bool:
 def check_id(id: str, what: str = "id") -> str:
     """Return a valid message id; raise `ConfigurationError` for any other."""
     if not isinstance(id, str) or not _ID.fullmatch(id):
-        raise ConfigurationError(f"{what} must be 1 to 128 of A-Z a-z 0-9 . _ : @ / + = -, not {short_repr(id)}")
+        raise InvalidValueError(f"{what} must be 1 to 128 of A-Z a-z 0-9 . _ : @ / + = -, not {short_repr(id)}")
     return id
 
 
@@ -53,7 +53,7 @@ def check_pattern(pattern: str, what: str = "the pattern of queues") -> str:
         text = (
             f"{what} must be made of the characters of queue names and of *, ?, [abc] and [!abc], as in tenant-*, not"
         )
-        raise ConfigurationError(f"{text} {short_repr(pattern)}")
+        raise InvalidValueError(f"{text} {short_repr(pattern)}")
     return pattern
 
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import product
 from typing import Any
 
-from delayq.errors import ConfigurationError, short_repr
+from delayq.errors import ConfigurationError, InvalidValueError, short_repr
 from delayq.schedules.recurring.local_times import EPOCH, LocalTimes, check_zone, wall_seconds
 
 DAY = 86_400
@@ -86,7 +86,7 @@ class Cron(LocalTimes):
             raise ConfigurationError("cron expressions need cronsim: pip install 'delayq[cron]'")
         zone = check_zone(tz)
         if not isinstance(text, str) or not text.isascii() or not text.isprintable() or len(text) > MAX_TEXT:
-            raise ConfigurationError(f"cron must be five fields such as '0 9 * * MON-FRI', not {short_repr(text)}")
+            raise InvalidValueError(f"cron must be five fields such as '0 9 * * MON-FRI', not {short_repr(text)}")
         parsed = _parse(text)
         super().__init__(parsed, zone, fixed=parsed.fixed)
 
@@ -117,9 +117,9 @@ def _parse(text: str) -> _Expression:
         forward, backward = simulate(fields, EPOCH), simulate(fields, EPOCH, reverse=True)
     except (cronsim.CronSimError, AssertionError) as error:
         what = str(error).lower() or "bad field"
-        raise ConfigurationError(f"cron {short_repr(text)} is not valid: {what}") from None
+        raise InvalidValueError(f"cron {short_repr(text)} is not valid: {what}") from None
     if _following(forward, 0) is None:
-        raise ConfigurationError(f"cron {short_repr(text)} never matches: no such date in the next 50 years")
+        raise InvalidValueError(f"cron {short_repr(text)} never matches: no such date in the next 50 years")
     clock = fields.split()[-5:-3] + fields.split()[:-5]
     return _Expression(forward, backward, fixed=not any(field.startswith("*") for field in clock))
 

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import structs
 
 from delayq.broker.message.jitter import check_jitter
-from delayq.errors import ConfigurationError, short_repr
+from delayq.errors import ConfigurationError, InvalidValueError, short_repr
 from delayq.options import Settings
 from delayq.schedules.recurring.changed_rule import ChangedRule
 from delayq.schedules.recurring.exceptions import Exceptions, ExceptRule, read_exceptions
@@ -194,7 +194,7 @@ def make_schedule(name: str, options: Mapping[str, Any]) -> Schedule:
 def check_schedule(name: str) -> str:
     """Return the name of a schedule; raise `ConfigurationError` if it is not valid."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ConfigurationError(f"schedule name must be 1 to 100 of A-Z a-z 0-9 . _ -, not {short_repr(name)}")
+        raise InvalidValueError(f"schedule name must be 1 to 100 of A-Z a-z 0-9 . _ -, not {short_repr(name)}")
     return name
 
 
@@ -209,7 +209,7 @@ def pack(
             definition = structs.replace(definition, attributes=attributes.decode())
         definition.timetable  # noqa: B018 - raises if it never occurs
     except ConfigurationError as error:
-        raise ConfigurationError(f"schedule {name}: {error}") from None
+        raise type(error)(f"schedule {name}: {error}") from None
     return write(definition, encode_payload(schedule.payload, encode, settings.max_payload))
 
 
@@ -274,7 +274,7 @@ def declared_label(owner: str) -> str:
 def check_label(label: str) -> str:
     """Return a label; raise `ConfigurationError` if it is not valid."""
     if not isinstance(label, str) or not _LABEL.fullmatch(label):
-        raise ConfigurationError(f"label must be 1 to 100 of A-Z a-z 0-9 . _ : @ / + -, not {short_repr(label)}")
+        raise InvalidValueError(f"label must be 1 to 100 of A-Z a-z 0-9 . _ : @ / + -, not {short_repr(label)}")
     return label
 
 
@@ -282,10 +282,10 @@ def _labels(labels: Iterable[str]) -> tuple[str, ...]:
     if labels == ():
         return ()
     if isinstance(labels, str) or not isinstance(labels, Iterable):
-        raise ConfigurationError(f"labels must be a list of texts, not {short_repr(labels)}")
+        raise InvalidValueError(f"labels must be a list of texts, not {short_repr(labels)}")
     found = tuple(sorted(set(map(check_label, labels))))
     if len(found) > MAX_LABELS:
-        raise ConfigurationError(f"a schedule may have {MAX_LABELS} labels, not {len(found)}")
+        raise InvalidValueError(f"a schedule may have {MAX_LABELS} labels, not {len(found)}")
     return found
 
 
@@ -294,13 +294,13 @@ def _misfire(misfire: Misfire) -> Misfire:
         return misfire
     if type(misfire) is int and 1 <= misfire <= MAX_FIRED:
         return misfire
-    raise ConfigurationError(f"misfire must be 'skip', 'once' or a number up to {MAX_FIRED}, not {short_repr(misfire)}")
+    raise InvalidValueError(f"misfire must be 'skip', 'once' or a number up to {MAX_FIRED}, not {short_repr(misfire)}")
 
 
 def _overlap(overlap: Overlap) -> Overlap:
     if isinstance(overlap, str) and overlap in get_args(Overlap):
         return overlap
-    raise ConfigurationError(f"overlap must be 'allow', 'skip' or 'after', not {short_repr(overlap)}")
+    raise InvalidValueError(f"overlap must be 'allow', 'skip' or 'after', not {short_repr(overlap)}")
 
 
 def unpack(spec: bytes) -> ParsedSchedule:

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 from msgspec.structs import replace
 
-from delayq.errors import ConfigurationError, UnknownOccurrenceError, short_repr
+from delayq.errors import ConfigurationError, InvalidValueError, UnknownOccurrenceError, short_repr
 from delayq.schedules.calls import SchedulePut, StoredSchedule
 from delayq.schedules.definition import CLOCK_STEP, Definition, unpack, write
 from delayq.schedules.recurring.timetable import Timetable
@@ -135,7 +135,7 @@ def find_occurrences(name: str, definition: Definition, when: date) -> list[int]
             return sorted(found)
         before, after, text = since - 1, until - 1, f"on {when}"
     else:
-        raise ConfigurationError(f"occurrence must be a datetime or a date, not {short_repr(when)}")
+        raise InvalidValueError(f"occurrence must be a datetime or a date, not {short_repr(when)}")
     times = [local_time(time, definition).isoformat() for time in (rule.up_to(before), rule.after(after)) if time]
     nearest = f"; the nearest: {' and '.join(times)}" if times else ""
     raise UnknownOccurrenceError(f"{name} has no occurrence {text}{nearest}")
@@ -165,10 +165,10 @@ def plan_move(stored: StoredSchedule, now: int, occurrence: datetime, to: dateti
     """Return what moves an occurrence to a time, which must not have passed."""
     definition, _ = unpack(stored.spec)
     if not isinstance(occurrence, datetime):
-        raise ConfigurationError(f"occurrence must be a datetime, not {short_repr(occurrence)}")
+        raise InvalidValueError(f"occurrence must be a datetime, not {short_repr(occurrence)}")
     time, (origin,) = timestamp(to, "to"), find_occurrences(stored.name, definition, occurrence)
     if time <= max(now, over_until(stored, now)):
-        raise ConfigurationError(f"to must be a time that has not passed, not {to.isoformat()}")
+        raise InvalidValueError(f"to must be a time that has not passed, not {to.isoformat()}")
     due = definition.rule.due(origin)
     if not _fires(stored, definition, time if due is None else due, now):
         return _plan(stored, now, definition.changes, {}, [origin])

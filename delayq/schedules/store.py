@@ -219,7 +219,7 @@ def redefine(
                 changed = replace(changed, attributes=attributes.decode())
             return row_of(stored.name, stored, write(changed, kept if payload is None else payload), now)
         except ConfigurationError as error:
-            raise ConfigurationError(f"schedule {stored.name}: {error}") from None
+            raise type(error)(f"schedule {stored.name}: {error}") from None
 
     return change
 

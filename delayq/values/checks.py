@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from delayq.errors import ConfigurationError, did_you_mean, short_repr
+from delayq.errors import ConfigurationError, InvalidValueError, did_you_mean, short_repr
 from delayq.values.other_names import option_hint
 
 MAX_RETRIES = 1_000_000
@@ -19,7 +19,7 @@ _OWNER = re.compile(r"[A-Za-z0-9._-]{1,64}")
 def check_int(value: Any, name: str, min: int, max: int) -> int:
     """Return a whole number within bounds; `ConfigurationError` for anything else, including a bool."""
     if type(value) is not int or not min <= value <= max:
-        raise ConfigurationError(f"{name} must be a whole number from {min} to {max}, not {short_repr(value)}")
+        raise InvalidValueError(f"{name} must be a whole number from {min} to {max}, not {short_repr(value)}")
     return value
 
 
@@ -31,14 +31,14 @@ def check_optional_int(value: Any, name: str, min: int, max: int) -> int | None:
 def check_bool(value: Any, name: str) -> bool:
     """Return True or False; raise `ConfigurationError` for anything else."""
     if not isinstance(value, bool):
-        raise ConfigurationError(f"{name} must be True or False, not {short_repr(value)}")
+        raise InvalidValueError(f"{name} must be True or False, not {short_repr(value)}")
     return value
 
 
 def check_choice(value: Any, name: str, *allowed: str) -> str:
     """Return one of the allowed texts; raise `ConfigurationError` for anything else."""
     if not isinstance(value, str) or value not in allowed:
-        raise ConfigurationError(f"{name} must be {' or '.join(map(repr, allowed))}, not {short_repr(value)}")
+        raise InvalidValueError(f"{name} must be {' or '.join(map(repr, allowed))}, not {short_repr(value)}")
     return value
 
 
@@ -47,7 +47,7 @@ def check_owner(owner: Any) -> str:
     if owner is None:
         return ""
     if not isinstance(owner, str) or not _OWNER.fullmatch(owner):
-        raise ConfigurationError(f"owner must be 1 to 64 of A-Z a-z 0-9 . _ -, not {short_repr(owner)}")
+        raise InvalidValueError(f"owner must be 1 to 64 of A-Z a-z 0-9 . _ -, not {short_repr(owner)}")
     return owner
 
 

@@ -10,7 +10,14 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from delayq.errors import ConfigurationError, PayloadError, PayloadTooLargeError, UndecodableError, short_repr
+from delayq.errors import (
+    ConfigurationError,
+    InvalidValueError,
+    PayloadError,
+    PayloadTooLargeError,
+    UndecodableError,
+    short_repr,
+)
 from delayq.values.plain import (
     NO_TYPE,
     ModelUnion,
@@ -274,13 +281,13 @@ def encode_headers(headers: Mapping[str, str]) -> bytes:
     if not isinstance(headers, Mapping) or not all(
         isinstance(name, str) and isinstance(value, str) for name, value in headers.items()
     ):
-        raise ConfigurationError("headers must map str to str")
+        raise InvalidValueError("headers must map str to str")
     if not headers:
         return b""
     try:
         encoded = _encode_headers(dict(headers))
     except UnicodeEncodeError as error:
-        raise ConfigurationError(f"headers must be encodable text: {error.reason}") from error
+        raise InvalidValueError(f"headers must be encodable text: {error.reason}") from error
     if len(encoded) > MAX_HEADER_BYTES:
-        raise ConfigurationError(f"headers take {len(encoded)} bytes as stored; at most {MAX_HEADER_BYTES} are allowed")
+        raise InvalidValueError(f"headers take {len(encoded)} bytes as stored; at most {MAX_HEADER_BYTES} are allowed")
     return encoded

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from delayq.errors import ConfigurationError, short_repr
+from delayq.errors import ConfigurationError, InvalidValueError, short_repr
 from delayq.values.checks import check_int
 from delayq.values.times import to_millis
 
@@ -42,17 +42,17 @@ def parse_rate(rate: str, what: str) -> tuple[int, int]:
     """Return the number of a rate and its time (ms), 5000 and 60,000 of `5000/m`; raises `ConfigurationError`."""
     found = _RATE.fullmatch(rate) if isinstance(rate, str) else None
     if found is None:
-        raise ConfigurationError(f"{what} must look like '200/s', '5/m' or '3/10s', not {short_repr(rate)}")
+        raise InvalidValueError(f"{what} must look like '200/s', '5/m' or '3/10s', not {short_repr(rate)}")
     count, unit = int(found[1]), found[2]
     try:
         period = _PERIODS.get(unit) or to_millis(unit, what)
     except ConfigurationError:
         text = f"{what} must be per s, m, h or d, or per a duration such as '10s', not {short_repr(rate)}"
-        raise ConfigurationError(text) from None
+        raise InvalidValueError(text) from None
     if not 1 <= period <= MAX_PERIOD:
-        raise ConfigurationError(f"{what} must be per 1ms to 30d, not {short_repr(rate)}")
+        raise InvalidValueError(f"{what} must be per 1ms to 30d, not {short_repr(rate)}")
     if not 0 < count * 1000 <= MAX_RATE * period:
-        raise ConfigurationError(f"{what} must be from 1 to {MAX_RATE} a second, not {short_repr(rate)}")
+        raise InvalidValueError(f"{what} must be from 1 to {MAX_RATE} a second, not {short_repr(rate)}")
     return count, period
 
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from time import CLOCK_MONOTONIC, clock_gettime
 
-from delayq.errors import ConfigurationError, exact_duration, short_repr
+from delayq.errors import InvalidValueError, exact_duration, short_repr
 
 Duration = timedelta | int | float | str
 
@@ -43,7 +43,7 @@ def to_millis(value: Duration, name: str = "duration", *, min: int = 0, max: int
     elif isinstance(value, str):
         exact = _parse(value, name)
     elif isinstance(value, bool) or not isinstance(value, int | float):
-        raise ConfigurationError(
+        raise InvalidValueError(
             f"{name} must be a timedelta, a number of seconds or a text like '1h30m', not {short_repr(value)}"
         )
     else:
@@ -51,7 +51,7 @@ def to_millis(value: Duration, name: str = "duration", *, min: int = 0, max: int
     if not min <= exact <= max:
         lower, upper = (exact_duration(timedelta(milliseconds=bound)) for bound in (min, max))
         upper = "100 years" if max == HORIZON else upper
-        raise ConfigurationError(f"{name} must be between {lower} and {upper}, not {short_repr(value)}")
+        raise InvalidValueError(f"{name} must be between {lower} and {upper}, not {short_repr(value)}")
     # Round to microseconds first: 0.1 s is 100.00000000000001 ms as a float, and must not become 101.
     return math.ceil(round(exact, 3))
 
@@ -60,24 +60,24 @@ def _parse(text: str, name: str) -> float:
     import durationpy  # slow to load, and most durations are numbers
 
     if not _TEXT.fullmatch(text):
-        raise ConfigurationError(
+        raise InvalidValueError(
             f"{name} must look like '1h30m', '45s' or '7d' (units: w d h m s ms), not {short_repr(text)}"
         )
     try:
         return float(durationpy.from_str(text) / _MILLISECOND)
     except (durationpy.DurationError, OverflowError) as error:
-        raise ConfigurationError(f"{name} {short_repr(text)} is not a usable duration") from error
+        raise InvalidValueError(f"{name} {short_repr(text)} is not a usable duration") from error
 
 
 def timestamp(at: datetime, name: str = "at") -> int:
     """Return an aware time as milliseconds since 1970, rounded up; `ConfigurationError` for a naive or distant one."""
     if not isinstance(at, datetime):
-        raise ConfigurationError(f"{name} must be a datetime, not {short_repr(at)}")
+        raise InvalidValueError(f"{name} must be a datetime, not {short_repr(at)}")
     if at.utcoffset() is None:
-        raise ConfigurationError(f"{name} must carry a time zone; {at.isoformat()} is naive")
+        raise InvalidValueError(f"{name} must carry a time zone; {at.isoformat()} is naive")
     since = -((_EPOCH - at) // _MILLISECOND)
     if not 0 <= since <= LATEST:
-        raise ConfigurationError(f"{name} must lie between 1970 and {_LAST_YEAR}, not at {at.isoformat()}")
+        raise InvalidValueError(f"{name} must lie between 1970 and {_LAST_YEAR}, not at {at.isoformat()}")
     return since
 
 

@@ -10,7 +10,7 @@ import re
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from delayq.errors import ConfigurationError, short_repr
+from delayq.errors import InvalidValueError, short_repr
 from delayq.values.times import Duration, to_millis
 
 MIN_TIMEOUT = 10
@@ -103,5 +103,5 @@ def check_timeout(timeout: Duration | None) -> int:
 def check_message_name(name: str) -> str:
     """Return a valid name of a message; raise `ConfigurationError` for any other."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ConfigurationError(f"name must be 1 to 128 of A-Z a-z 0-9 . _ : / -, not {short_repr(name)}")
+        raise InvalidValueError(f"name must be 1 to 128 of A-Z a-z 0-9 . _ : / -, not {short_repr(name)}")
     return name

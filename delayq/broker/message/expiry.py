@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Literal
 
 from delayq.broker.message.attributes import Attributes
-from delayq.errors import ConfigurationError, short_repr
+from delayq.errors import ConfigurationError, InvalidValueError, short_repr
 from delayq.values.times import Duration, timestamp, to_millis
 
 Missed = Literal["dead", "drop"]
@@ -26,7 +26,7 @@ def check_expiry(expires: Duration | datetime | None, missed: Missed, due: str |
         return f"+{to_millis(expires, 'expires', min=1)}", kept
     at = timestamp(expires, "expires")
     if isinstance(due, str) and at <= int(due[1:]):
-        raise ConfigurationError(f"expires {expires.isoformat()} is not after the due time: it would never start")
+        raise InvalidValueError(f"expires {expires.isoformat()} is not after the due time: it would never start")
     return str(at), kept
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Protocol
 from zoneinfo import ZoneInfo
 
-from delayq.errors import ConfigurationError, did_you_mean, short_repr
+from delayq.errors import InvalidValueError, did_you_mean, short_repr
 
 _RELEASE = re.compile(r"(?:19|20)\d\d[a-z]+")
 
@@ -190,7 +190,7 @@ def check_zone(tz: str) -> ZoneInfo:
     try:
         return ZoneInfo(tz)
     except (KeyError, ValueError, TypeError, AttributeError, OSError):
-        raise ConfigurationError(f"unknown time zone {short_repr(tz)}{_hint(tz)}") from None
+        raise InvalidValueError(f"unknown time zone {short_repr(tz)}{_hint(tz)}") from None
 
 
 def _hint(tz: object) -> str:

@@ -14,7 +14,7 @@ from itertools import islice, product
 from math import prod
 from typing import Any
 
-from delayq.errors import ConfigurationError, short_repr
+from delayq.errors import ConfigurationError, InvalidValueError, short_repr
 from delayq.schedules.recurring.local_times import EPOCH, LocalTimes, check_zone, wall_seconds
 from delayq.schedules.recurring.rrule_parts import FREQUENCIES, RRuleParts, read_rrule
 
@@ -46,9 +46,9 @@ class RRule(LocalTimes):
         zone, parts = check_zone(tz), read_rrule(text)
         times = prod(len(parts.numbers.get(name, [0])) for name in _TIMES)
         if times > bounded_rrule.MAX_TIMES:
-            raise ConfigurationError(f"rrule recurs {times:,} times a day, the limit is {bounded_rrule.MAX_TIMES:,}")
+            raise InvalidValueError(f"rrule recurs {times:,} times a day, the limit is {bounded_rrule.MAX_TIMES:,}")
         if parts.count is not None and start is None:
-            raise ConfigurationError(f"rrule part 'COUNT={parts.count}' needs a start, from which to count")
+            raise InvalidValueError(f"rrule part 'COUNT={parts.count}' needs a start, from which to count")
         self._until = parts.until
         wall = Recurrence(parts, self.wall(start, zone), bounded_rrule)
         super().__init__(wall, zone, fixed=parts.frequency != "HOURLY", start=start)
@@ -56,7 +56,7 @@ class RRule(LocalTimes):
         if not wall.occurs() or self.after(before) is None:
             ends = parts.until is not None or parts.until_wall is not None
             end = "from its start to its UNTIL" if ends else f"until {LAST_YEAR}"
-            raise ConfigurationError(f"rrule {short_repr(text)} never matches: no such time {end}")
+            raise InvalidValueError(f"rrule {short_repr(text)} never matches: no such time {end}")
 
     def after(self, time: int) -> int | None:
         """Return the first occurrence after a time."""

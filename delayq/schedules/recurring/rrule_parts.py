@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from delayq.errors import ConfigurationError, short_repr
+from delayq.errors import ConfigurationError, InvalidValueError, short_repr
 from delayq.values.times import timestamp
 
 MAX_TEXT = 500
@@ -73,7 +73,7 @@ def read_rrule(text: str, *, lenient: bool = False) -> RRuleParts:
         parts, left_out = _split_known(text)
         return replace(_parts(parts, lenient=True), left_out=left_out)
     if not isinstance(text, str) or not text.isascii() or not text.isprintable() or len(text) > MAX_TEXT:
-        raise ConfigurationError(f"rrule must be a text such as 'FREQ=MONTHLY;BYDAY=-1FR', not {short_repr(text)}")
+        raise InvalidValueError(f"rrule must be a text such as 'FREQ=MONTHLY;BYDAY=-1FR', not {short_repr(text)}")
     return _parts(_split(text))
 
 
@@ -108,7 +108,7 @@ def _split_known(text: str) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return the parts that are known, and the others."""
     words = [word for word in text.upper().split(";") if word not in _GREGORIAN]
     if calendar := next((word for word in words if word.startswith("RSCALE")), None):
-        raise ConfigurationError(f"rrule part {short_repr(calendar)} is not supported")
+        raise InvalidValueError(f"rrule part {short_repr(calendar)} is not supported")
     known = [word for word in words if word.partition("=")[0] in _NAMES and not word.startswith("COUNT=-")]
     others = [word for word in words if word.partition("=")[0] not in _NAMES]
     return _split(";".join(known)), tuple(others)
@@ -119,12 +119,12 @@ def _split(text: str) -> dict[str, str]:
     for part in text.strip().upper().removeprefix("RRULE:").split(";"):
         name, sign, value = part.partition("=")
         if not sign or not value:
-            raise ConfigurationError(f"rrule part {short_repr(part)} is not valid: it must be NAME=VALUE")
+            raise InvalidValueError(f"rrule part {short_repr(part)} is not valid: it must be NAME=VALUE")
         if name not in _NAMES:
             start = ": give start" if name.startswith("DTSTART") else ""
-            raise ConfigurationError(f"rrule part {short_repr(part)} is not supported{start}")
+            raise InvalidValueError(f"rrule part {short_repr(part)} is not supported{start}")
         if name in parts:
-            raise ConfigurationError(f"rrule part {short_repr(part)} is not valid: {name} is given twice")
+            raise InvalidValueError(f"rrule part {short_repr(part)} is not valid: {name} is given twice")
         parts[name] = value
     return parts
 
