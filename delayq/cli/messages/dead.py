@@ -30,6 +30,7 @@ from delayq.cli.support.options import (
 )
 from delayq.cli.support.output import print_json, print_line, print_note, print_result, print_rich, table
 from delayq.cli.support.session import Session
+from delayq.cli.support.several import queues_with
 from delayq.errors import ConfigurationError
 from delayq.privacy.ciphertext import is_encrypted
 from delayq.privacy.redaction import HIDDEN, has_hidden
@@ -231,6 +232,7 @@ _filter_options = [
     ),
 ]
 _dead_queue = queue_with(Feature.DEAD_LETTER)
+_dead_queues = queues_with(Feature.DEAD_LETTER, names=True)
 
 
 def _selection_options(function: F) -> F:
@@ -246,7 +248,7 @@ def dead() -> None:
 
 
 @dead.command("list", short_help="List the dead letter.")
-@_dead_queue
+@_dead_queues
 @options_as(DeadFilter, "wanted", _filter_options)
 @page_options
 @reveal_option
@@ -266,7 +268,7 @@ def list_(
 
 
 @dead.command(short_help="Group the dead letter by its errors.")
-@_dead_queue
+@_dead_queues
 @json_option
 @click.pass_obj
 def groups(session: Session, queue: str, *, engine: str, as_json: bool) -> None:

@@ -17,11 +17,11 @@ from delayq.cli.support.output import (
     UNLIMITED,
     console,
     json_fields,
+    json_line,
     plain_rows,
     print_json,
     print_rich,
     table,
-    to_json,
 )
 from delayq.privacy.redaction import preview
 from delayq.queue.inspecting.decoded_payload import decode_payload
@@ -139,7 +139,7 @@ def _print_json(page: Page) -> None:
 
 def _print_json_lines(page: Page) -> None:
     if page.messages:
-        click.echo("\n".join([to_json(message_json(message)) for message in page.messages]))
+        click.echo("\n".join([json_line(message_json(message)) for message in page.messages]))
 
 
 class _CsvPrinter:

@@ -10,10 +10,11 @@ import click
 from delayq.broker.engine import Feature
 from delayq.cli.messages.message_formats import message_json, payload_of
 from delayq.cli.support.exit_codes import interrupted
-from delayq.cli.support.options import json_option, queue_with, reveal_option, states_option
+from delayq.cli.support.options import json_option, reveal_option, states_option
 from delayq.cli.support.output import print_json, print_note, print_rich, table
 from delayq.cli.support.progress import progress_bars
 from delayq.cli.support.session import Session
+from delayq.cli.support.several import queues_with
 from delayq.privacy.redaction import preview
 from delayq.queue.sweeps.search import WHERE, Match
 from delayq.values.states import State
@@ -25,7 +26,7 @@ _TITLES = ["state", "id", "due", "in", "text"]
 
 
 @click.command()
-@queue_with(Feature.SEARCH)
+@queues_with(Feature.SEARCH)
 @click.argument("text")
 @click.option(
     "--in",

@@ -10,6 +10,7 @@ from delayq.broker.engine import Feature
 from delayq.cli.support.actions import QueueAction
 from delayq.cli.support.exit_codes import CommandError, Exit
 from delayq.cli.support.options import STORED_ID
+from delayq.cli.support.several import queues_with
 from delayq.cli.support.zones import zoned_text
 from delayq.queue.inspecting.why.looked import Why
 
@@ -41,6 +42,7 @@ _rows = [
         shown=lambda found, _: [zoned_text(reason.text) for reason in found.reasons],
         json=("queue *", Why),
         options=[click.argument("id", metavar="[ID]", type=STORED_ID, required=False)],
+        of=queues_with,
     )
 ]
 ACTIONS = {action.name: action for action in _rows}

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,6 +18,7 @@ from delayq.cli.support.exit_codes import NotFoundError
 from delayq.cli.support.groups import SuggestingGroup
 from delayq.cli.support.options import DURATION, UNTIL, confirm, dry_run_option, yes_option
 from delayq.cli.support.output import table
+from delayq.cli.support.several import queues_with
 from delayq.cli.support.zones import until_text
 from delayq.queue.control.limits import Limit
 from delayq.queue.control.pausing import Pause
@@ -219,6 +221,7 @@ _rows = [
             click.option("--until", type=UNTIL, metavar="TIME", help="End by itself: 2h, or 2027-01-31T09:00."),
             click.option("--reason", default="", help="Say why; it is shown wherever the pause is."),
         ],
+        of=partial(queues_with, names=True, titled=False),
     ),
     QueueAction(
         "resume",
@@ -236,6 +239,7 @@ _rows = [
                 "--spread", type=DURATION, metavar="TIME", help="Start what waits evenly over this time: 10m."
             ),
         ],
+        of=partial(queues_with, names=True, titled=False),
     ),
     QueueAction(
         "purge",
@@ -281,6 +285,7 @@ _rows = [
         call=lambda queue: queue.workers(),
         shown=_workers,
         json=("workers", list[WorkerInfo]),
+        of=partial(queues_with, names=True),
     ),
 ]
 ACTIONS = {action.name: action for action in _rows}
@@ -298,6 +303,7 @@ limits = action_group(
             call=lambda queue: queue.limits.list(),
             shown=_limits,
             json=("limits", list[Limit]),
+            of=partial(queues_with, names=True),
             short="List limits.",
         ),
         QueueAction(

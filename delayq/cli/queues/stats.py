@@ -14,9 +14,10 @@ from delayq.cli.queues.history import lateness_json
 from delayq.cli.queues.pause import pause_text
 from delayq.cli.queues.queues import MAIN_STATES, counts_json, unconsumed
 from delayq.cli.support.engines import ENGINES, StateCounts
-from delayq.cli.support.options import DURATION, group_option, json_option, queue_with
+from delayq.cli.support.options import DURATION, group_option, json_option
 from delayq.cli.support.output import console, json_fields, print_json, print_rich, table
 from delayq.cli.support.session import Session
+from delayq.cli.support.several import queues_with
 from delayq.cli.support.zones import exact_time
 from delayq.queue.inspecting.counts import Stats
 from delayq.queue.inspecting.lateness_report import percentile_text, slo_text
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@queue_with(Feature.COUNTS)
+@queues_with(Feature.COUNTS, names=True)
 @group_option
 @json_option
 @click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")

@@ -24,6 +24,7 @@ from delayq.cli.support.options import (
 )
 from delayq.cli.support.output import json_fields, print_details, print_json, print_line, print_note, print_rich, table
 from delayq.cli.support.session import Session
+from delayq.cli.support.several import queues_with
 from delayq.cli.support.zones import exact_time, own_iso, zoned_iso
 from delayq.privacy.redaction import preview
 from delayq.queue.delay_queue import DelayQueue
@@ -46,7 +47,7 @@ def schedules() -> None:
 
 
 @schedules.command("list", short_help="List schedules.")
-@of_queue
+@queues_with(Feature.SCHEDULES, names=True)
 @chosen_options
 @page_options
 @reveal_option

@@ -46,10 +46,12 @@ class QueueAction:
     short: str | None = None
     check: Callable[..., object] | None = None
     """Gets the options, and raises a usage error, before anything is opened."""
+    of: Callable[[Feature], Callable[[Any], Any]] = queue_with
+    """Adds the argument QUEUE: `queues_with` lets it mean several queues."""
 
     def command(self) -> click.Command:
         """Make the command."""
-        options = [queue_with(self.feature), *self.options, *([json_option] if self.json[0] else [])]
+        options = [self.of(self.feature), *self.options, *([json_option] if self.json[0] else [])]
         function: Any = click.pass_obj(self._run)
         for option in reversed(options):
             function = option(function)

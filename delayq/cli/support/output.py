@@ -6,7 +6,9 @@ import dataclasses
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -35,9 +37,27 @@ def print_line(text: str) -> None:
     click.echo(clean(text))
 
 
+_of_queue: ContextVar[str] = ContextVar("delayq_queue", default="")
+
+
+@contextmanager
+def json_of_queue(name: str) -> Iterator[None]:
+    """Let JSON that is printed begin with the name of its queue: there are several."""
+    token = _of_queue.set(name)
+    try:
+        yield
+    finally:
+        _of_queue.reset(token)
+
+
 def print_json(value: Any) -> None:
     """Print a result as one JSON document on one line."""
-    click.echo(to_json(value))
+    click.echo(json_line(value))
+
+
+def json_line(value: Any) -> str:
+    """Return a result as one JSON document, with its queue if it is one of several."""
+    return to_json({"queue": _of_queue.get(), **value} if _of_queue.get() else value)
 
 
 def print_result(result: Any, *lines: str, as_json: bool) -> None:
