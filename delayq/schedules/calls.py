@@ -12,7 +12,9 @@ from delayq.broker.replies import statuses
 from delayq.broker.requests import RedisCommand, ScriptCall, flat
 from delayq.values.times import LATEST
 
-_STATE = re.compile(r"([0-9]{1,16}) ([0-9]{1,15}) ([0-9]{1,15}) ([01])")
+_STATE = re.compile(r"([0-9]{1,16}) ([0-9]{1,15}) ([0-9]{1,15}) ([0-9]{1,15})")
+FOREVER = 1
+"""The end of a pause that has none."""
 
 
 class SchedulePut(NamedTuple):
@@ -23,6 +25,7 @@ class SchedulePut(NamedTuple):
     next: int | str
     """'' for none."""
     paused: int
+    """Until when (ms), or `FOREVER`; 0 if it is not paused."""
     spec: bytes
     """Empty to keep the stored one."""
 
@@ -56,7 +59,8 @@ class StoredSchedule(NamedTuple):
     fired: int
     last: int
     """The time of its last occurrence (ms, 0 for none)."""
-    paused: bool
+    paused: int
+    """Until when (ms), perhaps a time that has passed, or `FOREVER`; 0 if it is not paused."""
 
 
 class DueSchedules(NamedTuple):
@@ -161,7 +165,7 @@ def _stored_schedules(reply: list[Any]) -> list[StoredSchedule]:
                 revision,
                 int(fired),
                 int(last),
-                paused == "1",
+                int(paused),
             )
         )
     return schedules

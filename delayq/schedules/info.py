@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from delayq.broker.message.attributes import Attributes
 from delayq.errors import ConfigurationError, UndecodableError
-from delayq.schedules.calls import StoredSchedule
+from delayq.schedules.calls import FOREVER, StoredSchedule
 from delayq.schedules.definition import Definition, Misfire, Overlap, unpack
 from delayq.schedules.recurring.local_times import MAX_LATE
-from delayq.schedules.store import ScheduleOutcome
+from delayq.schedules.store import ScheduleOutcome, is_paused
 from delayq.values.text import format_duration
 from delayq.values.times import from_millis
 
@@ -33,6 +33,8 @@ class ScheduleInfo:
 
     name: str
     state: ScheduleState
+    paused_until: datetime | None
+    """When its pause ends by itself."""
     next: datetime | None
     """When it occurs next."""
     last: datetime | None
@@ -111,17 +113,19 @@ def rule_text(schedule: ScheduleInfo) -> str:
     return every if schedule.tz == "UTC" else f"{every} {schedule.tz}"
 
 
-def describe(stored: StoredSchedule, decode: Callable[[bytes], Any]) -> ScheduleInfo:
-    """Return the description of a stored schedule."""
+def describe(stored: StoredSchedule, now: int, decode: Callable[[bytes], Any]) -> ScheduleInfo:
+    """Return the description of a stored schedule at a time (ms)."""
     definition, payload = unpack(stored.spec)
     try:
         decoded = decode(payload)
     except UndecodableError:
         decoded = payload
     state = ScheduleState.ACTIVE if stored.next is not None else ScheduleState.ENDED
+    paused = is_paused(stored, now)
     return ScheduleInfo(
         name=stored.name,
-        state=ScheduleState.PAUSED if stored.paused else state,
+        state=ScheduleState.PAUSED if paused else state,
+        paused_until=from_millis(stored.paused) if paused and stored.paused != FOREVER else None,
         next=_datetime(stored.next),
         last=_datetime(stored.last or None),
         fired=stored.fired,

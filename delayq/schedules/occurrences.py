@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 from msgspec.structs import replace
 
 from delayq.errors import ConfigurationError, InvalidValueError, UnknownOccurrenceError, short_repr
-from delayq.schedules.calls import SchedulePut, StoredSchedule
+from delayq.schedules.calls import FOREVER, SchedulePut, StoredSchedule
 from delayq.schedules.definition import CLOCK_STEP, Definition, unpack, write
 from delayq.schedules.recurring.timetable import Timetable
 from delayq.values.times import from_millis, timestamp
@@ -33,9 +33,9 @@ def next_time(stored: StoredSchedule | None, timetable: Timetable, now: int) -> 
 
 
 def over_until(stored: StoredSchedule, now: int) -> int:
-    """Return the time up to which the occurrences of a schedule are over: fired, missed or skipped."""
+    """Return the time up to which the occurrences of a schedule are over: fired, missed, skipped or paused."""
     since = now if stored.next is None else min(now, stored.next - 1)
-    return max(since, stored.last if stored.last <= now + CLOCK_STEP else 0)
+    return max(since, stored.last if stored.last <= now + CLOCK_STEP else 0, stored.paused - 1)
 
 
 def with_changes(spec: bytes, stored: StoredSchedule, now: int) -> bytes:
@@ -213,8 +213,6 @@ def _plan(
     new = replace(new, changes=new.rule.kept(over_until(stored, now)))
     if len(new.changes) > MAX_CHANGES:
         raise ConfigurationError(f"{stored.name} has {MAX_CHANGES:,} skipped and moved occurrences, which is the most")
-    time = None if stored.paused else next_time(stored, new.timetable, now)
-    row = SchedulePut(
-        stored.name, stored.revision, "" if time is None else time, int(stored.paused), write(new, payload)
-    )
+    time = None if stored.paused == FOREVER else next_time(stored, new.timetable, now)
+    row = SchedulePut(stored.name, stored.revision, "" if time is None else time, stored.paused, write(new, payload))
     return OccurrencePlan(new, row, outcomes, fired)

@@ -115,23 +115,23 @@ def _read_part(
 
 def read_page(
     context: QueueContext, selection: ScheduleSelection, cursor: str, limit: int
-) -> Operation[tuple[list[StoredSchedule], str]]:
+) -> Operation[tuple[_Part, str]]:
     """Read up to `limit` schedules, sorted by name, and the cursor of the next page ('' at the end)."""
     names, cursor = yield from find(context, selection, cursor, limit)
-    found: dict[str, StoredSchedule] = {}
+    found, now = dict[str, StoredSchedule](), 0
     while names:
         part, names = yield from _read_part(context, selection, names)
-        found |= {stored.name: stored for stored in part.schedules}
-    return [found[name] for name in sorted(found)], cursor
+        found, now = found | {stored.name: stored for stored in part.schedules}, part.now
+    return _Part(now, [found[name] for name in sorted(found)]), cursor
 
 
-def read_selected(context: QueueContext, selection: ScheduleSelection) -> Operation[list[StoredSchedule]]:
+def read_selected(context: QueueContext, selection: ScheduleSelection) -> Operation[_Part]:
     """Read all selected schedules, sorted by name."""
     walk = _Walk(context, selection)
-    found: dict[str, StoredSchedule] = {}
+    found, now = dict[str, StoredSchedule](), 0
     while part := (yield from walk.read()):
-        found |= {stored.name: stored for stored in part.schedules}
-    return [found[name] for name in sorted(found)]
+        found, now = found | {stored.name: stored for stored in part.schedules}, part.now
+    return _Part(now, [found[name] for name in sorted(found)])
 
 
 def change_each(context: QueueContext, selection: ScheduleSelection, change: Change) -> Operation[tuple[int, int]]:

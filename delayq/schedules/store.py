@@ -7,6 +7,7 @@ read again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -15,9 +16,10 @@ from msgspec.structs import replace
 from delayq.broker.batches import batched, byte_slices
 from delayq.broker.context import QueueContext
 from delayq.broker.transport.operation import Operation
-from delayq.errors import ConfigurationError
+from delayq.errors import ConfigurationError, InvalidValueError, short_repr
 from delayq.options import Settings
 from delayq.schedules.calls import (
+    FOREVER,
     SchedulePage,
     SchedulePut,
     StoredSchedule,
@@ -40,7 +42,7 @@ from delayq.schedules.occurrences import next_time, with_changes
 from delayq.schedules.recurring.local_times import zone_release
 from delayq.values.checks import check_options
 from delayq.values.codec import encode_payload
-from delayq.values.times import from_millis
+from delayq.values.times import Duration, from_millis, timestamp, to_millis
 
 BATCH = 500
 """Schedules read or stored in one call."""
@@ -136,28 +138,53 @@ def moves(page: SchedulePage) -> list[SchedulePut]:
     """Return the changes to the schedules of a page that have another next time than they should have."""
     rows = []
     for stored in page.schedules:
-        if stored.paused:
+        if stored.paused == FOREVER:
             continue
         try:
             time = next_time(stored, unpack(stored.spec).definition.timetable, page.now)
         except ConfigurationError:  # it cannot be worked out here
             continue
         if time != stored.next:
-            rows.append(SchedulePut(stored.name, stored.revision, "" if time is None else time, 0, b""))
+            rows.append(SchedulePut(stored.name, stored.revision, "" if time is None else time, stored.paused, b""))
     return rows
 
 
-def pause(stored: StoredSchedule, _now: int) -> SchedulePut | None:
-    """Return the change that pauses a schedule; None if it is paused already."""
-    return None if stored.paused else SchedulePut(stored.name, stored.revision, "", 1, b"")
+def pausing(until: Duration | datetime | None) -> Change:
+    """Return the change that pauses a schedule, which goes on by itself with its first occurrence from `until` on."""
+    end, lasts = FOREVER, 0
+    if isinstance(until, datetime):
+        end = max(timestamp(until, "until"), FOREVER + 1)
+    elif until is not None:
+        lasts = to_millis(until, "until", min=1)
+
+    def pause(stored: StoredSchedule, now: int) -> SchedulePut | None:
+        ends = now + lasts if lasts else end
+        if ends == stored.paused:
+            return None
+        if ends == FOREVER:
+            return SchedulePut(stored.name, stored.revision, "", FOREVER, b"")
+        if ends <= now:
+            raise InvalidValueError(f"until {short_repr(str(until))} has passed: give a time to come, or a duration")
+        return _replanned(stored, ends, now)
+
+    return pause
 
 
 def resume(stored: StoredSchedule, now: int) -> SchedulePut | None:
     """Return the change that continues a paused schedule from now on; None if it is not paused."""
-    if not stored.paused:
-        return None
-    time = next_time(stored, unpack(stored.spec).definition.timetable, now)
-    return SchedulePut(stored.name, stored.revision, "" if time is None else time, 0, b"")
+    return _replanned(stored, 0, now) if is_paused(stored, now) else None
+
+
+def is_paused(stored: StoredSchedule, now: int) -> bool:
+    """Return whether a schedule is paused at a time (ms)."""
+    return stored.paused == FOREVER or stored.paused > now
+
+
+def _replanned(stored: StoredSchedule, paused: int, now: int) -> SchedulePut:
+    """Return the change by which a schedule goes on from now, or from the end of a pause (ms)."""
+    held = stored._replace(next=None, paused=paused)
+    time = next_time(held, unpack(stored.spec).definition.timetable, now)
+    return SchedulePut(stored.name, stored.revision, "" if time is None else time, paused, b"")
 
 
 def remove(context: QueueContext, names: Iterable[str]) -> Operation[list[str]]:
@@ -187,11 +214,11 @@ def row_of(name: str, stored: StoredSchedule | None, spec: bytes, now: int) -> S
         return SchedulePut(name, "0", "" if time is None else time, 0, spec)
     spec = with_changes(spec, stored, now)
     timetable = unpack(spec).definition.timetable
-    time = None if stored.paused else next_time(stored, timetable, now)
+    time = None if stored.paused == FOREVER else next_time(stored, timetable, now)
     # The time is compared as well: the rules of a zone may have changed since the schedule was stored.
     if (stored.spec, stored.next) == (spec, time):
         return None
-    return SchedulePut(name, stored.revision, "" if time is None else time, int(stored.paused), spec)
+    return SchedulePut(name, stored.revision, "" if time is None else time, stored.paused, spec)
 
 
 _RULES = {"cron", "every", "rrule"}

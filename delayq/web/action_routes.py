@@ -20,7 +20,7 @@ from delayq.errors import ConfigurationError, DelayqError, UnknownScheduleError
 from delayq.safe_log import SafeLog
 from delayq.values.text import clean, pluralize, truncate
 from delayq.web.message_pages import show_dead, show_message
-from delayq.web.queue_pages import show_limits, show_queue
+from delayq.web.queue_pages import show_limits, show_queue, show_schedules
 from delayq.web.rendering import FIELDS, RefusedForm, query
 from delayq.web.site import Site, site_of, time_in
 from delayq.web.viewers import MAX_NAME, Viewer
@@ -108,7 +108,7 @@ def _schedule(queue: DelayQueue[Any], fields: Fields) -> Done:
     name, what = fields["name"], fields.get("what", "")
     try:
         if what == "pause":
-            queue.schedules.pause(name)
+            queue.schedules.pause(name, until=fields.get("duration") or None)
             return Done(f"Paused the schedule {name}.", "/schedules")
         if what == "resume":
             queue.schedules.resume(name)
@@ -134,6 +134,7 @@ _PAGES: dict[str, Callable[[Request], Response | Awaitable[Response]]] = {
     "reschedule": show_message,
     "redrive": show_dead,
     "limit": show_limits,
+    "schedule": show_schedules,
 }
 """The pages with forms that somebody fills in."""
 

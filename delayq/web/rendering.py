@@ -25,6 +25,7 @@ class FormField(NamedTuple):
 FIELDS: dict[str, dict[str, FormField]] = {
     "pause": {"duration": FormField("Pause for", "until"), "reason": FormField("Reason", "reason")},
     "reschedule": {"delay": FormField("Due in", "delay"), "at": FormField("Due at (UTC)", "at")},
+    "schedule": {"duration": FormField("Pause for", "until")},
     "redrive": {"rate": FormField("Rate", "rate")},
     "limit": {
         "name": FormField("Name", "name"),

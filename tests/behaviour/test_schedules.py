@@ -270,6 +270,46 @@ def test_paused_schedule_fires_nothing_until_it_is_resumed(timed, clock):
 
 
 @everywhere
+def test_pause_until_a_time_ends_with_the_first_occurrence_from_then_on(timed, clock):
+    timed.schedules.add("sweep", every="1h", misfire=9)
+    until = clock.now + 3.5 * HOUR
+    assert timed.schedules.pause("sweep", until=until) == 1
+    assert timed.schedules.pause("sweep", until=until) == 0
+    clock.advance(2 * HOUR)
+    assert ran(timed) == []
+    info = timed.schedules.get("sweep")
+    assert (info.state, info.paused_until, info.next) == ("paused", until, until)
+    assert timed.schedules.add("sweep", every="1h", misfire=9, payload="new") == "changed"  # during the pause
+    assert timed.schedules.list()[0].paused_until == until
+    assert timed.schedules.replan().moved == {}
+    clock.advance(3 * HOUR)
+    assert ran(timed) == [f"sweep@{until:%Y-%m-%dT%H}:00:00Z", f"sweep@{until + HOUR:%Y-%m-%dT%H}:00:00Z"]
+    info = timed.schedules.get("sweep")
+    assert (info.state, info.paused_until) == ("active", None)
+
+
+@everywhere
+def test_pause_until_a_time_can_be_changed_and_ended(timed, clock):
+    timed.schedules.add("sweep", every="1h")
+    first = timed.schedules.get("sweep").next
+    timed.schedules.pause("sweep", until="90d")
+    timed.schedules.pause("sweep", until="5h")
+    assert timed.schedules.get("sweep").paused_until == clock.now + 5 * HOUR
+    assert timed.schedules.get("sweep").next == first + 5 * HOUR
+    timed.schedules.pause("sweep")
+    assert (timed.schedules.get("sweep").paused_until, timed.schedules.next("sweep")) == (None, [])
+    timed.schedules.pause("sweep", until="5h")
+    assert timed.schedules.resume("sweep") == 1
+    assert timed.schedules.resume("sweep") == 0
+    info = timed.schedules.get("sweep")
+    assert (info.state, info.paused_until, info.next) == ("active", None, first)
+    for wrong in (clock.now, clock.now - HOUR, "0s", "soon", 5.0j):
+        with pytest.raises(ConfigurationError, match="until"):
+            timed.schedules.pause("sweep", until=wrong)
+    assert timed.schedules.get("sweep") == info
+
+
+@everywhere
 def test_removed_schedule_fires_nothing_and_keeps_its_messages(timed, clock):
     timed.schedules.add("sweep", every="1h")
     timed.schedules.run_now("sweep")

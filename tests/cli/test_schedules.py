@@ -137,6 +137,18 @@ def test_invalid_name_is_a_usage_error(cli, queue):
     assert (ended.code, "schedule name must be" in ended.line) == (2, True)
 
 
+def test_pauses_schedules_until_a_time(cli, scheduled):
+    assert cli("schedules", "pause", "reminders", "digest", "--until", "2d").out == "digest  paused\n"
+    assert "paused until" in cli("schedules", "show", "reminders", "digest").out
+    shown = cli("schedules", "show", "reminders", "digest", "--json").json
+    assert shown["state"] == "paused"
+    assert shown["next"] > shown["paused_until"]
+    ended = cli("schedules", "pause", "reminders", "digest", "--until", "2001-01-01T00:00")
+    assert ended.code == 2
+    assert ended.line.startswith("until '2001-01-01")
+    assert cli("schedules", "show", "reminders", "digest", "--json").json == shown
+
+
 def test_pauses_resumes_and_removes_schedules(cli, scheduled):
     ended = cli("schedules", "pause", "reminders", "digest", "sweep")
     assert (ended.code, ended.out) == (0, "digest  paused\nsweep  paused\n")

@@ -15,7 +15,7 @@ from delayq.options import read_settings
 from delayq.schedules.calls import SchedulePage, StoredSchedule
 from delayq.schedules.definition import pack, unpack
 from delayq.schedules.messages import occurrence_id
-from delayq.schedules.store import BATCH, pause, put, update
+from delayq.schedules.store import BATCH, pausing, put, update
 
 NOW = 1_800_000_000_000
 TOOLS = QueueContext(Calls(Keys.of("delayq", "q")), read_settings({}), bytes, "q")
@@ -64,10 +64,10 @@ def test_put_repeats_only_the_schedules_that_have_changed():
 
 
 def test_pause_is_retried_until_it_succeeds_or_the_schedule_is_removed():
-    asked, found = played(update(TOOLS, "s", pause), page(stored("1")), "0", page(stored("2")), "1")
+    asked, found = played(update(TOOLS, "s", pausing(None)), page(stored("1")), "0", page(stored("2")), "1")
     assert [call[0] for call in asked] == ["schedules_page", "schedule_put"] * 2
     assert found is not None
-    asked, found = played(update(TOOLS, "s", pause), page(stored("1")), "0", page())
+    asked, found = played(update(TOOLS, "s", pausing(None)), page(stored("1")), "0", page())
     assert found is None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from html import unescape
 
 import pytest
@@ -252,8 +252,13 @@ def test_schedules(full, visitor):
         visitor.submit(page, "/do/schedule", queue="orders", name="daily", what="pause")
     )
     assert full.schedules.get("daily").state == "paused"
+    visitor.submit(page, "/do/schedule", queue="orders", name="daily", what="pause", duration="2d")
+    assert full.schedules.get("daily").paused_until > datetime.now(UTC) + timedelta(days=1)
+    assert "paused until" in text_of(visitor.get(page))
     visitor.submit(page, "/do/schedule", queue="orders", name="daily", what="resume")
     assert full.schedules.get("daily").state == "active"
+    refused = visitor.submit(page, "/do/schedule", queue="orders", name="daily", what="pause", duration="soon")
+    assert (refused.status_code, "\"Pause for\" must look like '1h30m'" in text_of(refused)) == (400, True)
     sent = text_of(visitor.submit(page, "/do/schedule", queue="orders", name="daily", what="run"))
     assert "Sent daily@now:" in sent
 

@@ -13,7 +13,7 @@ import click
 from delayq.broker.engine import Feature
 from delayq.cli.support.actions import Note, QueueAction
 from delayq.cli.support.exit_codes import Exit, NotFoundError
-from delayq.cli.support.options import DURATION, LOCAL_TIME, WHEN, F, dry_run_option, options_as, retries_option
+from delayq.cli.support.options import DURATION, LOCAL_TIME, UNTIL, WHEN, F, dry_run_option, options_as, retries_option
 from delayq.cli.support.output import table
 from delayq.cli.support.zones import own_iso, read_time, zoned_iso
 from delayq.errors import ConfigurationError, UnknownScheduleError
@@ -264,9 +264,13 @@ ACTIONS = [
     _on_schedules(
         "pause",
         "Stop schedules from firing for now.",
-        "Pause schedules of QUEUE, by NAME or with a label: they do not fire until you resume them.",
+        """Pause schedules of QUEUE, by NAME or with a label: they do not fire until you resume them, or --until a time.
+
+        A schedule goes on with its first occurrence from then on. Again: change the end.
+        """,
         "paused",
         Schedules.pause,
+        click.option("--until", type=UNTIL, metavar="TIME", help="End by itself: 2h, or 2027-01-31T09:00."),
     ),
     _on_schedules(
         "resume",

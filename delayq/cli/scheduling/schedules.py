@@ -56,11 +56,11 @@ def schedules() -> None:
 def list_(session: Session, queue: str, *, chosen: Chosen, paging: Paging, reveal: bool, as_json: bool) -> None:
     """List the schedules of QUEUE, page by page.
 
-    JSON, one line per page: {"schedules": [{"name", "state", "next", "last", "fired", "cron", "every", "rrule", "tz",
-    "payload", "encoding", "message_name", "retries", "headers", "start", "end", "count", "misfire", "except", "jitter",
-    "overlap", "late_after", "labels", "changes", "declared"}, …], "cursor"}; "every", "jitter" and "late_after" are in
-    seconds, "changes" has the skipped and moved occurrences as {"occurrence", "due"}, and "cursor" is null on the last
-    page.
+    JSON, one line per page: {"schedules": [{"name", "state", "paused_until", "next", "last", "fired", "cron", "every",
+    "rrule", "tz", "payload", "encoding", "message_name", "retries", "headers", "start", "end", "count", "misfire",
+    "except", "jitter", "overlap", "late_after", "labels", "changes", "declared"}, …], "cursor"}; "every", "jitter" and
+    "late_after" are in seconds, "changes" has the skipped and moved occurrences as {"occurrence", "due"}, and "cursor"
+    is null on the last page.
     """
     read = partial(session.existing_queue(queue, reveal=reveal).schedules.page, **chosen._asdict())
     is_empty, cursor = True, paging.cursor
@@ -227,6 +227,7 @@ def _details(info: ScheduleInfo, now: datetime) -> dict[str, str]:
     return {
         "name": info.name,
         "state": str(info.state),
+        "paused until": exact_time(info.paused_until, now),
         "occurs": rule_text(info),
         "next": exact_time(info.next, now),
         "last": exact_time(info.last, now),

@@ -95,18 +95,18 @@ class ScheduleOperations:
         return (yield from put(self._context, specs))
 
     def _list(self, selection: ScheduleSelection) -> Operation[list[ScheduleInfo]]:
-        found, unreadable = self._described((yield from read_selected(self._context, selection)))
+        found, unreadable = self._described(*(yield from read_selected(self._context, selection)))
         for name, error in unreadable.items():
             log.warning("schedule %s is left out: %s", name, error, extra={"schedule": name})
         return found
 
-    def _described(self, stored: Iterable[StoredSchedule]) -> tuple[list[ScheduleInfo], dict[str, str]]:
+    def _described(self, now: int, stored: Iterable[StoredSchedule]) -> tuple[list[ScheduleInfo], dict[str, str]]:
         """Return what can be read of some schedules, and why others cannot."""
         found: list[ScheduleInfo] = []
         unreadable: dict[str, str] = {}
         for one in stored:
             try:
-                found.append(describe(one, self._context.decode))
+                found.append(describe(one, now, self._context.decode))
             except ConfigurationError as error:
                 unreadable[one.name] = str(error)
         return found, unreadable
@@ -114,12 +114,12 @@ class ScheduleOperations:
     def _page(self, selection: ScheduleSelection, limit: int, cursor: str | None) -> Operation[SchedulesPage]:
         check_int(limit, "limit", 1, MAX_ROWS)
         found, following = yield from read_page(self._context, selection, cursor or "", limit)
-        schedules, unreadable = self._described(found)
+        schedules, unreadable = self._described(*found)
         return SchedulesPage(schedules, following or None, unreadable)
 
     def _get(self, name: str) -> Operation[ScheduleInfo | None]:
-        stored, _ = yield from read_one(self._context, check_schedule(name))
-        return None if stored is None else describe(stored, self._context.decode)
+        stored, now = yield from read_one(self._context, check_schedule(name))
+        return None if stored is None else describe(stored, now, self._context.decode)
 
     def _change(self, selection: ScheduleSelection, change: Change) -> Operation[int]:
         total, changed = yield from change_each(self._context, selection, change)

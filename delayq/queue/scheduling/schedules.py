@@ -16,7 +16,8 @@ from delayq.queue.sending.producer import Sent
 from delayq.schedules.definition import Schedule, TimedOptions, make_schedule
 from delayq.schedules.info import Applied, Occurrence, Replanned, ScheduleInfo, SchedulesPage
 from delayq.schedules.selection import select, select_many
-from delayq.schedules.store import ScheduleOutcome, pause, resume
+from delayq.schedules.store import ScheduleOutcome, pausing, resume
+from delayq.values.times import Duration
 
 if TYPE_CHECKING:
     from delayq.broker.transport.executor import AsyncExecutor, Executor
@@ -65,8 +66,18 @@ class Schedules(ScheduleOperations, ScheduleOccurrences):
         """Read a schedule; None if no schedule has this name."""
         return self._executor.perform(self._get(name))
 
-    def pause(self, name: str | None = None, *, label: str | None = None, prefix: str | None = None) -> int:
-        """Stop schedules from firing until they are resumed; returns how many were not paused before.
+    def pause(
+        self,
+        name: str | None = None,
+        *,
+        label: str | None = None,
+        prefix: str | None = None,
+        until: Duration | datetime | None = None,
+    ) -> int:
+        """Stop schedules from firing until they are resumed, or `until` a time; returns how many this has changed.
+
+        With `until`, a duration from now or an aware datetime, each goes on with its first occurrence from then on.
+        Those before are not fired. Again: changes the end.
 
         Select one by its name, or those with a label, or with names that begin with `prefix`. Many are changed in
         batches; what is added meanwhile may be left out. Occurrences are fired up to 250 ms early, as messages that
@@ -74,7 +85,7 @@ class Schedules(ScheduleOperations, ScheduleOccurrences):
 
         Raises `UnknownScheduleError` if no schedule has this name.
         """
-        return self._executor.perform(self._change(select(name, label, prefix), pause))
+        return self._executor.perform(self._change(select(name, label, prefix), pausing(until)))
 
     def resume(self, name: str | None = None, *, label: str | None = None, prefix: str | None = None) -> int:
         """Continue paused schedules from now on, selected as in `pause`; returns how many were paused.

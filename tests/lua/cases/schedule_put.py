@@ -32,6 +32,13 @@ def _new() -> list[Case]:
     return [
         Case("a new one", World(), put(one()), "1", stood(5000, "T+0 0 - 0").but(wake=1)),
         Case("a new one that is paused", World(), put(one(at=None, paused=1)), "1", stood(None, "T+0 0 - 1")),
+        Case(
+            "one that is paused until a time",
+            World(),
+            put(one(paused=9000)),
+            "1",
+            stood(5000, "T+0 0 - 9000").but(wake=1),
+        ),
         Case("a new one that has ended", World(), put(one(at=None)), "1", stood(None, "T+0 0 - 0")),
         Case("two new ones", World(), put(one(), one("t", at=4000, spec=b"{}")), "11", two),
         Case("one twice", World(), put(one(), one(at=1)), "10", stood(5000, "T+0 0 - 0").but(wake=1)),

@@ -36,7 +36,7 @@ end
 for i = 4, #ARGV, 10 do
   local name, revision, at, latest, retry_count, payload, header_text, occurrences, overlap, text =
     unpack(ARGV, i, i + 9)
-  local current, fired, last, paused = state_of(schedule_states, name)
+  local current, fired, last = state_of(schedule_states, name)
   statuses[#statuses + 1] = '0'
   local open = current == revision and not seen[name] and bytes_left > 0
   local lives = open and living(overlap)
@@ -59,7 +59,7 @@ for i = 4, #ARGV, 10 do
         end
       end
     end
-    states[#states + 1], states[#states + 2] = name, as_state(next_revision(current, time), fired, last, paused)
+    states[#states + 1], states[#states + 2] = name, as_state(next_revision(current, time), fired, last, '0')
     if at == '' then ended[#ended + 1] = name else moved[#moved + 1], moved[#moved + 2] = at, name end
   end
 end

@@ -2,7 +2,7 @@
 -- the next of all. Keeps what they have fired so far.
 -- KEYS: schedules zset, schedule_specs hash, schedule_states hash, schedule_labels zset, meta hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), then per schedule: name, revision (0 for none yet), next occurrence (ms, '' for
---   none), paused (0|1), spec ('' to keep it)
+--   none), paused (0, 1, or until when, ms), spec ('' to keep it)
 -- Returns: a status per schedule: 1 stored, 0 it has changed, or the byte budget is spent: read it again
 -- Re-run: returns the same reply.
 -- Uses: bytes, clock, numbers, once, schedule, labels, signal

@@ -1,11 +1,11 @@
 -- The state of a schedule is "revision fired last paused": a number that every change raises, messages fired, the time
--- of the last occurrence (ms, 0 for none), 0 or 1.
+-- of the last occurrence (ms, 0 for none), and 0, 1 if it is paused, or until when it is (ms).
 
 -- Returns them as texts, zeros for a schedule that does not exist, or whose state cannot be read.
 local function state_of(schedule_states, name)
   local stored = redis.call('HGET', schedule_states, name)
-  local revision, fired, last, paused = string.match(stored or '', '^(%d+) (%d+) (%d+) ([01])$')
-  if not (whole(revision) and whole(fired) and whole(last)) then return '0', '0', '0', '0' end
+  local revision, fired, last, paused = string.match(stored or '', '^(%d+) (%d+) (%d+) (%d+)$')
+  if not (whole(revision) and whole(fired) and whole(last) and whole(paused)) then return '0', '0', '0', '0' end
   return revision, fired, last, paused
 end
 
