@@ -156,6 +156,15 @@ def _is_readable(stored: StoredSchedule) -> bool:
     return True
 
 
+def find_names(context: QueueContext, selection: ScheduleSelection) -> Operation[list[str]]:
+    """Return the names of the selected schedules, sorted."""
+    names, cursor = yield from find(context, selection, "", LOOKED_AT)
+    while cursor:
+        more, cursor = yield from find(context, selection, cursor, LOOKED_AT)
+        names += more
+    return sorted(names)
+
+
 def remove_each(context: QueueContext, selection: ScheduleSelection) -> Operation[int]:
     """Remove the selected schedules; returns how many."""
     walk = _Walk(context, selection)

@@ -71,8 +71,13 @@ def read_one(context: QueueContext, name: str) -> Operation[tuple[StoredSchedule
     return (page.schedules[0] if page.schedules else None), page.now
 
 
-def put(context: QueueContext, specs: Mapping[str, bytes]) -> Operation[dict[str, ScheduleOutcome]]:
-    """Store definitions, by name; a schedule that is stored already and is the same does not change."""
+def put(
+    context: QueueContext, specs: Mapping[str, bytes], *, dry_run: bool = False
+) -> Operation[dict[str, ScheduleOutcome]]:
+    """Store definitions, by name; a schedule that is stored already and is the same does not change.
+
+    With `dry_run`, only returns what it would do.
+    """
     outcomes: dict[str, ScheduleOutcome] = {}
     names = list(specs)
     for batch in byte_slices(list(map(len, specs.values())), BATCH_BYTES, BATCH):
@@ -88,7 +93,7 @@ def put(context: QueueContext, specs: Mapping[str, bytes]) -> Operation[dict[str
                 else:
                     rows.append(row)
                     outcomes[name] = ScheduleOutcome.CHANGED if name in stored else ScheduleOutcome.NEW
-            remaining = yield from put_rows(context, rows)
+            remaining = [] if dry_run else (yield from put_rows(context, rows))
     return outcomes
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
@@ -16,6 +18,7 @@ from delayq.cli.support.groups import SuggestingGroup
 from delayq.cli.support.options import (
     Paging,
     codec_option,
+    dry_run_option,
     header_option,
     json_option,
     page_options,
@@ -30,6 +33,7 @@ from delayq.privacy.redaction import preview
 from delayq.queue.delay_queue import DelayQueue
 from delayq.queue.inspecting.decoded_payload import decode_payload
 from delayq.queue.inspecting.inspector import MAX_ROWS
+from delayq.queue.scheduling.schedule_file import read_schedules
 from delayq.queue.sending.message_options import NewMessage
 from delayq.schedules.info import Occurrence, ScheduleInfo, rule_text
 from delayq.schedules.recurring.timetable import MAX_FIRED
@@ -209,6 +213,39 @@ def replan(session: Session, queue: str, *, as_json: bool) -> None:
         print_line(f"{name}  {' → '.join(zoned_iso(time) if time else 'none' for time in times)}")
     release = f"time zone data {zones or 'unknown'}, before {before or 'unknown'}"
     print_note(f"{pluralize(len(done.moved), 'schedule')} moved; {release}")
+
+
+@schedules.command(short_help="Make schedules those of a file.")
+@of_queue
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.option("--owner", metavar="NAME", help="Find the schedules again by this name.  [default: the name of FILE]")
+@click.option("--prune", is_flag=True, help="Remove those of the owner that FILE has no more.")
+@dry_run_option
+@json_option
+@click.pass_obj
+def sync(
+    session: Session, queue: str, file: str, *, owner: str | None, prune: bool, dry_run: bool, as_json: bool
+) -> None:
+    """Add and change schedules of QUEUE so that they are those of FILE: TOML with a table [schedules.NAME] for each.
+
+    Its keys are the options of `add`: cron, every or rrule, tz, payload, message_name and so on (`delayq docs
+    schedules`). All are checked before anything is changed. The schedules get the label sync:OWNER.
+
+    JSON: {"schedules": {NAME: "new", "changed" or "unchanged"}, "removed": [NAME, …], "dry_run"}.
+    """
+    found = read_schedules(file)
+    opened: DelayQueue[Any] = session.queue(queue)
+    owner = owner or re.sub(r"[^A-Za-z0-9._-]", "-", Path(file).stem)[:64]
+    done = opened.schedules.sync(found, owner=owner, prune=prune, dry_run=dry_run)
+    if as_json:
+        print_json({"schedules": done.outcomes, "removed": done.removed, "dry_run": dry_run})
+        return
+    for name, outcome in done.outcomes.items():
+        print_line(f"{name}  {outcome}")
+    for name in done.removed:
+        print_line(f"{name}  removed")
+    if dry_run:
+        print_note("nothing was changed")
 
 
 def _json(info: ScheduleInfo) -> dict[str, Any]:

@@ -26,14 +26,16 @@ from delayq.schedules.recurring.timetable import MAX_FIRED
 from delayq.schedules.selection import (
     ScheduleSelection,
     change_each,
+    find_names,
     find_orphans,
     read_page,
     read_selected,
     remove_each,
+    select_many,
     upcoming,
 )
 from delayq.schedules.store import Change, ScheduleOutcome, put, read_one, redefine, remove, replan
-from delayq.values.checks import check_int
+from delayq.values.checks import check_int, check_owner
 from delayq.values.times import from_millis
 
 _TIMED = ("delay", "at", "id", "unique", "unique_for", "unique_after", "jitter")
@@ -86,13 +88,30 @@ class ScheduleOperations:
         return outcomes[schedule.name]
 
     def _add_many(self, schedules: Iterable[Schedule]) -> Operation[dict[str, ScheduleOutcome]]:
+        return (yield from put(self._context, self._packed(schedules)))
+
+    def _packed(self, schedules: Iterable[Schedule]) -> dict[str, bytes]:
         specs: dict[str, bytes] = {}
         for schedule in schedules:
             spec = self._pack(schedule)
             if schedule.name in specs:
                 raise ConfigurationError(f"two schedules are named {schedule.name}: give one of them another name")
             specs[schedule.name] = spec
-        return (yield from put(self._context, specs))
+        return specs
+
+    def _sync(self, schedules: Iterable[Schedule], owner: str, *, prune: bool, dry_run: bool) -> Operation[Applied]:
+        if not check_owner(owner):
+            raise ConfigurationError("give an owner, by which the schedules are found again, as in owner='billing'")
+        label = f"sync:{owner}"
+        specs = self._packed(_labelled(one, label) for one in schedules)
+        outcomes = yield from put(self._context, specs, dry_run=dry_run)
+        gone: list[str] = []
+        if prune:
+            names = yield from find_names(self._context, select_many(label, None))
+            gone = [name for name in names if name not in specs]
+            if not dry_run:
+                gone = yield from remove(self._context, gone)
+        return Applied(outcomes, gone)
 
     def _list(self, selection: ScheduleSelection) -> Operation[list[ScheduleInfo]]:
         found, unreadable = self._described(*(yield from read_selected(self._context, selection)))
@@ -190,6 +209,13 @@ class ScheduleOperations:
         if prune:
             removed = yield from remove(self._context, (yield from self._orphans()))
         return Applied(outcomes, removed)
+
+
+def _labelled(schedule: Schedule, label: str) -> Schedule:
+    """Return a schedule with one more label; one whose labels are not valid as it is: it is refused later."""
+    if not isinstance(schedule, Schedule) or not isinstance(schedule.labels, list | tuple | set | frozenset):
+        return schedule
+    return replace(schedule, labels=[*schedule.labels, label])
 
 
 def _unknown(name: str) -> UnknownScheduleError:

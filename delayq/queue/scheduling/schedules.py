@@ -162,6 +162,14 @@ class Schedules(ScheduleOperations, ScheduleOccurrences):
         """
         return self._executor.perform(self._apply(prune=prune), writes=True)
 
+    def sync(self, schedules: Iterable[Schedule], *, owner: str, prune: bool = False, dry_run: bool = False) -> Applied:
+        """Make the schedules of an owner these: adds and changes them, each like `add`, with the label `sync:OWNER`.
+
+        With `prune`, those that an earlier call of this owner has added and that are not among these are removed. With
+        `dry_run`, nothing is changed, and the result says what would be. All are checked before the first is stored.
+        """
+        return self._executor.perform(self._sync(schedules, owner, prune=prune, dry_run=dry_run), writes=True)
+
 
 class AsyncSchedules(ScheduleOperations, AsyncScheduleOccurrences):
     """The schedules of an `AsyncDelayQueue`; see `Schedules`."""
@@ -183,3 +191,4 @@ class AsyncSchedules(ScheduleOperations, AsyncScheduleOccurrences):
     replan = awaited(Schedules.replan)
     orphans = awaited(Schedules.orphans)
     apply = awaited(Schedules.apply)
+    sync = awaited(Schedules.sync)
