@@ -166,7 +166,7 @@ _GROUPS = {
     "With --deliver command": ["--command-env"],
 }
 """The options of the help by group; the others are those of every worker."""
-_NOT_EXPORTED = ("processes", "supervised", "http_port", "http_host", "http_socket", "beat")
+_NOT_EXPORTED = ("processes", "reload", "supervised", "http_port", "http_host", "http_socket", "beat")
 """Options of the parent alone."""
 
 
@@ -185,6 +185,7 @@ _NOT_EXPORTED = ("processes", "supervised", "http_port", "http_host", "http_sock
     metavar="PATTERN",
     help="Serve every queue that matches, such as 'tenant-*', like the one QUEUE given.",
 )
+@click.option("--reload", is_flag=True, help="Start anew when a Python file below the current folder changes.")
 @click.option("--strict", is_flag=True, help="One pool for all queues, by the order given: the first has precedence.")
 @click.option(
     "--limit", multiple=True, metavar="QUEUE=N", help="One pool, and N callbacks of a queue at a time at most."
@@ -259,12 +260,8 @@ def worker(
     http = HttpOptions(options["http_port"], options["http_host"], options["http_socket"])
     limits = ProcessLimits(options["max_messages"] or 0, options["max_memory"] or 0, options["kill_hung"])
     service = _find_service_manager()
-    if supervised is None and (processes > 1 or any(limits)):
-        from delayq.cli.worker.supervisor import Supervisor
-
-        _export_options(ctx)
-        with http.of_parent() as child_options:
-            return Supervisor(partial(_command, ctx, child_options, service), processes, service).run()
+    if supervised is None and (code := _as_parent(ctx, processes, limits, http, service)) is not None:
+        return code
 
     from delayq.cli.worker.run_worker import Progress, serve
     from delayq.cli.worker.supervisor import Channel
@@ -297,6 +294,26 @@ def worker(
     if channel:
         channel.report_finished()
     return Exit.OK
+
+
+def _as_parent(
+    ctx: click.Context, processes: int, limits: ProcessLimits, http: HttpOptions, service: ServiceManager | None
+) -> int | None:
+    """Run the worker in processes of its own, if that is asked for; returns the exit code, None if it is not."""
+    if ctx.params["reload"]:
+        if processes > 1 or any(limits) or http.port is not None:
+            raise click.UsageError("--reload is for development: it goes with one process, without limits and HTTP")
+        from delayq.cli.worker.reloading import run_reloading
+
+        _export_options(ctx)
+        return run_reloading(partial(_command, ctx, lambda _: [], service), Path.cwd())
+    if processes == 1 and not any(limits):
+        return None
+    from delayq.cli.worker.supervisor import Supervisor
+
+    _export_options(ctx)
+    with http.of_parent() as child_options:
+        return Supervisor(partial(_command, ctx, child_options, service), processes, service).run()
 
 
 def _find_service_manager() -> ServiceManager | None:
