@@ -22,6 +22,8 @@ from delayq.cli.support.options import TIMEOUT, ZONE
 from delayq.cli.support.session import Session
 from delayq.cli.support.standard_streams import forget, outlasting, prepare_streams
 from delayq.errors import did_you_mean
+from delayq.values.other_names import COMMANDS as OTHER_COMMANDS
+from delayq.values.other_names import flag_hint
 from delayq.values.text import clean
 
 COMMANDS = {
@@ -114,6 +116,10 @@ class Root(SuggestingGroup):
         """Return the names of all commands, in the order of the help."""
         return [name for section in COMMANDS.values() for name in section]
 
+    def suggestion(self, ctx: click.Context, name: str) -> str:
+        """Return what a command of another library is called here, else the closest."""
+        return f": here it is {OTHER_COMMANDS[name]}" if name in OTHER_COMMANDS else super().suggestion(ctx, name)
+
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:  # noqa: ARG002
         """Load a command."""
         homes = {name: home for section in COMMANDS.values() for name, (home, _) in section.items()}
@@ -195,7 +201,7 @@ def _usage_text(error: click.UsageError) -> str:
     text = error.format_message().replace(" range.", ".")  # of click's types: "not a valid integer range."
     name = error.option_name if isinstance(error, click.NoSuchOption) else ""
     if isinstance(error, click.NoSuchOption):
-        text = f"No such option {name!r}{did_you_mean(name, error.possibilities or ())}"
+        text = f"No such option {name!r}{flag_hint(name) or did_you_mean(name, error.possibilities or ())}"
     text += "" if text.endswith((".", "?")) else "."
     if error.ctx is None:
         return text

@@ -67,11 +67,39 @@ METHODS = {
     "si": "message",
     "start": "start_consume",
 }
+COMMANDS = {
+    "add": "send",
+    "beat": "schedules, which workers fire",
+    "consume": "worker",
+    "consumer": "worker",
+    "cron": "schedules",
+    "dashboard": "web",
+    "enqueue": "send",
+    "flower": "web",
+    "inspect": "stats, list, show or why",
+    "ls": "list, or queues",
+    "monitor": "top",
+    "publish": "send",
+    "put": "send",
+    "retry": "dead redrive",
+    "revoke": "cancel",
+    "run": "worker, or run-now",
+    "scheduler": "schedules, which workers fire",
+    "start": "worker",
+    "status": "stats, or health",
+    "ui": "web",
+}
 
 
 def option_hint(name: str) -> str:
     """Return the end of the text of an error that says what an option of another library is called; '' if none is."""
     return f": here it is {OPTIONS[name]}" if name in OPTIONS else ""
+
+
+def flag_hint(name: str) -> str:
+    """Return the same for an option of the command line, such as `--countdown`."""
+    ours = OPTIONS.get(name.lstrip("-").replace("-", "_"), "nothing").partition(",")[0]
+    return "" if ours.startswith("nothing") else f": here it is --{ours.replace('_', '-')}"
 
 
 class Hinting:

@@ -129,6 +129,10 @@ def completion(env):
         (["--url", "http://localhost", "queues"], "url must begin with redis://"),
         (["--url", "redis://localhost:port", "queues"], "password (from the option url)"),
         (["--config", "nowhere.toml", "queues"], "there is no file 'nowhere.toml'"),
+        (["enqueue", "q", "1"], "no command 'enqueue': here it is send"),
+        (["revoke", "q", "1"], "no command 'revoke': here it is cancel"),
+        (["send", "q", "1", "--countdown", "5"], "No such option '--countdown': here it is --delay."),
+        (["send", "q", "1", "--max-retries=5"], "No such option '--max-retries': here it is --retries."),
         (["li\x1b[31mst"], "no command 'li"),
     ],
 )
@@ -343,7 +347,7 @@ def test_help_of_worker_lists_its_options_in_groups(cli):
     common = ["Options", "Many queues, one pool", "Replacing processes in time", "Metrics and probes", "Logging"]
     assert list(groups) == [*common, "Delivery without code", *ways]
     options = {title: set(re.findall(r"^  (?:-\w, )?(--[\w-]+)", text, re.MULTILINE)) for title, text in groups.items()}
-    assert options["Options"] == {"--concurrency", "--processes", "--grace", "--burst", "--help"}
+    assert options["Options"] == {"--concurrency", "--processes", "--reload", "--grace", "--burst", "--help"}
     assert options["Many queues, one pool"] == {"--queues", "--strict", "--limit"}
     assert "--allow-private" in options["With --deliver webhook"]
     own = {way: options[way] - {"--allow-private"} for way in ways}

@@ -22,10 +22,10 @@ class SuggestingGroup(click.Group):
         """Find a command; suggest the closest name if there is none."""
         name = args[0]
         if name not in self.list_commands(ctx) and not name.startswith("-") and not ctx.resilient_parsing:
-            raise click.UsageError(f"no command {name!r}{self._suggestion(ctx, name)}", ctx)
+            raise click.UsageError(f"no command {name!r}{self.suggestion(ctx, name)}", ctx)
         return super().resolve_command(ctx, args)
 
-    def _suggestion(self, ctx: click.Context, name: str) -> str:
+    def suggestion(self, ctx: click.Context, name: str) -> str:
         """Return the command of a group that has this very name, else the closest of the own commands."""
         known = self.list_commands(ctx)
         for group in known:
