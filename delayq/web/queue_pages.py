@@ -114,10 +114,21 @@ LISTED = (
 """The states with a list of their messages; the dead letter has a page of its own."""
 
 
+def _calm(readings: Readings) -> int:
+    """Return how little there is to do about a queue: those in trouble are listed first."""
+    stats = readings.stats
+    if stats is None or stats.nobody_consumes:
+        return 0
+    if stats.counts.paused and stats.counts.overdue:
+        return 1
+    return 2 if stats.counts.dead else 3
+
+
 def list_context(site: Site, snapshot: Snapshot, viewer: Viewer) -> dict[str, Any]:
     """Return what the list of queues shows a viewer."""
     seen = {name: one for name, one in snapshot.queues.items() if site.sees(viewer, name)}
-    readings = {name: one for name, one in seen.items() if isinstance(one, Readings)}
+    readable = {name: one for name, one in seen.items() if isinstance(one, Readings)}
+    readings = dict(sorted(readable.items(), key=lambda item: (_calm(item[1]), item[0])))
     refused = {name: str(one) for name, one in seen.items() if isinstance(one, ServerError)}
     return {"at": snapshot.at, "readings": readings, "refused": refused}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from html import unescape
 
@@ -19,9 +20,23 @@ def test_queues(full, redis_url, visit):
     page = visit().get("/")
     assert page.status_code == 200
     rows = [text_of_row.split() for text_of_row in re.findall(r"<tr>(.*?)</tr>", page.text, re.DOTALL)][1:]
-    assert [re.search(r"queue=(\w+)", " ".join(row))[1] for row in rows] == ["mails", "orders"]
+    assert [re.search(r"queue=(\w+)", " ".join(row))[1] for row in rows] == ["orders", "mails"]  # orders has dead ones
     assert "orders 1 0 0 1 2" in text_of(page)
     assert "mails 1 0 0 0 0" in text_of(page)
+
+
+def test_queues_in_trouble_are_listed_first(redis_url, visit):
+    with ExitStack() as stack:
+        names = ("calm", "dead", "nobody", "paused", "well")
+        queues = {name: stack.enter_context(DelayQueue(name, url=redis_url)) for name in names}
+        for queue in queues.values():
+            queue.send("later", delay="1h", id="later")
+        queues["nobody"].send("due", at=datetime.now(UTC) - timedelta(minutes=1))
+        queues["paused"].send("due")
+        queues["paused"].pause()
+        queues["dead"].kill("later")
+        page = visit().get("/")
+    assert re.findall(r'id="queue-(\w+)"', page.text) == ["nobody", "paused", "dead", "calm", "well"]
 
 
 def test_lateness_of_more_than_an_hour_is_said_as_such(queue, visit):
