@@ -131,9 +131,13 @@ def check_hours(hours: str | None, tz: str | None) -> Hours | None:
         return None
     if not isinstance(hours, str) or len(hours) > MAX_TEXT:
         raise ConfigurationError(f"hours must look like {_LOOKS}, not {short_repr(hours)}")
-    zone = "UTC" if tz is None else check_zone(tz).key
-    found = read_hours(hours, zone)
-    found.opening(int(clock() * 1000))
+    return _checked(hours, "UTC" if tz is None else check_zone(tz).key)
+
+
+@lru_cache(1024)
+def _checked(text: str, tz: str) -> Hours:
+    found = read_hours(text, tz)
+    found.opening(int(clock() * 1000))  # raises if they never open
     return found
 
 
