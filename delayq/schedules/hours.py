@@ -1,6 +1,6 @@
 """Hours of a wall clock: the windows in which messages may be delivered, and the quiet hours of calendars.
 
-Pure: no clock and no Redis. Times are milliseconds since 1970. Days, clock changes and holidays are those of
+Times are milliseconds since 1970. Days, clock changes and holidays are those of
 schedules: a window opens and closes as a schedule of its begin and one of its end occur, see `local_times`. So it opens
 at the end of a gap that its begin falls into, and of a time that comes twice the first is meant. A window over midnight
 belongs to the day on which it opens.
