@@ -82,12 +82,20 @@ class Window:
             self._opens = ExceptRule(self._opens, in_zone, exceptions)
         self._closes = LocalTimes(_OnDays(closes, EVERY_DAY), in_zone, fixed=True)
         self._least = int(opens == closes)
+        self._last = (0, 0)
+        """When it opened and closes that was looked for last: many messages come at about the same time."""
 
     def around(self, at: int) -> tuple[int, int] | None:
         """Return when it opened before a time at which it is open, and when it closes; None if it is not open."""
+        last = self._last
+        if last[0] <= at < last[1]:
+            return last
         opened = self._opens.up_to(at)
         closes = at if opened is None else self._close(opened)
-        return (opened, closes) if opened is not None and at < closes else None
+        if opened is None or closes <= at:
+            return None
+        self._last = last = (opened, closes)
+        return last
 
     def after(self, at: int) -> int | None:
         """Return when it opens next after a time; None if it does not within ten years."""

@@ -196,9 +196,7 @@ def _outside_hours(delivery: InFlightDelivery, at: float, queue: str) -> Complet
         return Completion([delivery], disposition, f"undecodable hours: {error}")
     if opens == starts:
         return None
-    wait = (
-        opens - delivery.server_now
-    )  # from the claim on: never too short by the clock of the script that gives it back
+    wait = opens - delivery.server_now  # from the claim on, so that it is not too short by the clock of the script
     label, fields = log_label([delivery], queue)
     text = "%s is outside its hours %s %s, and is delivered again in %s"
     log.debug(text, label, hours.text, hours.tz, format_duration(wait / 1000), extra=fields)
