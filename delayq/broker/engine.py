@@ -24,6 +24,7 @@ class Feature(StrEnum):
     REPLACE = "replacing"
     SUCCESSORS = "successors"
     EXPIRY = "expiry"
+    HOURS = "hours"
     PRIORITIES = "priorities"
     DEBOUNCE = "debouncing"
     RESERVED = "ids reserved for a time"

@@ -2,18 +2,21 @@
 
 A local time that is skipped by a clock change uses the offset before the change, so 02:30 becomes 03:30. Of a local
 time that occurs twice, the first is meant. RFC 5545 (3.3.5) defines both, and `zoneinfo` with `fold=0` does the same.
+Quiet hours follow the rule of schedules instead, see `schedules.hours`: those that end in the gap end with it.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from datetime import UTC, datetime, time, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
 from delayq.errors import ConfigurationError, short_repr
-from delayq.values.times import HORIZON
+from delayq.schedules.hours import PERIOD, Window
+from delayq.values.times import HORIZON, from_millis
 
 
 def find_zone(name: str) -> ZoneInfo | None:
@@ -132,7 +135,7 @@ def offsets_of(value: str | timedelta | Offset | Iterable[str | timedelta | Offs
     return tuple(sorted({Offset.of(one) for one in offsets}, key=lambda offset: (offset.days, offset.text)))
 
 
-_TEXT = re.compile(r"(\d{1,2}):(\d{2})\s*(?:-|–|to)\s*(\d{1,2}):(\d{2})(?:\s+(earlier|later))?")
+_TEXT = re.compile(rf"{PERIOD}(?:\s+(earlier|later))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,21 +175,8 @@ class QuietHours:
 
     def move(self, due: datetime, zone: tzinfo, latest: datetime) -> datetime:
         """Return the moved due time of a reminder, given an aware time and a time zone; at most `latest`."""
-        first = self._first_day(wall_time(due.astimezone(zone)))
-        if first is None:
+        found = Window(self.begin, self.end, zone).around(math.floor(due.timestamp() * 1000))
+        if found is None:
             return due
-        last = first if self.begin < self.end else first + timedelta(days=1)
-        end = datetime.combine(last, self.end).replace(tzinfo=zone).astimezone(UTC)
-        if not self.earlier and due <= end <= latest:
-            return end
-        begin = datetime.combine(first, self.begin).replace(tzinfo=zone).astimezone(UTC)
-        return min(begin, due)
-
-    def _first_day(self, wall: datetime) -> date | None:
-        """Return the day on which the quiet hours around a local time began, None if it is outside."""
-        at, day = wall.time(), wall.date()
-        if self.begin < self.end:
-            return day if self.begin <= at < self.end else None
-        if at >= self.begin:
-            return day
-        return day - timedelta(days=1) if at < self.end else None
+        begin, end = map(from_millis, found)
+        return end if not self.earlier and due <= end <= latest else min(begin, due)

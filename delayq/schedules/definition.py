@@ -15,9 +15,11 @@ from typing import Annotated, Any, Literal, NamedTuple, TypedDict, get_args
 import msgspec
 from msgspec import structs
 
+from delayq.broker.message.attributes import Attributes
 from delayq.broker.message.jitter import check_jitter
 from delayq.errors import ConfigurationError, InvalidValueError, short_repr
 from delayq.options import Settings
+from delayq.schedules.hours import Hours, check_hours, hours_of, read_hours
 from delayq.schedules.recurring.changed_rule import ChangedRule
 from delayq.schedules.recurring.exceptions import Exceptions, ExceptRule, read_exceptions
 from delayq.schedules.recurring.local_times import check_zone
@@ -75,6 +77,9 @@ class ScheduleOptions(TypedDict, total=False):
     overlap: Overlap
     """What to do while the message of the occurrence before has not ended: `allow` both, `skip` this one, or fire it
     `after` the end; `allow`."""
+    hours: str | None
+    """When its messages may be delivered, in its time zone, such as `08:00-21:00` or `MON-FRI 09:00-17:00`: what occurs
+    outside of these hours is due when they open; at any time by default."""
     labels: Iterable[str]
     """Up to 10 texts such as `user:42`, by which to list, pause and change many schedules; none."""
 
@@ -116,6 +121,7 @@ class Schedule:
     jitter: Duration = 0
     overlap: Overlap = "allow"
     labels: Iterable[str] = ()
+    hours: str | None = None
     rrule: str | None = None
 
 
@@ -144,6 +150,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     attributes: str = ""
     """Those of its messages, as they are stored: see `broker.attributes`."""
     overlap: str = "allow"
+    hours: str = ""
+    """Those of its messages, in its time zone; '' for those that its attributes have, or at any time."""
     labels: tuple[str, ...] = ()
     """Sorted. The scripts read them from the stored text."""
     declared: bool = False
@@ -163,6 +171,14 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if self.except_:
             rule = ExceptRule(rule, check_zone(self.tz), self.except_)
         return ChangedRule(rule, self.start, self.end, self.changes)
+
+    @cached_property
+    def message_hours(self) -> Hours | None:
+        """The hours of its messages; None for at any time. Raises `ConfigurationError` if this system lacks them."""
+        attributes = Attributes.of(self.attributes.encode())
+        if self.hours:
+            return read_hours(self.hours, self.tz)
+        return hours_of(attributes) if attributes.hours else None
 
     @cached_property
     def timetable(self) -> Timetable:
@@ -206,11 +222,17 @@ def pack(
     try:
         definition = define(schedule, settings, declared=declared)
         if attributes:
-            definition = structs.replace(definition, attributes=attributes.decode())
+            definition = _with_attributes(definition, attributes)
         definition.timetable  # noqa: B018 - raises if it never occurs
     except ConfigurationError as error:
         raise type(error)(f"schedule {name}: {error}") from None
     return write(definition, encode_payload(schedule.payload, encode, settings.max_payload))
+
+
+def _with_attributes(definition: Definition, attributes: bytes) -> Definition:
+    if definition.hours and Attributes.of(attributes).hours:
+        raise ConfigurationError("give hours to the schedule or to its message")
+    return structs.replace(definition, attributes=attributes.decode())
 
 
 def write(definition: Definition, payload: bytes) -> bytes:
@@ -245,6 +267,7 @@ def define(schedule: Schedule, settings: Settings, *, declared: bool) -> Definit
     if start is not None and end is not None and end < start:
         raise ConfigurationError("end is before start")
     tz = "UTC" if schedule.tz is None else schedule.tz
+    hours = None if schedule.hours is None else check_hours(schedule.hours, tz)
     return Definition(
         retries=settings.default_retries if schedule.retries is None else check_retries(schedule.retries),
         cron="" if schedule.cron is None else schedule.cron,
@@ -261,6 +284,7 @@ def define(schedule: Schedule, settings: Settings, *, declared: bool) -> Definit
         except_=read_exceptions(schedule.except_) if schedule.except_ != () else (),
         jitter=check_jitter(schedule.jitter),
         overlap=_overlap(schedule.overlap),
+        hours="" if hours is None else hours.text,
         labels=tuple(sorted({*_labels(schedule.labels), *([declared_label(settings.owner)] if declared else [])})),
         declared=declared,
     )

@@ -59,6 +59,8 @@ class ScheduleInfo:
     """Days on which it does not occur: dates, and codes such as `holidays:DE`."""
     jitter: timedelta
     overlap: Overlap
+    hours: str | None
+    """When its messages may be delivered, in its time zone; None for at any time, or as its payload says."""
     late_after: timedelta
     """How late the next occurrence may be before it counts as missed."""
     labels: tuple[str, ...]
@@ -143,6 +145,7 @@ def describe(stored: StoredSchedule, now: int, decode: Callable[[bytes], Any]) -
         except_=definition.except_,
         jitter=timedelta(milliseconds=definition.jitter),
         overlap=definition.overlap,  # type: ignore[arg-type]  # the same
+        hours=definition.hours or None,
         misfire=definition.misfire,  # type: ignore[arg-type]  # as it was checked when it was packed
         late_after=timedelta(milliseconds=_tolerance(definition, stored)),
         labels=definition.labels,

@@ -7,6 +7,7 @@ from delayq.broker.message.jitter import draw
 from delayq.options import Settings
 from delayq.schedules.calls import ScheduleFire, StoredSchedule
 from delayq.schedules.definition import DECLARED_HEADER, HEADER, Definition, unpack
+from delayq.schedules.hours import with_hours
 from delayq.schedules.recurring.timetable import MAX_FIRED, DueOccurrences
 from delayq.values.codec import encode_headers
 from delayq.values.times import from_millis
@@ -29,7 +30,9 @@ def message_headers(name: str, definition: Definition) -> bytes:
 
 def stored_attributes(definition: Definition, settings: Settings) -> bytes:
     """Return the attributes of a schedule's messages: its own, or what the queue says of all messages."""
-    return definition.attributes.encode() or Attributes(retention=settings.retention).encode()
+    stored = definition.attributes.encode() or Attributes(retention=settings.retention).encode()
+    hours = definition.message_hours if definition.hours else None
+    return stored if hours is None else with_hours(Attributes.of(stored), hours).encode()
 
 
 def firing(stored: StoredSchedule, now: int, settings: Settings, *, ahead: int) -> tuple[ScheduleFire, DueOccurrences]:
@@ -58,10 +61,12 @@ def firing(stored: StoredSchedule, now: int, settings: Settings, *, ahead: int) 
 def _row(name: str, definition: Definition, time: int) -> str:
     """Return id and due time of the message of the occurrence that is due at a time."""
     origin = definition.rule.origin(time)
-    id = occurrence_id(name, origin)
+    id, hours = occurrence_id(name, origin), definition.message_hours
+    due = time if hours is None else hours.opening(time)
     if definition.jitter and origin == time:  # one that was moved is due at the time it was given
-        time += draw(id, definition.jitter)
-    return f"{id} {time}"
+        due += draw(id, definition.jitter)
+        due = due if hours is None else hours.opening(due)
+    return f"{id} {due}"
 
 
 def _others(stored: StoredSchedule, definition: Definition) -> str:

@@ -122,6 +122,7 @@ ALL_OPTIONS = [
     NewMessage(b"1", at=LATER, id="soon", expires="90m"),
     NewMessage(b"1", at=LATER, id="reserved", unique_for="1h", unique_after="90s"),
     NewMessage(b"1", at=LATER, id="kept", retention="1d"),
+    NewMessage(b"1", at=LATER, id="hours", hours="SAT 08:00-21:00 except 2098-12-24", tz="Asia/Tokyo"),
 ]
 
 
@@ -155,6 +156,7 @@ def test_line_has_the_fields_that_the_message_has(queue, export):
     assert lines["expires"] == plain | {"expires": "2099-01-31T10:00:00.000Z", "missed": "drop"}
     assert lines["soon"] == plain | {"expires_after": 5400}
     assert lines["reserved"] == plain | {"unique_for": 3600, "unique_after": 90}
+    assert lines["hours"] == plain | {"hours": "SAT 08:00-21:00 except 2098-12-24", "tz": "Asia/Tokyo"}
     assert lines["kept"] == plain | {"retention": 86400}
 
 

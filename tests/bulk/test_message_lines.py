@@ -41,6 +41,8 @@ DETAILS = [
     ({"attributes": b"expires=+5400500"}, {"expires_after": 5400.5}),
     ({"attributes": b"snoozes=2 unique_for=3600000"}, {"unique_for": 3600, "snoozes": 2}),
     ({"attributes": b"unique_after=90000 timeout=1500"}, {"timeout": 1.5, "unique_after": 90}),
+    ({"attributes": b"hours=08:00-21:00"}, {"hours": "08:00-21:00"}),
+    ({"attributes": b"hours=SAT_08:00-21:00 tz=Asia/Tokyo"}, {"hours": "SAT 08:00-21:00", "tz": "Asia/Tokyo"}),
     ({"error": "Fehler: é\n"}, {"error": "Fehler: é\n"}),
     ({"reason": "no such user", "died": 60_000}, {"reason": "no such user", "died": "1970-01-01T00:01:00.000Z"}),
 ]

@@ -95,14 +95,14 @@ def test_adds_a_schedule_with_every_option(cli, queue):
     ended = cli(
         *("schedules", "add", "reminders", "s", "hello", "--codec", "text", "--every", "90s", "--retries", "0"),
         *("--header", "a=b", "--start", "2190-01-01T00:00Z", "--end", "2191-01-01T00:00Z", "--count", "2"),
-        *("--misfire", "skip", "--late-after", "5s", "--message-name", "remind"),
+        *("--misfire", "skip", "--late-after", "5s", "--message-name", "remind", "--hours", "8:00-21:00"),
     )
     assert ended.code == 0, ended.err
     found = cli("schedules", "show", "reminders", "s", "--json").json
     assert (found["payload"], found["every"], found["retries"], found["headers"]) == ("hello", 90, 0, {"a": "b"})
     assert (found["start"], found["end"]) == ("2190-01-01T00:00:00.000Z", "2191-01-01T00:00:00.000Z")
     assert (found["count"], found["misfire"], found["late_after"]) == (2, "skip", 5)
-    assert found["message_name"] == "remind"
+    assert (found["message_name"], found["hours"]) == ("remind", "08:00-21:00")
     assert "remind" in cli("schedules", "show", "reminders", "s").out
     assert found["next"] == "2190-01-01T00:00:00.000Z"
 
@@ -121,6 +121,7 @@ def test_adds_a_schedule_with_every_option(cli, queue):
         (["--every", "1h", "--misfire", "1001"], "misfire must be"),
         (["--every", "1h", "--start", "soon"], "--start must look like 2027-01-31T09:00, not 'soon'"),
         (["--every", "1h", "--start", "2027-01-02T00:00Z", "--end", "2027-01-01T00:00Z"], "end is before start"),
+        (["--every", "1h", "--hours", "8-21"], "hours must look like '08:00-21:00', "),
         (["--every", "1h", "--header", "schedule=x"], "remove the header"),
         (["not json", "--every", "1h"], "is not JSON"),
     ],

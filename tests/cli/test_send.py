@@ -50,6 +50,24 @@ def test_spreads_what_is_due_at_one_time(cli, queue):
     assert cli("send", "reminders", "1", "--id=b", "--jitter=1m", "--debounce=1h").code == 2
 
 
+def test_sends_what_is_delivered_within_hours(cli, queue):
+    times = ("--at=2090-01-31T23:00", "--hours", "08:00-21:00", "--tz=Europe/Berlin")
+    ended = cli("--tz=UTC", "send", "reminders", "1", "--id=a", *times)
+    assert (ended.code, ended.err) == (0, "sent to reminders, due 2090-02-01T07:00:00.000Z\n")
+    assert queue.get("a").due == datetime(2090, 2, 1, 7, tzinfo=UTC)
+    assert "hours     08:00-21:00 Europe/Berlin\n" in cli("show", "reminders", "a").out
+    lines = cli("send", "reminders", "-", "--delay=1h", "--hours=08:00-21:00", stdin="1\n2\n")
+    assert lines.out == "sent 2 messages to reminders, due in 1h, or when its hours open\n"
+    for options, line in (
+        (("--hours=8-21",), "delayq: hours must look like '08:00-21:00', "),
+        (("--hours=08:00-21:00", "--tz=Moon"), "delayq: unknown time zone 'Moon'"),
+        (("--tz=UTC",), "delayq: --tz goes with --hours; for the times of a command, give it first: delayq --tz "),
+    ):
+        refused = cli("send", "reminders", "1", *options)
+        assert (refused.code, refused.out) == (2, "")
+        assert refused.err.startswith(line)
+
+
 def test_delay_without_a_unit_is_seconds(cli, queue):
     assert cli("send", "reminders", "1", "--id=a", "--delay", "90.5").code == 0
     assert timedelta(seconds=80) < queue.get("a").due - datetime.now(UTC) < timedelta(seconds=91)

@@ -141,6 +141,19 @@ def expires_not(worker):
             worker.do(lambda: worker.queue.send_many([NewMessage(b"", expires="2h")]))
 
 
+def has_hours(worker):
+    worker.do(lambda: worker.queue.send_many([NewMessage(b"", id="m", hours="00:00-24:00")]))
+    assert worker.do(lambda: worker.queue.get("m")).hours == "00:00-24:00"
+    assert worker.take().id == "m"
+
+
+def has_no_hours(worker):
+    takes_no(sending(worker), "hours", "tz")
+    if hasattr(worker.queue, "send_many"):
+        with pytest.raises(ConfigurationError, match="has no hours"):
+            worker.do(lambda: worker.queue.send_many([NewMessage(b"", hours="08:00-21:00")]))
+
+
 def has_priorities(worker):
     worker.do(lambda: worker.queue.send_many([NewMessage(b"low", priority=-1), NewMessage(b"high", priority=1)]))
     assert [worker.take().payload for _ in range(2)] == [b"high", b"low"]
@@ -587,6 +600,7 @@ CHECKS = {
     Feature.HEADERS: Check(has_headers, has_no_headers),
     Feature.NAMES: Check(has_names, has_no_names),
     Feature.EXPIRY: Check(expires, expires_not),
+    Feature.HOURS: Check(has_hours, has_no_hours),
     Feature.PRIORITIES: Check(has_priorities, has_no_priorities),
     Feature.DEBOUNCE: Check(debounces, lambda worker: takes_no(sending(worker), "debounce", "at_most")),
     Feature.RESERVED: Check(reserves_ids, reserves_no_ids),

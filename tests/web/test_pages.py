@@ -92,6 +92,11 @@ def test_a_message_that_no_worker_takes_says_why_it_comes_back(queue, visit):
     assert "Sent back 1 time: no function of the worker takes it, as its log says" in text
 
 
+def test_a_message_shows_its_hours(queue, visit):
+    queue.send_delay_msg(1, "1h", id="m", hours="00:00-24:00", tz="Asia/Tokyo")
+    assert "Hours 00:00-24:00 Asia/Tokyo" in text_of(visit().get("/message?queue=orders&id=m"))
+
+
 def test_messages_by_state_page_by_page(queue, visit):
     queue.send_many([{"n": n} for n in range(60)], "1h")
     visitor = visit()

@@ -46,6 +46,10 @@ class Attributes(NamedTuple):
     """How long its callback may run (ms); 0 as its task or its queue says."""
     retention: int = 0
     """How long its result is kept (ms); 0 if it is not."""
+    hours: str = ""
+    """When it may be delivered, with _ for spaces: `MON-FRI_09:00-17:00`; '' for at any time."""
+    tz: str = ""
+    """The time zone of its hours; '' for UTC."""
     span: str = ""
     """The span of the attempt that failed last: the trace's id and its own, in hexadecimal; '' if none was recorded."""
     progress: str = ""

@@ -63,6 +63,8 @@ class MessageLine(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     expires_after: float | None = None
     """In place of a time: how long after it is due."""
     missed: Literal["dead", "drop"] = "dead"
+    hours: str | None = None
+    tz: str | None = None
     after_outage: Any = None
     """Only in the lines of a version before; ignored."""
     timeout: float | None = None
@@ -130,6 +132,8 @@ def _attribute_fields(stored: bytes) -> dict[str, Any]:
         "expires": iso_millis(int(expires)) if expires.isdecimal() else None,
         "expires_after": _seconds(expires.removeprefix("+")) if expires.startswith("+") else None,
         "missed": attributes.missed if expires else None,
+        "hours": attributes.hours.replace("_", " "),
+        "tz": attributes.tz,
         "timeout": _seconds(attributes.timeout),
         "retention": _seconds(attributes.retention),
         "unique_for": _seconds(attributes.unique_for),
@@ -196,7 +200,7 @@ def _attributes(line: MessageLine, context: QueueContext) -> bytes:
     again = line.state in ENDED
     expires = None if again else line.expires or line.expires_after
     missed = "dead" if expires is None else line.missed
-    options = {name: getattr(line, name) for name in STORED} | {"expires": expires, "missed": missed}
+    options = {name: getattr(line, name) for name in STORED} | {"expires": expires, "missed": missed, "tz": line.tz}
     stored = attributes_of(context, 0, options, line.id)  # one that was rescheduled may be due after it expires
     snoozes = check_int(line.snoozes, "snoozes", 0, MAX_SNOOZES)
     return stored if again or not snoozes else Attributes.of(stored)._replace(snoozes=snoozes).encode()

@@ -82,6 +82,10 @@ _FEATURES = {
 @click.option("--name", metavar="NAME", help="The name of what is to be done, such as invoice.paid.")
 @click.option("--jitter", type=DURATION, help="Make it due up to so long later, drawn from its id.")
 @click.option("--expires", type=DURATION, help="Do not start it later than so long after its due time.")
+@click.option("--hours", metavar="HOURS", help="Deliver it only in these hours: '08:00-21:00', 'MON-FRI 09:00-17:00'.")
+@click.option(
+    "--tz", is_eager=True, metavar="ZONE", help="Use the wall clock of this zone for --hours.  [default: UTC]"
+)
 @click.option("--timeout", type=DURATION, help="Let its callback run no longer; then the attempt has failed.")
 @click.option("--missed", type=click.Choice(["dead", "drop"]), default="dead", help="What becomes of it then.")
 @click.option("--priority", type=int, metavar="N", help="Let it come before others that are due: -100 to 100.")
@@ -148,7 +152,8 @@ def send(
         if not as_json:
             reports = _REPORTS if has_delays else _REPORTS_WITHOUT_DUE
             reserved = sent.owner is not None and sent.status is SendStatus.SETTLED
-            due = zoned_iso(sent.owner.due) if reserved else _due(delay or debounce, at, options["jitter"])
+            exact = sent.owner.due if reserved else sent.due if options["hours"] else None
+            due = zoned_iso(exact) if exact else _due(delay or debounce, at, options)
             print_note(reports[sent.status].format(queue, due))
         return Exit.FAILURE if sent.status is SendStatus.RUNNING else Exit.OK
     if options["id"] is not None:
@@ -156,7 +161,7 @@ def send(
     stream = file or click.open_file("-", "rb")
     total = _send_lines(into, _messages(stream, message, codec), as_json=as_json, size=_size(stream))
     if not as_json:
-        due = f", due {_due(delay, at, options['jitter'])}" if has_delays else ""
+        due = f", due {_due(delay, at, options)}" if has_delays else ""
         print_line(f"sent {pluralize(total, 'message')} to {queue}{due}")
     return Exit.OK
 
@@ -171,6 +176,10 @@ def _check(params: dict[str, Any]) -> None:
         value = params[option]
         if value is not None and value is not False and value != {}:  # --retries 0 is a value
             ENGINES[params["engine"]].capabilities.require(feature)
+    if params["tz"] is not None and params["hours"] is None:
+        raise click.UsageError(
+            "--tz goes with --hours; for the times of a command, give it first: delayq --tz ZONE send"
+        )
     if params["at_most"] is not None and params["debounce"] is None:
         raise click.UsageError("--at-most goes with --debounce")
     if params["debounce"] is not None:
@@ -271,9 +280,10 @@ def payload_parser(codec: str) -> Callable[[bytes, str], Any]:
     return parse
 
 
-def _due(delay: timedelta | None, at: datetime | None, jitter: timedelta | None) -> str:
+def _due(delay: timedelta | None, at: datetime | None, options: dict[str, Any]) -> str:
+    jitter: timedelta | None = options["jitter"]
     spread = f", or up to {format_duration(jitter.total_seconds())} later" if jitter else ""
-    return due_text(delay, at) + spread
+    return due_text(delay, at) + spread + (", or when its hours open" if options["hours"] else "")
 
 
 def _size(stream: IO[bytes]) -> int | None:

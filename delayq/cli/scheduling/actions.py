@@ -93,6 +93,11 @@ def rule_options(*, new: bool) -> Callable[[F], F]:
             help="What to do while the message before has not ended.",
         ),
         click.option(
+            "--hours",
+            metavar="HOURS",
+            help="Deliver only within these hours of --tz: '08:00-21:00', 'MON-FRI 09:00-17:00'.",
+        ),
+        click.option(
             "--late-after",
             type=DURATION,
             help=f"Treat an occurrence later than this as missed.{late}",

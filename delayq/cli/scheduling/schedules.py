@@ -62,9 +62,9 @@ def list_(session: Session, queue: str, *, chosen: Chosen, paging: Paging, revea
 
     JSON, one line per page: {"schedules": [{"name", "state", "paused_until", "next", "last", "fired", "cron", "every",
     "rrule", "tz", "payload", "encoding", "message_name", "retries", "headers", "start", "end", "count", "misfire",
-    "except", "jitter", "overlap", "late_after", "labels", "changes", "declared"}, …], "cursor"}; "every", "jitter" and
-    "late_after" are in seconds, "changes" has the skipped and moved occurrences as {"occurrence", "due"}, and "cursor"
-    is null on the last page.
+    "except", "jitter", "overlap", "hours", "late_after", "labels", "changes", "declared"}, …], "cursor"}; "every",
+    "jitter" and "late_after" are in seconds, "changes" has the skipped and moved occurrences as {"occurrence", "due"},
+    and "cursor" is null on the last page.
     """
     read = partial(session.existing_queue(queue, reveal=reveal).schedules.page, **chosen._asdict())
     is_empty, cursor = True, paging.cursor
@@ -275,6 +275,7 @@ def _details(info: ScheduleInfo, now: datetime) -> dict[str, str]:
         "except": " ".join(info.except_),
         "jitter": format_duration(info.jitter.total_seconds()) if info.jitter else "",
         "overlap": "" if info.overlap == "allow" else info.overlap,
+        "hours": info.hours or "",
         "message name": info.message_name or "",
         "retries": str(info.retries),
         "labels": " ".join(info.labels),

@@ -24,6 +24,7 @@ LATE = (
     "delayq.queue.tasks.tasks",
     "delayq.queue.consuming.unhandled",
     "delayq.schedules.definition",
+    "delayq.schedules.hours",
     "delayq.schedules.messages",
     "delayq.schedules.selection",
     "delayq.schedules.store",

@@ -229,6 +229,8 @@ class Inspector:
             "snoozes": attributes.snoozes,
             "expires": None if expires is None or expires > LATEST else from_millis(expires),
             "unhandled": attributes.unhandled,
+            "hours": attributes.hours.replace("_", " "),
+            "tz": attributes.tz or ("UTC" if attributes.hours else ""),
             "priority": attributes.priority,
             "timeout": attributes.timeout / 1000 if attributes.timeout > 0 else None,
             "retention": timedelta(milliseconds=attributes.retention) if attributes.retention > 0 else None,

@@ -46,6 +46,10 @@ class MessageInfo:
     """How often it was snoozed, or released with a delay."""
     expires: datetime | None = None
     """When it expires if it has not started by then; None for never."""
+    hours: str = ""
+    """The hours in which it may be delivered; '' for at any time."""
+    tz: str = ""
+    """The time zone of its hours; '' without them."""
     priority: int = 0
     """The priority it was sent with."""
     timeout: float | None = None

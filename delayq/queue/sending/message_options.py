@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from operator import attrgetter
+from time import time
 from typing import Any, Generic, Literal, TypedDict, TypeVar
 
 from delayq.broker.context import EngineContext
@@ -21,7 +22,7 @@ from delayq.broker.requests import Replace
 from delayq.broker.results import check_retention
 from delayq.errors import ConfigurationError
 from delayq.values.checks import check_int, check_options
-from delayq.values.times import Duration
+from delayq.values.times import Duration, from_millis, timestamp
 
 MAX_PRIORITY = 100
 """The largest priority; the smallest is its negative."""
@@ -54,6 +55,11 @@ class SharedOptions(TypedDict, total=False):
     """How long its callback may run, then the attempt has failed; by default as `max_consume_duration` says."""
     jitter: Duration | None
     """How much later it is due at most, drawn from its id, so that what is due at one time is spread; 0 by default."""
+    hours: str | None
+    """When it may be delivered, such as `08:00-21:00` or `MON-FRI 09:00-17:00 except holidays:DE`: what is due outside
+    of these hours, or is to be retried then, waits until they open; at any time by default."""
+    tz: str | None
+    """The IANA name of the time zone of `hours`; `UTC`."""
     replace: bool | Literal["after"]
     """Whether a waiting message with its id gets the new payload and due time, and keeps all else that is not given.
     With `after`, what is sent while it is processed waits too, and follows it when it ends. False by default."""
@@ -99,6 +105,8 @@ class NewMessage(Generic[T]):
     retention: Duration | None = None
     timeout: Duration | None = None
     jitter: Duration | None = None
+    hours: str | None = None
+    tz: str | None = None
 
 
 NO_OPTIONS: Mapping[str, Any] = {}
@@ -111,13 +119,16 @@ _NOT_GIVEN = tuple(_RARE.values())
 STORED = {
     "name": Feature.NAMES,
     "expires": Feature.EXPIRY,
+    "hours": Feature.HOURS,
     "priority": Feature.PRIORITIES,
     "retention": Feature.RESULTS,
     "timeout": Feature.TIMEOUTS,
     "unique_for": Feature.RESERVED,
     "unique_after": Feature.RESERVED,
 }
-"""The options that are stored as attributes, and what each needs of an engine; `missed` belongs to `expires`."""
+"""The options that are stored as attributes, and what each needs of an engine; see `BESIDE`."""
+BESIDE = {"missed": "expires", "tz": "hours"}
+"""The options that are stored beside another one, to which they belong."""
 KEPT = ("retries", "headers", *STORED)
 """The options that stay when a message is replaced."""
 
@@ -157,7 +168,7 @@ def check_attributes(
     name, priority = get("name"), get("priority")
     expires, missed = check_expiry(get("expires"), get("missed", "dead"), due)
     unique_for, unique_after = check_reserved(get("unique_for"), get("unique_after"), id, replace=replace)
-    return Attributes(
+    attributes = Attributes(
         name="" if name is None else check_message_name(name),
         expires=expires,
         missed=missed,
@@ -167,6 +178,38 @@ def check_attributes(
         retention=check_retention(get("retention"), retention),
         timeout=check_timeout(get("timeout")),
     )
+    hours, tz = get("hours"), get("tz")
+    if hours is tz is None:
+        return attributes
+    from delayq.schedules.hours import check_hours, with_hours  # few messages have hours
+
+    found = check_hours(hours, tz)
+    return attributes if found is None else with_hours(attributes, found)
+
+
+def due_in_hours(context: EngineContext, due: str | int, options: Mapping[str, Any]) -> str | int:
+    """Return a due time (see `due_text`), or when the hours of these options open next if they are not open then.
+
+    A due time that counts from now does so by the clock of this machine. Raises `ConfigurationError` for invalid hours,
+    and for a message that expires before.
+    """
+    from delayq.schedules.hours import check_hours  # few messages have hours
+
+    calls: Any = context.calls
+    calls.capabilities.require(Feature.HOURS)
+    hours, expires = check_hours(options["hours"], options.get("tz")), options.get("expires")
+    if hours is None:
+        return due
+    now = calls.now or int(time() * 1000)
+    at = now + due if isinstance(due, int) else max(now, int(due[1:]))
+    opens = hours.opening(at)
+    if isinstance(expires, datetime) and timestamp(expires, "expires") <= opens:
+        text = (
+            f"expires {expires.isoformat()} is not after {from_millis(opens).isoformat()}, when the message is due in"
+            f" its hours {hours.text} {hours.tz}: let it expire later, or change its hours or its delay"
+        )
+        raise ConfigurationError(text)
+    return due if opens == at else f"@{opens}"
 
 
 def attributes_of(
@@ -188,6 +231,5 @@ def attributes_of(
 def keeping(attributes: bytes, given: Mapping[str, object]) -> bytes:
     """Return the attributes of a send that keeps, of the message it replaces, all whose option is not given: None."""
     kept = [option for option in KEPT if given.get(option) is None]
-    if given.get("expires") is None:
-        kept.append("missed")
+    kept += [option for option, other in BESIDE.items() if other in kept]
     return b" ".join(filter(None, [attributes, b"keep=" + ",".join(kept).encode()]))

@@ -23,7 +23,16 @@ from delayq.broker.message.same_id import Debounce, missing_id
 from delayq.broker.requests import OWN_ID, Messages, NewTable, Outgoing, OutgoingTable, Replace, ScriptCall
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, NotReplicatedError, OutcomeUnknown, QueueFullError, short_repr
-from delayq.queue.sending.message_options import NO_OPTIONS, STORED, NewMessage, attributes_of, keeping, options_of
+from delayq.queue.sending.message_options import (
+    BESIDE,
+    NO_OPTIONS,
+    STORED,
+    NewMessage,
+    attributes_of,
+    due_in_hours,
+    keeping,
+    options_of,
+)
 from delayq.queue.sending.withdrawal import withdraw
 from delayq.values.checks import check_retries
 from delayq.values.codec import Codec, canonical_encode, encode_headers, encode_payload, encoder_of_many, stable_encode
@@ -36,7 +45,7 @@ BATCH_BYTES = 1 << 20
 """Payload bytes of a batch; a single payload may be larger."""
 ROUND = 40 * BATCH
 """Messages sent in one round trip."""
-_STORED = frozenset([*STORED, "missed"])
+_STORED = frozenset([*STORED, *BESIDE])
 
 
 class SendStatus(StrEnum):
@@ -281,8 +290,12 @@ class Producer:
         id = new_id() if id is None else check_id(id)
         extras = self._attributes
         if options:
+            in_hours = options.get("hours") is not None and not isinstance(replace, Debounce)
+            if in_hours:
+                due = due_in_hours(self._context, due, options)
             if (jitter := options.get("jitter")) is not None:
                 due = self._spread(due, id, jitter, replace)
+                due = due_in_hours(self._context, due, options) if in_hours else due
             if not _STORED.isdisjoint(options):
                 extras = attributes_of(self._context, due, options, id if own_id else None, replace=replace)
         if replace and not isinstance(replace, Debounce):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from enum import Enum, auto
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
@@ -149,14 +150,23 @@ def undecodable(delivery: InFlightDelivery, error: UndecodableError, policy: Fai
 
 
 def missed(delivery: InFlightDelivery, now: float, queue: str) -> Completion | None:
-    """Return what becomes of a delivery that has expired at a local time; None if it may start."""
+    """Return what becomes of a delivery that has expired at a local time, or is outside its hours; None if neither.
+
+    If its due time is outside of its hours, it was due when they opened next.
+    """
+    attributes = delivery.attributes
+    if not attributes.expires and not attributes.hours:
+        return None
+    at = delivery.server_now + (now - delivery.claimed_at) * 1000
+    expires = expiry_of(attributes, delivery.claimed.due)
+    if expires is not None and at > expires:
+        return _expired(delivery, at - expires, queue)
+    return _outside_hours(delivery, at, queue) if attributes.hours else None
+
+
+def _expired(delivery: InFlightDelivery, late: float, queue: str) -> Completion:
+    """Return what becomes of a delivery that has expired so long ago (ms)."""
     claimed, attributes = delivery.claimed, delivery.attributes
-    if not attributes.expires:
-        return None
-    expires = expiry_of(attributes, claimed.due)
-    late = 0 if expires is None else delivery.server_now + (now - delivery.claimed_at) * 1000 - expires
-    if late <= 0:
-        return None
     why = f"expired {format_duration(late / 1000)} ago, before it could start"
     label, fields = log_label([delivery], queue)
     fields |= {"retries_left": claimed.retries_left, "delay": None, "error": "missed"}
@@ -165,6 +175,32 @@ def missed(delivery: InFlightDelivery, now: float, queue: str) -> Completion | N
         return Completion([delivery], Disposition.DROP, "missed")
     log.error("%s %s, and goes to the dead letter", label, why, extra=fields)
     return Completion([delivery], Disposition.REJECT, "missed")
+
+
+def _outside_hours(delivery: InFlightDelivery, at: float, queue: str) -> Completion | None:
+    """Return what becomes of a delivery outside its hours at a server's time (ms): it goes back, uncharged.
+
+    None if they are open. Hours that this machine cannot read are a failed attempt: another one may.
+    """
+    from delayq.schedules.hours import hours_of  # few messages have hours
+
+    claimed = delivery.claimed
+    try:
+        hours = hours_of(delivery.attributes)
+        starts = max(math.floor(at), claimed.due)
+        opens, claimed.due = hours.opening(starts), hours.opening(claimed.due)
+    except ConfigurationError as error:
+        label, fields = log_label([delivery], queue)
+        log.error("%s has hours that cannot be read here: %s", label, error, extra=fields)  # noqa: TRY400
+        disposition = Disposition.NACK if claimed.retries_left else Disposition.REJECT
+        return Completion([delivery], disposition, f"undecodable hours: {error}")
+    if opens == starts:
+        return None
+    wait = opens - delivery.server_now  # from the claim on, so that it is not too short by the clock of the script
+    label, fields = log_label([delivery], queue)
+    text = "%s is outside its hours %s %s, and is delivered again in %s"
+    log.info(text, label, hours.text, hours.tz, format_duration(wait / 1000), extra=fields)
+    return Completion([delivery], Disposition.RELEASE, "", wait)
 
 
 def timed_out(deliveries: Sequence[InFlightDelivery], limit: float, policy: FailurePolicy) -> Completion:

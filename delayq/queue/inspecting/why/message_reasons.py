@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from delayq.errors import ConfigurationError
 from delayq.queue.inspecting.message_info import MessageInfo
 from delayq.queue.inspecting.why.looked import Looked, Reason
 from delayq.values.states import State
 from delayq.values.text import clean, format_duration, pluralize, truncate
+from delayq.values.times import from_millis, timestamp
 
+PUT_OFF = 60_000
+"""Milliseconds from the opening of its hours to the next start of a message that was put off until then, at most."""
 MAX_ERROR = 120
 """Characters of an error in a sentence."""
 
@@ -30,6 +34,7 @@ def _pending(looked: Looked, message: MessageInfo) -> Iterator[Reason]:
         yield Reason("debounced", f"{text}, and each send with its id moves that", due)
     else:
         yield Reason("due", f"it is due at {looked.time(due)}", due)
+    yield from _outside_hours(looked, message)
     yield from _back(message)
     yield from looked.pauses(None, due)
     yield from looked.pauses(message.name, due) if message.name else ()
@@ -40,6 +45,7 @@ def _waiting(looked: Looked, message: MessageInfo) -> Iterator[Reason]:
     """Yield what keeps a message that is due from starting."""
     if message.expires is not None and message.expires <= looked.at:
         yield Reason("expired", f"it expired at {looked.time(message.expires)}: the next claim ends it")
+    yield from _outside_hours(looked, message)
     found = [*looked.pauses(None), *looked.nobody()]
     if message.name:
         found += [*looked.pauses(message.name), *looked.limiting(f"name:{message.name}")]
@@ -74,6 +80,7 @@ def _backoff(looked: Looked, message: MessageInfo) -> Iterator[Reason]:
     if until is not None and until <= looked.at:
         yield from _waiting(looked, message)
     else:
+        yield from _outside_hours(looked, message)
         yield from looked.pauses(None, until)
         yield from looked.pauses(message.name, until) if message.name else ()
         yield from looked.nobody()
@@ -125,6 +132,29 @@ def _back(message: MessageInfo, then: str = "") -> Iterator[Reason]:
         of = f" {clean(message.name)}" if message.name else " its kind"
         text = f"it came back {pluralize(message.unhandled, 'time')}, since no function of the workers takes{of}{then}"
         yield Reason("unhandled", text)
+
+
+def _outside_hours(looked: Looked, message: MessageInfo) -> Iterator[Reason]:
+    """Yield that a message waits until its hours open, if that is why it waits now, or once it is due."""
+    if not message.hours:
+        return
+    from delayq.schedules.hours import read_hours  # few messages have hours
+
+    now = timestamp(looked.at)
+    try:
+        hours = read_hours(message.hours, message.tz)
+        starts = max([now, *(timestamp(at) for at in (message.due, message.deadline) if at is not None)])
+        opens = hours.opening(starts)
+        if opens == starts:  # has it been put off until they open?
+            following = hours.opening(now)
+            opens = following if starts - following < PUT_OFF else now
+    except ConfigurationError as error:
+        yield Reason("hours", f"its hours cannot be read here: {error}")
+        return
+    if opens > now:
+        until = from_millis(opens)
+        text = f"it is outside its hours {clean(message.hours)} {clean(message.tz)} until {looked.time(until)}"
+        yield Reason("hours", text, until)
 
 
 def _attempts(message: MessageInfo) -> str:
