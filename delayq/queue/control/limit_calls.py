@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from hashlib import sha1
 from typing import Any, NamedTuple
 
 from delayq.broker.calls import Calls, scope_of
@@ -34,7 +33,10 @@ def check_scope(name: str | None) -> str | None:
 
 def key_number(key: str) -> int:
     """Return the number of a key, by which its places and its line are found; see `broker/lua/limit/lib/key.lua`."""
-    return 16384 + 2 * int(sha1(key.encode(), usedforsecurity=False).hexdigest()[:12], 16)
+    high = low = 1
+    for byte in key.encode():
+        high, low = (high * 9124567 + byte) % 16777213, (low * 12389111 + byte) % 16777199
+    return 16384 + 2 * (high * 16777216 + low)
 
 
 class LimitChange(NamedTuple):

@@ -11,9 +11,14 @@ local function prefix_of(scope)
   return string.match(scope, '^key:(%S*)%*$')
 end
 
--- Returns the number of a key: 48 bits of its SHA-1, doubled, so that it is even.
+-- Returns the number of a key: 48 bits that stand for its text, doubled, so that it is even.
 local function key_number(key)
-  return first_key + 2 * tonumber(string.sub(redis.sha1hex(key), 1, 12), 16)
+  local high, low = 1, 1
+  for n = 1, #key do
+    local byte = string.byte(key, n)
+    high, low = (high * 9124567 + byte) % 16777213, (low * 12389111 + byte) % 16777199
+  end
+  return first_key + 2 * (high * 16777216 + low)
 end
 
 local function key_in(text)
