@@ -18,11 +18,11 @@ local function read_key(running, gates, key)
   for _, template in ipairs(limiting.templates) do
     if template.places > 0 and begins(key, template.prefix) then
       local number = key_number(key)
-      local one = read_limit(string.format('%.0f 0 1 %d 0 - 0 0 0 ', number, template.places))
-      one.place, one.key, one.row = key_place(number, '', template.reason), true, template.number
-      one.line = not limiting.emptied[number] and redis.call('ZSCORE', gates, string.format('%.0f', number))
-      one.lined, one.used = one.line, redis.call('ZCOUNT', running, number, number + 1)
-      limits_left, limiting.known['key:' .. key] = limits_left - 1, one
+      local one = setmetatable({number = number, place = key_place(number, '', template.reason), key = true,
+        row = template.number, used = redis.call('ZCOUNT', running, number, number + 1)}, {__index = template})
+      one.line = limiting.gated and not limiting.emptied[number] and redis.call('ZSCORE', gates, string.format('%.0f', number))
+      one.lined = one.line
+      limits_left, limiting.known['key:' .. key] = limits_left - 0.5, one
       return one
     end
   end
@@ -63,4 +63,20 @@ end
 local function start(id)
   if limiting.begins_name then start_under(limiting.begins_name, id) end
   if limiting.begins_key then start_under(limiting.begins_key, id) end
+end
+
+-- Returns the template that a line belonged to before it was removed; nil while it counts. Then each line of a key has a
+-- gate of its own.
+local function removed_template(limits, number)
+  if not limiting.templates then read_templates(limits) end
+  for _, template in ipairs(limiting.templates) do
+    if template.number == number then return template.places == 0 and template.scope or nil end
+  end
+  return number
+end
+
+-- Returns how many wait in a line, stale entries of a key included.
+local function length_of_line(throttled, key_lines, number)
+  if number >= first_key then return redis.call('ZLEXCOUNT', key_lines, key_line_of(number)) end
+  return redis.call('ZCOUNT', throttled, line_of(number))
 end

@@ -1,5 +1,5 @@
 -- The limits that a claim has met. Those of many messages are read with two commands. A limit that is new to the claim
--- takes several times as long as a message under a known one, so the claim ends when it has met many.
+-- takes several times as long as a message under a known one, so the claim ends when it has met many; a key counts half.
 local limits_left = 150
 
 -- Returns the limit of a scope by its text; false if it has none.

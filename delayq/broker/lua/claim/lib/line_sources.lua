@@ -1,21 +1,5 @@
 -- What of lines may start: of names and, in `key_lines`, of keys (see `key`).
 
--- Returns the template that a line belonged to before it was removed; nil while it counts. Then each line of a key has a
--- gate of its own.
-local function removed_template(limits, number)
-  if not limiting.templates then read_templates(limits) end
-  for _, template in ipairs(limiting.templates) do
-    if template.number == number then return template.places == 0 and template.scope or nil end
-  end
-  return number
-end
-
--- Returns how many wait in a line, stale entries of a key included.
-local function length_of_line(throttled, key_lines, number)
-  if number >= first_key then return redis.call('ZLEXCOUNT', key_lines, key_line_of(number)) end
-  return redis.call('ZCOUNT', throttled, line_of(number))
-end
-
 -- Returns a limit that holds nothing back any more, under which a line is let go.
 local function let_go(scope, number)
   local one = read_limit(string.format('%.0f 0 1 0 0 - 0 0 0 ', number))
@@ -41,28 +25,39 @@ local function line_source(limits, gates, throttled, running, deliveries, attrib
   return source
 end
 
--- Returns what of the line of a key may start, up to a number, as a source of a claim. Stale entries are noted.
-local function key_source(limits, gates, throttled, running, key_lines, deliveries, attributes, number, most)
+-- Reads the first entries of the line of a key, as a source with those of them that are not stale.
+local function read_key_line(throttled, key_lines, number, most)
   local low, high = key_line_of(number)
   local entries = redis.call('ZRANGEBYLEX', key_lines, low, high, 'LIMIT', 0, most)
-  local orders, found, ranks, kept, source = {}, {}, {}, {}, source_of(throttled, 'throttled', 0)
-  for n, entry in ipairs(entries) do orders[n], found[n] = string.match(entry, '^%d+ (%d+) (.*)$') end
-  for n, score in ipairs(#found > 0 and redis.call('ZMSCORE', throttled, unpack(found)) or {}) do
+  local orders, ids_read, source = {}, {}, source_of(throttled, 'throttled', 0)
+  source.entries, source.ranks, source.gone, source.read = {}, {}, {}, #entries
+  for n, entry in ipairs(entries) do orders[n], ids_read[n] = string.match(entry, '^%d+ (%d+) (.*)$') end
+  for n, score in ipairs(#entries > 0 and redis.call('ZMSCORE', throttled, unpack(ids_read)) or {}) do
     if score and score % span == tonumber(orders[n]) and tonumber(score) >= first_template * span then
-      local at = #kept + 1
-      kept[at], ranks[at], source.found[at] = entries[n], orders[n] + epoch, found[n]
+      local at = #source.found + 1
+      source.entries[at], source.ranks[at], source.found[at] = entries[n], orders[n] + epoch, ids_read[n]
     else
-      limiting.unlined[#limiting.unlined + 1], source.stale = entries[n], source.stale + 1
+      source.gone[#source.gone + 1] = entries[n]
     end
   end
-  local one = source.found[1] and limit_of_key(limits, running, gates, redis.call('HGET', attributes, source.found[1]))
-  if not one or one.number ~= number then -- its template is gone: nothing holds it back
-    one = let_go(number, number)
+  return source
+end
+
+-- Returns what of the line of a key may start, up to a number, as a source of a claim. Stale entries are noted.
+local function key_source(limits, gates, throttled, running, key_lines, deliveries, attributes, number, most)
+  local source = read_key_line(throttled, key_lines, number, math.min(most, 4)) -- few keys have more places
+  local first = source.found[1]
+  local one = first and limit_of_key(limits, running, gates, redis.call('HGET', attributes, first))
+  if not one or one.number ~= number then one = let_go(number, number) end -- its template is gone
+  local count = starts_of(one, most)
+  if count > #source.found and source.read == 4 then
+    source = read_key_line(throttled, key_lines, number, math.min(most, count + #source.gone))
   end
-  local count = starts_of(one, #source.found)
+  count = math.min(count, #source.found)
   for at = #source.found, count + 1, -1 do source.found[at] = nil end
+  for _, entry in ipairs(source.gone) do limiting.unlined[#limiting.unlined + 1] = entry end
   if count > 0 then read_records(source, deliveries, attributes) end
-  source.length, source.limit, source.ranks, source.entries = count, one, ranks, kept
+  source.length, source.limit = count, one
   return source
 end
 

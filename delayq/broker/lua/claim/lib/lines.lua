@@ -23,10 +23,9 @@ local function take_lines(limits, gates, throttled, running, key_lines, deliveri
         else
           source = key_source(limits, gates, throttled, running, key_lines, deliveries, attributes, number, most)
         end
-        waiting, source.stale = waiting - source.stale, 0
         take(source, nil, source.length)
         take_out(source)
-        source.limit.line = waiting > source.scanned
+        source.limit.line = waiting > source.scanned + #(source.gone or {})
       end
     end
   end

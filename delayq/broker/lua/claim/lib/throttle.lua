@@ -5,11 +5,11 @@
 local function look_at_limits(limits, gates, throttled, running, key_lines, flag, time, token)
   if not flag then return false end
   local count = redis.call('HLEN', limits)
-  redis.call('ZCARD', gates)
+  local open = redis.call('ZCARD', gates)
   redis.call('ZCARD', throttled)
   redis.call('ZCARD', running)
   limiting = {time = time, token = token, stored = {}, by_text = {}, gates = {}, known = {}, over = {}, ids = {}, scores = {},
-    records = {}, gone = {}, places = {}, emptied = {}, trials = {}, lines = {}, unlined = {}, none = count == 0}
+    records = {}, gone = {}, places = {}, emptied = {}, trials = {}, lines = {}, unlined = {}, none = count == 0, gated = open > 0}
   if string.find(flag, ' ', 1, true) then
     redis.call('ZCARD', key_lines)
     limiting.setting = flag
