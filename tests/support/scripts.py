@@ -104,9 +104,10 @@ class World:
     A record in `deliveries` reads "state due attempts first-token token holder", one in `runs` "state started ended
     epoch new exists replaced running settled refused", where "-" stands for not ended, and one in `schedule_states`
     "revision fired last paused", where it stands for none yet. `throttled` has the number of a limit and a rank,
-    `key_lines` the number of a key, a rank and an id, `gates` the time at which a line goes on, None if it is not known. One in `limits` reads "number interval burst
-    places held paused next spread spread_until reason", with `next` in microseconds from `NOW`, as in +500, or 0 for
-    none, which may be "next/since/last/spare", with tokens from `T`; `held` may be "held/trial_at/trial_pause/trials".
+    `key_lines` the number of a key, a rank and an id, `gates` the time at which a line goes on, None if it is not known.
+    One in `limits` reads "number interval burst places held paused next spread spread_until reason", with `next` in
+    microseconds from `NOW`, as in +500, or 0 for none, which may be "next/since/last/spare", with tokens from `T`;
+    `held` may be "held/trial_at/trial_pause/trials".
     A counter of `meta` that is 0 counts as absent. In `done`, an end of an id's own is half a millisecond more. `wake`
     is the length of that list. The entries of `events` are numbered 0-1, 0-2, 0-3 …
     """

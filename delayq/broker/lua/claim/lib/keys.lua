@@ -22,7 +22,7 @@ local function read_key(running, gates, key)
         row = template.number, used = redis.call('ZCOUNT', running, number, number + 1)}, {__index = template})
       one.line = limiting.gated and not limiting.emptied[number] and redis.call('ZSCORE', gates, string.format('%.0f', number))
       one.lined = one.line
-      limits_left, limiting.known['key:' .. key] = limits_left - 0.5, one
+      limits_left, limiting.known['key:' .. key] = limits_left - 1, one
       return one
     end
   end

@@ -43,19 +43,23 @@ local function read_key_line(throttled, key_lines, number, most)
   return source
 end
 
--- Returns what of the line of a key may start, up to a number, as a source of a claim. Stale entries are noted.
+-- Returns what of the line of a key may start, up to a number, as a source of a claim; nil for nothing but stale entries.
 local function key_source(limits, gates, throttled, running, key_lines, deliveries, attributes, number, most)
-  local source = read_key_line(throttled, key_lines, number, math.min(most, 4)) -- few keys have more places
-  local first = source.found[1]
-  local one = first and limit_of_key(limits, running, gates, redis.call('HGET', attributes, first))
-  if not one or one.number ~= number then one = let_go(number, number) end -- its template is gone
-  local count = starts_of(one, most)
+  local source = read_key_line(throttled, key_lines, number, 4) -- few keys have more places
+  if #source.gone == 4 then source = read_key_line(throttled, key_lines, number, 100) end
+  local one = limit_of_key(limits, running, gates, source.found[1] and redis.call('HGET', attributes, source.found[1]))
+  if source.found[1] and (not one or one.number ~= number) then one = let_go(number, number) end -- its template is gone
+  local count = one and starts_of(one, most) or 0
   if count > #source.found and source.read == 4 then
-    source = read_key_line(throttled, key_lines, number, math.min(most, count + #source.gone))
+    source = read_key_line(throttled, key_lines, number, count + #source.gone)
+  end
+  for _, entry in ipairs(source.gone) do limiting.unlined[#limiting.unlined + 1] = entry end
+  if not source.found[1] then
+    limiting.emptied[number], limiting.more = source.read < 100 or nil, limiting.more or source.read == 100
+    return nil
   end
   count = math.min(count, #source.found)
   for at = #source.found, count + 1, -1 do source.found[at] = nil end
-  for _, entry in ipairs(source.gone) do limiting.unlined[#limiting.unlined + 1] = entry end
   if count > 0 then read_records(source, deliveries, attributes) end
   source.length, source.limit = count, one
   return source

@@ -23,9 +23,11 @@ local function take_lines(limits, gates, throttled, running, key_lines, deliveri
         else
           source = key_source(limits, gates, throttled, running, key_lines, deliveries, attributes, number, most)
         end
-        take(source, nil, source.length)
-        take_out(source)
-        source.limit.line = waiting > source.scanned + #(source.gone or {})
+        if source then
+          take(source, nil, source.length)
+          take_out(source)
+          source.limit.line = waiting > source.scanned + #(source.gone or {})
+        end
       end
     end
   end
