@@ -104,7 +104,7 @@ class World:
     A record in `deliveries` reads "state due attempts first-token token holder", one in `runs` "state started ended
     epoch new exists replaced running settled refused", where "-" stands for not ended, and one in `schedule_states`
     "revision fired last paused", where it stands for none yet. `throttled` has the number of a limit and a rank,
-    `key_lines` the number of a key, a rank and an id, `gates` the time at which a line goes on, None if it is not known.
+    `key_lines` the number of a key, a rank and an id, `gates` the time at which a line goes on, None if not known.
     One in `limits` reads "number interval burst places held paused next spread spread_until reason", with `next` in
     microseconds from `NOW`, as in +500, or 0 for none, which may be "next/since/last/spare", with tokens from `T`;
     `held` may be "held/trial_at/trial_pause/trials".
