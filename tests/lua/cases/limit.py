@@ -336,6 +336,13 @@ CASES += [
         _limits(_ORDERED, "key:k:*", meta=_KEYED) + _WAITS,
     ),
     Case(
+        "a template that is in order from now on: what runs keeps its place",
+        _RUNS.but(limits={"key:k:*": _ONE}, running={" a": KEY}, meta={**_RUNS.meta, **_KEYED}),
+        limit_call(calls, "k:*", places=1, reason="in_order"),
+        LimitChange(1, -1),
+        with_meta(_RUNS, _limits(_ORDERED, "key:k:*", running={" a": KEY + 1}, meta=_KEYED)),
+    ),
+    Case(
         "the end of a template, while messages wait: all of them may start",
         World(limits={"key:k:*": _ONE}, running={" a": KEY}, meta=_KEYED) + _WAITS,
         limit_call(calls, "k:*", pace=_NOTHING, places=0),

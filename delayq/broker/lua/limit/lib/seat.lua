@@ -37,7 +37,7 @@ local function change_limit(running, unack, deliveries, attributes, one, scope, 
   if places ~= '' and place_of then
     if tonumber(places) == 0 then
       redis.call('ZREMRANGEBYSCORE', running, one.number, one.number)
-    elseif one.places == 0 then
+    elseif one.places == 0 or prefix_of(scope) then -- a template may be in order from now on
       seat(running, unack, deliveries, attributes, place_of)
     end
   end
