@@ -121,8 +121,13 @@ T = TypeVar("T")
 
 
 def scope_of(name: str | None) -> str:
-    """Return the scope of a name; of the queue for None."""
-    return QUEUE if name is None else f"name:{name}"
+    """Return the scope of a name, or of a template of keys; of the queue for None."""
+    return QUEUE if name is None else f"{'key' if is_template(name) else 'name'}:{name}"
+
+
+def is_template(name: str) -> bool:
+    """Return whether this is a template of keys, such as `account:*`, and no name."""
+    return name.endswith("*")
 
 
 @dataclass(frozen=True, slots=True)

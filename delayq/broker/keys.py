@@ -137,7 +137,10 @@ class Keys:
     throttled: str
     """zset: id → number of the limit that holds it back, and its rank among what waits for it, packed."""
     running: str
-    """zset: id → number of the limit in which it takes a place; only if a name may run so often at a time."""
+    """zset: id → number of the limit in which it takes a place; only if a name may run so often at a time. With a space
+    before the id, number of its key."""
+    key_lines: str
+    """zset: number of a key, rank and id of a message that waits for a place of the key → 0; only under templates."""
     replies: str
     """hash: left by a version before, which kept in it what call slots keep in `meta`."""
     dead: str

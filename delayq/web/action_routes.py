@@ -94,7 +94,7 @@ def _limit(queue: DelayQueue[Any], fields: Fields) -> Done:
     if rate is None and "running" not in numbers:
         ways = " or ".join(f'"{FIELDS["limit"][key].label}"' for key in ("rate_limit", "running"))
         raise ConfigurationError(f"give {ways}, or both")
-    queue.limits.set(name, rate_limit=rate, **numbers)
+    queue.limits.set(name, rate_limit=rate, burst=numbers.get("burst"), running=numbers.get("running"))
     return Done(f"Limited {what}.", "/limits")
 
 

@@ -24,6 +24,7 @@ def test_sets_lists_and_removes_limits(cli, queue):
         "tripped_until": None,
         "spread_until": None,
         "declared": None,
+        "in_order": False,
     }
     listed = cli("limits", "list", "reminders").out
     assert "(the queue)" in listed
@@ -34,6 +35,36 @@ def test_sets_lists_and_removes_limits(cli, queue):
     removed = cli("limits", "remove", "reminders", "--json").json
     assert removed == {"queue": "reminders", "name": None, "removed": True}
     assert queue.limits.list() == []
+
+
+def test_sets_lists_and_removes_a_template_of_keys(cli, queue):
+    assert cli("send", "reminders", "1", "--key", "account:7", "--id", "m").err.startswith("sent to reminders")
+    assert queue.get("m").key == "account:7"
+    shown = cli("limits", "set", "reminders", "--name", "account:*", "--in-order").out
+    assert shown == "reminders account:*  any rate, 1 running, in order\n"
+    assert re.search("key +account:7", cli("show", "reminders", "m").out)
+    (limit,) = cli("limits", "list", "reminders", "--json").json["limits"]
+    assert (limit["name"], limit["running"], limit["in_order"]) == ("account:*", 1, True)
+    assert "account:* any 1 0 0 in order" in " ".join(cli("limits", "list", "reminders").out.split())
+    assert cli("limits", "remove", "reminders", "--name", "account:*").out == "reminders account:*  removed\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (["--name", "acc*", "--running", "1"], "the template overlaps account:*, and a key has one limit: remove"),
+        (["--name", "mail", "--in-order"], "in_order is for the keys of a template"),
+        (["--name", "user:*", "--running", "2", "--in-order"], "in_order runs one message of a key at a time"),
+        (["--name", "user:*", "--rate", "5/s"], "a template has no rate: limit user:* by running=, or a name"),
+        (["--name", "us*er", "--running", "1"], "a template must be the beginning of keys with a * at its end"),
+    ],
+)
+def test_template_that_cannot_be_is_refused(cli, queue, options, error):
+    queue.limits.set("account:*", running=1)
+    ended = cli("limits", "set", "reminders", *options)
+    assert ended.code == 2
+    assert error in ended.err
+    assert ended.err.count("\n") == 1
 
 
 def test_shows_what_programs_declare_where_another_limit_counts(cli, redis_url):

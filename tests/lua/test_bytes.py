@@ -89,7 +89,17 @@ def test_texts_of_any_length_are_read_within_the_budget(path):
     if path.stem == "bytes":
         return
     reads = re.findall(r"redis\.p?call\('(?:HGET|HMGET|HGETALL|HVALS|HSCAN)', ([\w.]+)", path.read_text())
-    reads_attributes = path.stem in {"lease", "turn", "rank", "sources", "lines", "seat", "give_back"}
+    reads_attributes = path.stem in {
+        "lease",
+        "turn",
+        "rank",
+        "sources",
+        "line_sources",
+        "key",
+        "health",
+        "seat",
+        "give_back",
+    }
     allowed = SMALL | ATTRIBUTES if reads_attributes else SMALL
     assert set(reads) <= allowed, "read texts of any length with read_payload or scan_payloads of lib/bytes"
 

@@ -17,7 +17,7 @@ FULL = World(
 
 def test_limit_of_one_name_too_many_is_refused(real_executor):
     plant(real_executor, FULL)
-    with pytest.raises(ConfigurationError, match="limits for at most 8000 names: remove some"):
+    with pytest.raises(ConfigurationError, match="limits for at most 8000 names and 100 templates: remove some"):
         deliver(real_executor, limit_call(calls, "b", places=1))
     assert deliver(real_executor, calls.close("b", 500), sequence=2) == "0"
     assert observe(real_executor) == FULL
@@ -28,7 +28,7 @@ def test_declarations_are_refused_for_too_many_names(real_executor):
     for world in (FULL, said):
         real_executor.client.flushall()
         plant(real_executor, world)
-        with pytest.raises(ConfigurationError, match="limits for at most 8000 names: remove some"):
+        with pytest.raises(ConfigurationError, match="limits for at most 8000 names and 100 templates: remove some"):
             real_executor.call(declare_call(calls, "one-more", pace=Pace(10, 1), places=None))
         assert observe(real_executor) == world
 

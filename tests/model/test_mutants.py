@@ -64,7 +64,7 @@ MUTANTS = [
         "{'1', '0', '[26]', '3', '5'}",
         "{'1', '[26]', '0', '3', '5'}",
     ),
-    Mutant("a place is not given back", "nack.lua", "if placed then free_places(running, gates, wake, over) end", ""),
+    Mutant("a place is not given back", "nack.lua", "  free_places(running, gates, wake, again, true)\n", ""),
     Mutant("a turn trusts every receipt", "lib/plain.lua", "and wins(state, first, last, token)", "and state"),
     Mutant("a turn settles twice", "lib/plain.lua", "not ended[id] and wins", "wins"),
     Mutant("a turn settles what its lease has left", "lib/plain.lua", "state == 'leased' and '1' or '?'", "'1'"),

@@ -104,9 +104,10 @@ class World:
     A record in `deliveries` reads "state due attempts first-token token holder", one in `runs` "state started ended
     epoch new exists replaced running settled refused", where "-" stands for not ended, and one in `schedule_states`
     "revision fired last paused", where it stands for none yet. `throttled` has the number of a limit and a rank,
-    `gates` the time at which a line goes on, None if it is not known. One in `limits` reads "number interval burst
-    places held paused next spread spread_until reason", with `next` in microseconds from `NOW`, as in +500, or 0 for
-    none, which may be "next/since/last/spare", with tokens from `T`; `held` may be "held/trial_at/trial_pause/trials".
+    `key_lines` the number of a key, a rank and an id, `gates` the time at which a line goes on, None if not known.
+    One in `limits` reads "number interval burst places held paused next spread spread_until reason", with `next` in
+    microseconds from `NOW`, as in +500, or 0 for none, which may be "next/since/last/spare", with tokens from `T`;
+    `held` may be "held/trial_at/trial_pause/trials".
     A counter of `meta` that is 0 counts as absent. In `done`, an end of an id's own is half a millisecond more. `wake`
     is the length of that list. The entries of `events` are numbered 0-1, 0-2, 0-3 …
     """
@@ -117,6 +118,7 @@ class World:
     unack: dict[str, int] = field(default_factory=dict)
     throttled: dict[str, tuple[int, int]] = field(default_factory=dict)
     running: dict[str, int] = field(default_factory=dict)
+    key_lines: set[tuple[int, int, str]] = field(default_factory=set)
     gates: dict[int, int | None] = field(default_factory=dict)
     limits: dict[str, str] = field(default_factory=dict)
     declared: dict[str, str] = field(default_factory=dict)
@@ -185,7 +187,13 @@ def _plant_lines(pipe: Any, world: World) -> None:
     """Put what limits hold back, and the places and gates of limits, into an empty queue."""
     gates = {number: "+inf" if at is None else NOW + at for number, at in world.gates.items()}
     throttled = {id: _line(*place) for id, place in world.throttled.items()}
-    for key, scores in ((KEYS.throttled, throttled), (KEYS.running, world.running), (KEYS.gates, gates)):
+    lines = {f"{number:015d} {NOW + rank - EPOCH:013d} {id}": 0 for number, rank, id in world.key_lines}
+    for key, scores in (
+        (KEYS.throttled, throttled),
+        (KEYS.running, world.running),
+        (KEYS.key_lines, lines),
+        (KEYS.gates, gates),
+    ):
         if scores:
             pipe.zadd(key, scores)
 
@@ -311,6 +319,11 @@ def _line(number: int, rank: int) -> int:
 def _lines_in(pairs: list[tuple[bytes, float]]) -> dict[str, tuple[int, int]]:
     places = {member.decode(): divmod(int(score), SPAN) for member, score in pairs}
     return {id: (number, order + EPOCH - NOW) for id, (number, order) in places.items()}
+
+
+def _key_line_in(entry: bytes) -> tuple[int, int, str]:
+    number, order, id = entry.decode().split(" ", 2)
+    return int(number), int(order) + EPOCH - NOW, id
 
 
 def _gates_in(pairs: list[tuple[bytes, float]]) -> dict[int, int | None]:
@@ -533,6 +546,7 @@ _READ: dict[str, Any] = {
     "unack": _times,
     "throttled": _lines_in,
     "running": lambda held: {id.decode(): int(number) for id, number in held},
+    "key_lines": lambda held: {_key_line_in(entry) for entry, _ in held},
     "gates": _gates_in,
     "limits": lambda held: {scope.decode(): _limit_in(text) for scope, text in held.items()},
     "declared": _texts,
@@ -571,5 +585,5 @@ _READ: dict[str, Any] = {
     "meta": _meta_in,
     "wake": len,
 }
-_SORTED = (_times, _members, _lines_in, _gates_in, _READ["running"], _READ["dead"], _READ["done"])
+_SORTED = (_times, _members, _lines_in, _gates_in, _READ["running"], _READ["key_lines"], _READ["dead"], _READ["done"])
 """What reads a sorted set."""

@@ -6,6 +6,7 @@ import pytest
 
 from delayq.testing.torture.history import HistoryError, LimitRecord, digest
 from delayq.testing.torture.rules.checker import RULES, check, report_lines
+from delayq.testing.torture.workload import TEMPLATE
 from tests.torture.histories import LEASE, SERVER, History, delivered
 
 NAMED, OTHER = digest(b"payload", "remind"), digest(b"payload", "invoice")
@@ -480,6 +481,10 @@ INVALID = {
     .claim("a", 1, name="slow")
     .claim("b", 2, name="slow"),
     ("breakers", "claimed though the breaker has tripped"): History().send("a").breaks("", 50).claim("a", 1),
+    ("order", "claimed while another has its key"): History(**{TEMPLATE: LimitRecord(running=1)})
+    .send("p1-0", "p1-5")
+    .claim("p1-0", 1)
+    .claim("p1-5", 2),
     ("duplicates", "started again without a fault"): History()
     .send("a")
     .claim("a", 1)

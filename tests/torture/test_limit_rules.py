@@ -212,5 +212,5 @@ def test_limits_that_may_be_lost_are_reported():
 
 
 def test_workload_has_a_limit_of_each_kind():
-    assert [one.running > 0 for one in LIMIT_RECORDS.values()] == [True, True, False]
-    assert [one.interval > 0 for one in LIMIT_RECORDS.values()] == [False, False, True]
+    assert [one.running > 0 for one in LIMIT_RECORDS.values()] == [True, True, False, True]
+    assert [one.interval > 0 for one in LIMIT_RECORDS.values()] == [False, False, True, False]

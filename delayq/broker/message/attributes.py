@@ -26,6 +26,8 @@ class Attributes(NamedTuple):
 
     name: str = ""
     """The name of what is to be done, by which a handler is chosen; '' for none."""
+    key: str = ""
+    """What it belongs to, such as an account, by which a template of limits orders it; '' for none."""
     snoozes: int = 0
     """How often the application has sent the message back uncharged."""
     unhandled: int = 0

@@ -58,6 +58,7 @@ class MessageLine(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     encoding: _Encoding = "json"
     headers: dict[str, str] | None = None
     name: str | None = None
+    key: str | None = None
     priority: int = 0
     expires: _Time | None = None
     expires_after: float | None = None
@@ -128,6 +129,7 @@ def _attribute_fields(stored: bytes) -> dict[str, Any]:
     expires = attributes.expires
     return {
         "name": attributes.name,
+        "key": attributes.key,
         "priority": attributes.priority,
         "expires": iso_millis(int(expires)) if expires.isdecimal() else None,
         "expires_after": _seconds(expires.removeprefix("+")) if expires.startswith("+") else None,

@@ -94,7 +94,7 @@ def list_(
 
     JSON, one line per page: {"messages": [{"id", "state", "payload", "encoding", "truncated", "size", "due",
     "attempts", "retries_left", "deadline", "token", "consumer", "headers", "error", "reason", "died", "entry",
-    "name", "snoozes", "expires", "hours", "tz", "priority", "timeout", "cancel_requested", "progress", "retention",
+    "name", "key", "snoozes", "expires", "hours", "tz", "priority", "timeout", "cancel_requested", "progress", "retention",
     "completed", "kept_until", "result", "sent", "unhandled"}, …], "cursor"}. "encoding" tells how to read the payload:
     json, text, base64, encrypted (in base64), or redacted (JSON, with "[redacted]" for what the queue hides). "cursor"
     is null on the last page. An item of a work queue has "id", "state", "payload", "encoding", "truncated", "size",
@@ -242,6 +242,7 @@ def _details(message: MessageInfo | ItemInfo, now: datetime) -> dict[str, str]:
     retries = f"{message.retries_left:,} {'retry' if message.retries_left == 1 else 'retries'}"
     return details | {
         "name": message.name,
+        "key": message.key,
         "due": exact_time(message.due, now),
         "next try" if message.state == State.BACKOFF else "lease ends": exact_time(message.deadline, now),
         "attempts": f"{message.attempts}, {retries} left",

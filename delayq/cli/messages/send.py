@@ -80,6 +80,7 @@ _FEATURES = {
 @click.option("--debounce", type=DURATION, help="Deliver so long after the last send with this id, only the last.")
 @click.option("--at-most", type=DURATION, help="With --debounce, deliver at most so long after the first send.")
 @click.option("--name", metavar="NAME", help="The name of what is to be done, such as invoice.paid.")
+@click.option("--key", metavar="KEY", help="What it belongs to, such as account:7: see `delayq docs limits`.")
 @click.option("--jitter", type=DURATION, help="Make it due up to so long later, drawn from its id.")
 @click.option("--expires", type=DURATION, help="Do not start it later than so long after its due time.")
 @click.option("--hours", metavar="HOURS", help="Deliver it only in these hours: '08:00-21:00', 'MON-FRI 09:00-17:00'.")

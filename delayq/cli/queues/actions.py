@@ -94,8 +94,8 @@ def _duration(time: timedelta) -> str:
     return format_duration(max(0.0, time.total_seconds()))
 
 
-def _check_limit(rate: str | None, burst: int | None, running: int | None, **_: Any) -> None:
-    if rate is None and running is None and burst is None:
+def _check_limit(rate: str | None, burst: int | None, running: int | None, *, in_order: bool, **_: Any) -> None:
+    if rate is None and running is None and burst is None and not in_order:
         raise click.UsageError("say what to limit: --rate 200/s, --running 5, or both")
 
 
@@ -113,12 +113,14 @@ def _limit_row(limit: Limit) -> list[str]:
     name = "(the queue)" if limit.name is None else clean(limit.name)
     numbers = [str(limit.burst) if limit.rate_limit else "", str(limit.running or "any")]
     differs = limit.declared is not None and not limit.is_declared
-    state = ", ".join(filter(None, (_closed(limit), f"declared {_limit_text(limit.declared)}" if differs else "")))
+    declared = f"declared {_limit_text(limit.declared)}" if differs else ""
+    state = ", ".join(filter(None, (_closed(limit), "in order" if limit.in_order else "", declared)))
     return [name, limit.rate_limit or "any", *numbers, str(limit.throttled), str(limit.active), state]
 
 
 def _limit_text(limit: Any) -> str:
-    return f"{limit.rate_limit or 'any rate'}, {limit.running or 'any number'} running"
+    in_order = ", in order" if getattr(limit, "in_order", False) else ""
+    return f"{limit.rate_limit or 'any rate'}, {limit.running or 'any number'} running{in_order}"
 
 
 def _closed(limit: Limit) -> str:
@@ -201,7 +203,9 @@ def _forget_run(queue: DelayQueue[Any], run: str) -> None:
 
 
 _run_argument = click.argument("run")
-_name_option = click.option("--name", metavar="NAME", help="Limit the messages with this name, not the whole queue.")
+_name_option = click.option(
+    "--name", metavar="NAME", help="Limit messages with this name, or each key of a template: account:*."
+)
 _rows = [
     QueueAction(
         "pause",
@@ -309,7 +313,7 @@ limits = action_group(
         QueueAction(
             "set",
             Feature.LIMITS,
-            """Limit QUEUE, or a name, for all processes at once, and also for what waits.
+            """Limit QUEUE, a name, or each key of a template, for all processes at once, and also for what waits.
 
             What is left out stays as it is. It counts until it is set or removed again, or a program declares another
             limit than before.
@@ -329,6 +333,9 @@ limits = action_group(
                     help="Start so many at once; by default what fits into 100 ms, and one.",
                 ),
                 click.option("--running", type=int, metavar="N", help="Run so many at a time."),
+                click.option(
+                    "--in-order", is_flag=True, help="Let none overtake another of its key, also after failures."
+                ),
             ],
             short="Set a limit.",
             check=_check_limit,
@@ -336,7 +343,7 @@ limits = action_group(
         QueueAction(
             "remove",
             Feature.LIMITS,
-            """Remove the limit of QUEUE, or of a name, so that all it holds back starts.
+            """Remove the limit of QUEUE, of a name or of a template, so that all it holds back starts.
 
             JSON: {json}; false if there was none.
             """,

@@ -2,16 +2,41 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
 from delayq.broker.calls import Calls, scope_of
+from delayq.broker.message.attributes import check_message_name
 from delayq.broker.replies import integers
 from delayq.broker.requests import ScriptCall
-from delayq.errors import ConfigurationError
+from delayq.errors import ConfigurationError, short_repr
 from delayq.values.rates import Pace
 
 MAX_LIMITS = 8000
 """Names of a queue that may have a limit."""
+MAX_TEMPLATES = 100
+"""Templates of keys that a queue may have."""
+IN_ORDER = "in_order"
+"""What is stored of a template whose messages keep their places until they end."""
+_TEMPLATE = re.compile(r"([A-Za-z0-9._:@/+=-]{0,128})\*")
+
+
+def check_scope(name: str | None) -> str | None:
+    """Return a valid name or template, or None for the queue; raise `ConfigurationError` for any other."""
+    if isinstance(name, str) and "*" in name:
+        if not _TEMPLATE.fullmatch(name):
+            text = "a template must be the beginning of keys with a * at its end, as in account:*, not"
+            raise ConfigurationError(f"{text} {short_repr(name)}")
+        return name
+    return None if name is None else check_message_name(name)
+
+
+def key_number(key: str) -> int:
+    """Return the number of a key, by which its places and its line are found; see `broker/lua/limit/lib/key.lua`."""
+    high = low = 1
+    for byte in key.encode():
+        high, low = (high * 9124567 + byte) % 16777213, (low * 12389111 + byte) % 16777199
+    return 16384 + 2 * (high * 16777216 + low)
 
 
 class LimitChange(NamedTuple):
@@ -73,6 +98,10 @@ def limits_page_call(calls: Calls, cursor: str, *, limit: int) -> ScriptCall[Lim
 
 
 def _read_change(reply: bytes) -> LimitChange:
+    if reply.startswith(b"-3 "):
+        other = reply.decode()[3:]
+        text = f"the template overlaps {other}, and a key has one limit: remove {other}, or choose a longer beginning"
+        raise ConfigurationError(text)
     change = LimitChange(*integers(reply))
     _check_room(change.changed)
     return change
@@ -86,7 +115,9 @@ def _read_declared(reply: bytes) -> bool:
 
 def _check_room(changed: int) -> None:
     if changed < -1:
-        raise ConfigurationError(f"a queue has limits for at most {MAX_LIMITS} names: remove some")
+        raise ConfigurationError(
+            f"a queue has limits for at most {MAX_LIMITS} names and {MAX_TEMPLATES} templates: remove some"
+        )
 
 
 def _read_page(reply: list[Any]) -> LimitsPage:

@@ -1,4 +1,4 @@
-"""`queue.limits`: how many messages of the queue, or of a name, may start in a time or run at a time.
+"""`queue.limits`: how many messages of the queue, or of a name, may start in a time or run at a time, or of each key.
 
 Limits are stored in Redis and judged there when messages are claimed, so they are exact over all processes. What a
 limit holds back waits as `throttled` and holds up no other message.
@@ -12,13 +12,19 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from delayq._parity import awaited
-from delayq.broker.calls import QUEUE
+from delayq.broker.calls import QUEUE, is_template
 from delayq.broker.context import QueueContext
-from delayq.broker.message.attributes import check_message_name
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError
-from delayq.queue.control.limit_calls import StoredLimit, limit_call, limits_page_call
+from delayq.queue.control.limit_calls import (
+    IN_ORDER,
+    StoredLimit,
+    check_scope,
+    limit_call,
+    limits_page_call,
+)
 from delayq.queue.control.pausing import Pause, pause_in_force
+from delayq.values.checks import check_bool
 from delayq.values.rates import Pace, check_limits, rate_text
 from delayq.values.times import LATEST, from_millis
 
@@ -43,7 +49,7 @@ class Limit:
     """The limit of the queue or of a name, as it is now."""
 
     name: str | None
-    """The name; None for the limit of the whole queue."""
+    """The name, or the template of keys, such as `account:*`; None for the limit of the whole queue."""
     rate_limit: str | None
     """How many may start in a time, such as `200/s`; None for any number."""
     burst: int
@@ -61,9 +67,16 @@ class Limit:
     throttled: int
     """How many messages it holds back. What the limit of the whole queue holds back stays ready."""
     active: int
-    """How many messages run, of a name only if `running` limits it."""
+    """How many messages run, of a name only if `running` limits it. Of a template, how many take the places of keys."""
     declared: DeclaredLimit | None = None
     """What programs declare; None for nothing. What was set or removed since then counts until they declare another."""
+    in_order: bool = False
+    """Whether a message keeps the place of its key until it ends, also while it waits for a retry."""
+
+    @property
+    def prefix(self) -> str | None:
+        """How the keys of a template begin; None for a limit of a name or of the queue."""
+        return self.name[:-1] if self.name is not None and is_template(self.name) else None
 
     @property
     def is_declared(self) -> bool:
@@ -87,14 +100,20 @@ class _LimitOperations:
             cursor = page.cursor
         return sorted(limits.values(), key=lambda limit: (limit.name is not None, limit.name))
 
-    def _set(self, name: str | None, rate: str | None, burst: int | None, running: int | None) -> Operation[None]:
-        pace, places = check_limits(rate, burst, running)
+    def _set(
+        self, name: str | None, rate: str | None, burst: int | None, running: int | None, *, in_order: bool
+    ) -> Operation[None]:
+        scope = check_scope(name)
+        pace, places = check_limits(rate, burst, _places(scope, running, in_order=in_order))
+        if scope is not None and is_template(scope) and (rate is not None or burst is not None):
+            raise ConfigurationError(f"a template has no rate: limit {scope} by running=, or a name by rate_limit=")
         if pace is None and places is None:
             raise ConfigurationError("say what to limit: rate_limit='200/s', running=5, or both")
-        yield [limit_call(self._context.calls, _checked(name), pace=pace, places=places), *self._context.confirming]
+        call = limit_call(self._context.calls, scope, pace=pace, places=places, reason=IN_ORDER if in_order else "")
+        yield [call, *self._context.confirming]
 
     def _remove(self, name: str | None) -> Operation[bool]:
-        call = limit_call(self._context.calls, _checked(name), pace=Pace(), places=0)
+        call = limit_call(self._context.calls, check_scope(name), pace=Pace(), places=0)
         change, *_ = yield [call, *self._context.confirming]
         return bool(change.changed == 1)
 
@@ -118,8 +137,14 @@ class Limits(_LimitOperations):
         rate_limit: str | None = None,
         burst: int | None = None,
         running: int | None = None,
+        in_order: bool = False,
     ) -> None:
         """Limit the messages with a name, or without one all of the queue, for all processes at once.
+
+        A name that ends in `*` is a template: `account:*` limits each `key` that begins so by itself, to `running` of
+        its messages at a time. With `in_order` that is one, which keeps its place until it is done, dead or cancelled:
+        also while it waits for a retry, so that none of its key overtakes it. Raises `ConfigurationError` for a
+        template that overlaps another, and for one with a rate.
 
         `rate_limit` is how many may start in a time, such as `"200/s"`, `"5/m"` or `"3/10s"`: never more than this and
         `burst`. By default `burst` is what the rate allows in 100 ms, and one more. `running` is how many may run at a
@@ -127,7 +152,7 @@ class Limits(_LimitOperations):
 
         It counts until it is set or removed again, or a program declares another one than before.
         """
-        return self._executor.perform(self._set(name, rate_limit, burst, running), writes=True)
+        return self._executor.perform(self._set(name, rate_limit, burst, running, in_order=in_order), writes=True)
 
     def remove(self, name: str | None = None) -> bool:
         """Remove the limit of a name or of the queue, so that all it holds back starts; returns whether it had one."""
@@ -144,13 +169,21 @@ class AsyncLimits(_LimitOperations):
     remove = awaited(Limits.remove)
 
 
-def _checked(name: str | None) -> str | None:
-    return None if name is None else check_message_name(name)
+def _places(scope: str | None, running: int | None, *, in_order: bool) -> int | None:
+    """Return the places of a scope; raise `ConfigurationError` where messages cannot be in order."""
+    if not check_bool(in_order, "in_order"):
+        return running
+    if scope is None or not is_template(scope):
+        raise ConfigurationError("in_order is for the keys of a template: limits.set('account:*', in_order=True)")
+    if running not in (None, 1):
+        raise ConfigurationError(f"in_order runs one message of a key at a time: leave out running={running!r}")
+    return 1
 
 
 def limit_of(stored: StoredLimit, now: int) -> Limit:
     """Return a limit as its script stores it; see `broker/lua/limit/lib/limit.lua`."""
     name = None if stored.scope == QUEUE else stored.scope.partition(":")[2]
+    is_key = stored.scope.startswith("key:")
     declared = DeclaredLimit(*_numbers(*stored.declared.split(" "))) if stored.declared else None
     if not stored.text:
         return Limit(name, None, 1, None, None, None, None, None, stored.throttled, stored.running, declared)
@@ -171,6 +204,7 @@ def limit_of(stored: StoredLimit, now: int) -> Limit:
         throttled=stored.throttled,
         active=stored.running,
         declared=declared,
+        in_order=is_key and reason.strip() == IN_ORDER,
     )
 
 

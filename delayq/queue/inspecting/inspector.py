@@ -226,6 +226,7 @@ class Inspector:
         expires = expiry_of(attributes, int(due)) if due else None
         return {
             "name": attributes.name,
+            "key": attributes.key,
             "snoozes": attributes.snoozes,
             "expires": None if expires is None or expires > LATEST else from_millis(expires),
             "unhandled": attributes.unhandled,

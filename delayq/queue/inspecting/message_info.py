@@ -42,6 +42,8 @@ class MessageInfo:
     """Its entry in the dead letter, `id:token`, which distinguishes two deaths of one id."""
     name: str = ""
     """The name it was sent with; '' for none."""
+    key: str = ""
+    """The key it was sent with; '' for none."""
     snoozes: int = 0
     """How often it was snoozed, or released with a delay."""
     expires: datetime | None = None

@@ -14,6 +14,7 @@ from typing import Any, Generic, Literal, TypedDict, TypeVar
 
 from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
+from delayq.broker.keys import check_id
 from delayq.broker.message.attributes import Attributes, check_message_name, check_timeout
 from delayq.broker.message.expiry import Missed, check_expiry
 from delayq.broker.message.ids import Unique
@@ -53,6 +54,8 @@ class SharedOptions(TypedDict, total=False):
     """How long its result is kept once it is done, see `result`; by default as the queue says."""
     timeout: Duration | None
     """How long its callback may run, then the attempt has failed; by default as `max_consume_duration` says."""
+    key: str | None
+    """What it belongs to, such as `account:7`: a limit of `account:*` says how many of a key run, or in order."""
     jitter: Duration | None
     """How much later it is due at most, drawn from its id, so that what is due at one time is spread; 0 by default."""
     hours: str | None
@@ -105,6 +108,7 @@ class NewMessage(Generic[T]):
     retention: Duration | None = None
     timeout: Duration | None = None
     jitter: Duration | None = None
+    key: str | None = None
     hours: str | None = None
     tz: str | None = None
 
@@ -118,6 +122,7 @@ _rare_in = attrgetter(*_RARE)
 _NOT_GIVEN = tuple(_RARE.values())
 STORED = {
     "name": Feature.NAMES,
+    "key": Feature.LIMITS,
     "expires": Feature.EXPIRY,
     "hours": Feature.HOURS,
     "priority": Feature.PRIORITIES,
@@ -165,11 +170,12 @@ def check_attributes(
     The `id` is None for a message without one of its own. The `retention` is that of the queue (ms).
     """
     get = options.get
-    name, priority = get("name"), get("priority")
+    name, key, priority = get("name"), get("key"), get("priority")
     expires, missed = check_expiry(get("expires"), get("missed", "dead"), due)
     unique_for, unique_after = check_reserved(get("unique_for"), get("unique_after"), id, replace=replace)
     attributes = Attributes(
         name="" if name is None else check_message_name(name),
+        key="" if key is None else check_id(key, "key"),
         expires=expires,
         missed=missed,
         priority=0 if priority is None else check_priority(priority),

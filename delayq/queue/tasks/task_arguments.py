@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from inspect import Parameter
+from string import Formatter
 from typing import Any, get_type_hints
 
 import msgspec
@@ -96,6 +98,21 @@ class TaskArguments:
                     text = f"argument {name} of task {self._name} cannot be sent: {why}: annotate the parameter"
                     raise PayloadError(text) from None
         return stored
+
+    def check_pattern(self, pattern: str, option: str) -> None:
+        """Raise `ConfigurationError` for a text whose fields, as in `account:{account}`, are not all parameters."""
+        try:
+            fields = {re.split(r"[.\[]", name)[0] for _, name, _, _ in Formatter().parse(pattern) if name is not None}
+        except ValueError as error:
+            raise ConfigurationError(f"the {option} of task {self._name} cannot be read: {error}") from None
+        if unknown := fields - self._types.keys():
+            known = ", ".join(self._types) or "none"
+            text = f"the {option} of task {self._name} has {{{min(unknown)}}}, which is no parameter: it takes {known}"
+            raise ConfigurationError(text)
+
+    def fill(self, pattern: str, payload: Mapping[str, Any]) -> str:
+        """Return a text with the arguments of a call in its fields, see `check_pattern`."""
+        return pattern.format_map({**self._defaults, **payload})
 
     def _as_delivered(self, payload: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of a payload as the worker will read them; raises `PayloadError` if they do not fit."""

@@ -60,8 +60,16 @@ class TaskOptions(SharedOptions, total=False):
     """When to start none of its messages for a time because most have failed; never by default."""
 
 
+def has_fields(key: Any) -> bool:
+    """Return whether a key has fields for the arguments of a task: no valid key has braces."""
+    return isinstance(key, str) and "{" in key
+
+
 def send_options(options: TaskOptions) -> TaskSendOptions:
-    """Return the options of a task for its sends; raise `ConfigurationError` for those that are invalid."""
+    """Return the options of a task for its sends; raise `ConfigurationError` for those that are invalid.
+
+    A `key` with fields, as in `account:{account}`, is checked once they are filled.
+    """
     given: Mapping[str, Any] = options
     own = {name: given[name] for name in ("retries", "delay") if name in given}
     others = SharedOptions.__annotations__.keys() - {"timeout"} | {"expires"}
@@ -70,7 +78,8 @@ def send_options(options: TaskOptions) -> TaskSendOptions:
         check_retries(own["retries"])
     due_text(own.get("delay", 0), None)  # refuses one that is invalid
     replace = check_replace(replacing(shared, own.get("delay", 0)))
-    check_attributes(shared, 0, "any", replace=replace)
+    unfilled = {"key": None} if has_fields(shared.get("key")) else {}
+    check_attributes(shared | unfilled, 0, "any", replace=replace)
     if shared.get("unique") is not None:
         check_unique(shared["unique"])
     if shared.get("jitter") is not None:

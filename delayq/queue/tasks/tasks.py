@@ -13,7 +13,7 @@ from delayq.errors import ConfigurationError, short_repr
 from delayq.queue.sending.message_options import NewMessage
 from delayq.queue.sending.producer import Sent
 from delayq.queue.tasks.task_arguments import MisfitError, TaskArguments
-from delayq.queue.tasks.task_options import TaskOptions, TaskSendOptions, send_options
+from delayq.queue.tasks.task_options import TaskOptions, TaskSendOptions, has_fields, send_options
 from delayq.values.backoff import FailurePolicy
 from delayq.values.breaker import check_breaker
 from delayq.values.checks import check_options
@@ -56,7 +56,7 @@ class BaseTask(Hinting, Generic[P, R]):
         """What its failures mean."""
         self.timeout = check_timeout(options.get("timeout"))
         """How long it may run (ms); 0 as its queue says."""
-        self._options = send_options(options)
+        self._options = self._checked(send_options(options))
         self.limit = check_limits(options.get("rate_limit"), options.get("burst"), options.get("running"))
         """Its rate and its places, None for each that it does not limit."""
         self.breaker = check_breaker(options.get("breaker"))
@@ -85,7 +85,7 @@ class BaseTask(Hinting, Generic[P, R]):
         kept = {name: value for name, value in self._options.items() if name not in instead}
         changed = object.__new__(type(self))
         changed.__dict__.update(self.__dict__)
-        changed._options = cast("TaskSendOptions", {**kept, **options})
+        changed._options = self._checked(cast("TaskSendOptions", {**kept, **options}))
         return changed
 
     def message(self, /, *args: P.args, **kwargs: P.kwargs) -> NewMessage[Any]:
@@ -98,12 +98,26 @@ class BaseTask(Hinting, Generic[P, R]):
             raise ConfigurationError("replace is an option of send_many, not of one of its messages")
         if (options.pop("debounce", None), options.pop("at_most", None)) != (None, None):
             raise ConfigurationError("debounce is an option of a single send, not of a message of send_many")
-        return NewMessage(self.arguments.bind(args, kwargs), name=self.name, **options)
+        payload = self._bind(options, args, kwargs)
+        return NewMessage(payload, name=self.name, **options)
 
     def _send(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         options: dict[str, Any] = dict(self._options)
         send = self._queue.send_schedule_msg if "at" in options else self._queue.send_delay_msg
-        return send(self.arguments.bind(args, kwargs), name=self.name, **options)
+        payload = self._bind(options, args, kwargs)
+        return send(payload, name=self.name, **options)
+
+    def _checked(self, options: TaskSendOptions) -> TaskSendOptions:
+        if has_fields(key := options.get("key")):
+            self.arguments.check_pattern(cast("str", key), "key")
+        return options
+
+    def _bind(self, options: dict[str, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Return the payload of a call, and fill the fields of the key among its options."""
+        payload = self.arguments.bind(args, kwargs)
+        if has_fields(options.get("key")):
+            options["key"] = self.arguments.fill(options["key"], payload)
+        return payload
 
     def problem(self, payload: Any) -> str:
         """Return why the function does not take this payload; '' if it does."""

@@ -54,6 +54,7 @@ from delayq.testing.torture.workload import (
     CallbackBehavior,
     actions,
     behavior_of,
+    key_of,
     payload_of,
     profile_name,
     profile_of,
@@ -264,7 +265,7 @@ def _perform(queue: Any, recorder: Recorder, action: Action, dues: list[int], *,
     else:
         rows = zip(action.ids, dues, strict=True)
         messages = [_options(id, due, payload_of(id, action.life)) for id, due in rows]
-        messages = [one | {"priority": None} for one in messages] if plain else messages
+        messages = [one | {"priority": None, "key": None} for one in messages] if plain else messages
         if action.what == "send" and crc32(action.ids[0].encode()) % APART == 0:
             _send_apart(queue, recorder, messages)
         else:
@@ -293,6 +294,7 @@ def _options(id: str, due: int, payload: bytes) -> dict[str, Any]:
         "at": from_millis(due),
         "id": id,
         "name": profile_name(payload),
+        "key": key_of(id) or None,
         "retries": profile.retries,
         "expires": profile.expires,
         "missed": "dead" if profile.expires is None else "drop",

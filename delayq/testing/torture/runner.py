@@ -34,7 +34,7 @@ from delayq.testing.torture.round_plan import EXCLUSIVE, PlannedFault, RoundPlan
 from delayq.testing.torture.rules.checker import check, find_files
 from delayq.testing.torture.run_tally import RoundTally, RunTally, stalls_and_recovery, tally_rounds
 from delayq.testing.torture.torture_screen import RoundProgress, TortureScreen
-from delayq.testing.torture.workload import LIMIT_RECORDS, LIMITS, MAX_BACKOFF
+from delayq.testing.torture.workload import LIMIT_RECORDS, LIMITS, MAX_BACKOFF, TEMPLATE
 
 RUNNER = "runner"
 """The name of this process in the history."""
@@ -119,6 +119,8 @@ class Round:
             stack.callback(direct.run, removal(task.keys, task.prefix, task.queue))
         for name, limit in () if settings.plain else LIMITS.items():
             self._queue.limits.set(name, **limit)
+        if not settings.plain:
+            self._queue.limits.set(TEMPLATE, in_order=True)
         self._scan = partial(scan, direct, task.keys, own=environment.server is not None)
         self._recorder = stack.enter_context(Recorder(self._folder / f"{RUNNER}.jsonl", RUNNER))
         stack.enter_context(record_stalls(self._recorder, settings.lease, "" if environment.proxy else RUNNER))

@@ -6,6 +6,7 @@ All of it is derived from names and numbers: a round that is repeated has the sa
 from __future__ import annotations
 
 import random
+import re
 import secrets
 from collections.abc import Iterator
 from itertools import accumulate, count
@@ -31,6 +32,7 @@ MAX_PAYLOAD = 1 << 20
 OUTAGE, OUTAGE_EVERY = 500_000, 2_000_000
 """Microseconds for which a service fails that some callbacks use, and from one such outage to the next."""
 _PLANTED = "planted-"
+_NUMBERED = re.compile(r"p(\d+)-(\d+)")
 _PADDING = b"." * MAX_PAYLOAD
 
 
@@ -104,6 +106,8 @@ LIMITS: dict[str, dict[str, Any]] = {
     "flaky": {"rate_limit": "100/s", "burst": 2},
 }
 """Limits of names: what starts of a profile. They hold something back in every run."""
+TEMPLATE, APART_BY, TOGETHER = "k:*", 5, 50
+"""The template of the keys of a run, which are in order: every so manieth id of so many that follow has the same."""
 PAUSED = ("good", "slow")
 """The names that are paused: most messages have the one, and the other is limited."""
 BREAKERS: dict[str | None, Breaker] = {"broken": Breaker(share=1, of=2, pause=0.3)}
@@ -115,7 +119,7 @@ def _limit_record(rate_limit: str | None = None, burst: int | None = None, runni
     return LimitRecord(running=places or 0, **(pace or Pace())._asdict())
 
 
-LIMIT_RECORDS = {name: _limit_record(**limit) for name, limit in LIMITS.items()}
+LIMIT_RECORDS = {name: _limit_record(**limit) for name, limit in LIMITS.items()} | {TEMPLATE: _limit_record(running=1)}
 """The same as the history records them."""
 
 
@@ -147,6 +151,14 @@ def profile_of(payload: bytes) -> MessageProfile:
 def priority_of(name: str) -> int:
     """Return the priority of the messages of a name."""
     return PROFILES[name].priority if name in PROFILES else 0
+
+
+def key_of(id: str) -> str:
+    """Return the key of an id of a producer, the same in all of its lives; '' for one without."""
+    found = _NUMBERED.fullmatch(id)
+    if found is None or int(found[2]) % APART_BY or profile_of(payload_of(id, 0)).priority:
+        return ""
+    return f"k:{found[1]}-{int(found[2]) // TOGETHER}"
 
 
 def planted_id(part: str) -> str:

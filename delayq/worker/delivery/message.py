@@ -123,6 +123,11 @@ class _BaseMessage(Generic[T]):
         return self.delivery.attributes.name
 
     @property
+    def key(self) -> str:
+        """The key the message was sent with, such as `account:7`; '' for none."""
+        return self.delivery.attributes.key
+
+    @property
     def priority(self) -> int:
         """The priority the message was sent with; 0 for none."""
         return self.delivery.attributes.priority

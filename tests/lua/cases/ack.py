@@ -8,12 +8,15 @@ from tests.lua.cases.states import (
     BACKOFF,
     CROWD,
     FOLLOWED,
+    KEPT,
+    KEY,
     LEASED,
     LIMITED,
     PLACED,
     READY,
     RETRY,
     STATES,
+    keyed,
     logged,
     remembering,
     reserved,
@@ -376,5 +379,15 @@ CASES += [
         calls.ack([Receipt("a", T - 7)]),
         "1",
         with_meta(_DONE, PLACED).but(running={}, gates={}),
+    ),
+]
+CASES += keyed(CASES)
+CASES += [
+    Case(
+        "in order: its place of the key is free, also from its backoff",
+        with_meta(BACKOFF, KEPT),
+        calls.ack([Receipt("a", T - 7)]),
+        "1",
+        with_meta(_DONE, KEPT, World(meta={"backoffs": 0})).but(running={}, gates={KEY: -NOW}, wake=1),
     ),
 ]

@@ -8,6 +8,8 @@ from tests.lua.cases.states import (
     CROWD,
     DEAD,
     GARBAGE,
+    KEPT,
+    KEY,
     LEASED,
     LEFTOVERS,
     LIMITED,
@@ -22,7 +24,7 @@ from tests.lua.cases.states import (
     reserved,
     with_meta,
 )
-from tests.support.scripts import After, Case, World, calls
+from tests.support.scripts import NOW, After, Case, World, calls
 
 _OUT = World(meta={"token": "T-3", "cancelled": 1})
 
@@ -221,5 +223,14 @@ CASES += [
         calls.cancel(["a"], stop=True),
         "1",
         _OUT + CROWD,
+    ),
+]
+CASES += [
+    Case(
+        "in order: the place of its key is free",
+        with_meta(BACKOFF, KEPT),
+        calls.cancel(["a"]),
+        "1",
+        with_meta(_OUT, KEPT).but(running={}, gates={KEY: -NOW}, wake=1),
     ),
 ]

@@ -9,6 +9,8 @@ from tests.lua.cases.states import (
     DEAD,
     FOLLOWED,
     GARBAGE,
+    KEPT,
+    KEY,
     LEASED,
     LEFTOVERS,
     LIMITED,
@@ -222,5 +224,14 @@ CASES += [
         calls.kill(["a"]),
         "1",
         with_meta(_dead(), World(waited={"a": 900}, meta={"schema": 1})),
+    ),
+]
+CASES += [
+    Case(
+        "in order: the place of its key is free",
+        with_meta(BACKOFF, KEPT),
+        calls.kill(["a"]),
+        "1",
+        with_meta(_dead(), KEPT).but(running={}, gates={KEY: -NOW}, wake=1),
     ),
 ]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from delayq.errors import ConfigurationError
 from delayq.queue.control.limit_calls import LimitChange, limit_call
 from delayq.values.rates import Pace
-from tests.lua.cases.states import BACKOFF, CROWD, LEASED, LIMITED, PLACED, THROTTLED, logged, with_meta
+from tests.lua.cases.states import BACKOFF, CROWD, KEY, LEASED, LIMITED, PLACED, THROTTLED, logged, with_meta
 from tests.support.scripts import NOW, Case, World, calls
 
 _META = {"limited": "starts", "schema": 2}
@@ -13,6 +14,17 @@ _OPEN = {1: -NOW}
 _NOTHING = Pace()
 _BOTH = World(limits={"name:a": "1 1000 3 2 0 - 0 0 0"}, meta=_RUNNING)
 _PAUSED = World(limits={"name:a": "1 0 1 0 0 0 0 0 0 deploy now"}, meta=_META)
+
+
+class _Templates(str):
+    """The setting of two templates, which are told in any order."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, str) and sorted(other.split()) == sorted(self.split())
+
+    __hash__ = str.__hash__
 
 
 def _limits(text: str, scope: str = "name:a", **others: object) -> World:
@@ -268,5 +280,92 @@ CASES += [
         limit_call(calls, "n5", places=1),
         LimitChange(1, -1),
         _FULL.but(limits=_FULL.limits | {"name:n5": "5 1000 1 1 0 - 0 0 0"}, meta=_RUNNING, wake=1),
+    ),
+]
+_KEYED = {"limited": "running k:*", "schema": 2}
+_ONE, _ORDERED, _ALL = "8001 0 1 1 0 - 0 0 0", "8001 0 1 1 0 - 0 0 0 in_order", "8001 0 1 0 0 - 0 0 0"
+_BESIDE = {"limited": _Templates("running k:* k*"), "schema": 2}
+_RUNS = LEASED.but(attributes={"a": "name=a key=k:1"})
+_WAITS = World(throttled={"b": (8001, -5)}, key_lines={(KEY, -5, "b")}, gates={KEY: None})
+CASES += [
+    Case(
+        "a template: what runs has the place of its key",
+        _RUNS,
+        limit_call(calls, "k:*", places=1),
+        LimitChange(0, -1),
+        with_meta(_RUNS, _limits(_ONE, "key:k:*", running={" a": KEY}, meta=_KEYED)),
+    ),
+    Case(
+        "a template in order: what runs keeps the place of its key",
+        _RUNS,
+        limit_call(calls, "k:*", places=1, reason="in_order"),
+        LimitChange(0, -1),
+        with_meta(_RUNS, _limits(_ORDERED, "key:k:*", running={" a": KEY + 1}, meta=_KEYED)),
+    ),
+    Case(
+        "a template that nothing which runs begins with",
+        LEASED,
+        limit_call(calls, "k:*", places=1),
+        LimitChange(0, -1),
+        with_meta(LEASED, _limits(_ONE, "key:k:*", meta=_KEYED)),
+    ),
+    Case(
+        "a template beside another, and beside a limit of a name",
+        _BOTH + World(limits={"key:j:*": _ONE}),
+        limit_call(calls, "k:*", places=1),
+        LimitChange(0, -1),
+        with_meta(_BOTH, World(limits={"key:j:*": _ONE}), _limits("8002 0 1 1 0 - 0 0 0", "key:k:*")).but(
+            meta={"limited": _Templates("running j:* k:*"), "schema": 2}
+        ),
+    ),
+    *(
+        Case(
+            f"a template that {what} is refused",
+            World(limits={"key:k:*": _ONE}, meta=_KEYED),
+            limit_call(calls, template, places=1),
+            ConfigurationError,
+            World(limits={"key:k:*": _ONE}, meta=_KEYED),
+        )
+        for what, template in (("another begins with", "k*"), ("begins with another", "k:1*"), ("begins all", "*"))
+    ),
+    Case(
+        "a template that is in order from now on",
+        World(limits={"key:k:*": _ONE}, meta=_KEYED) + _WAITS,
+        limit_call(calls, "k:*", places=1, reason="in_order"),
+        LimitChange(1, -1),
+        _limits(_ORDERED, "key:k:*", meta=_KEYED) + _WAITS,
+    ),
+    Case(
+        "a template that is in order from now on: what runs keeps its place",
+        _RUNS.but(limits={"key:k:*": _ONE}, running={" a": KEY}, meta={**_RUNS.meta, **_KEYED}),
+        limit_call(calls, "k:*", places=1, reason="in_order"),
+        LimitChange(1, -1),
+        with_meta(_RUNS, _limits(_ORDERED, "key:k:*", running={" a": KEY + 1}, meta=_KEYED)),
+    ),
+    Case(
+        "the end of a template, while messages wait: all of them may start",
+        World(limits={"key:k:*": _ONE}, running={" a": KEY}, meta=_KEYED) + _WAITS,
+        limit_call(calls, "k:*", pace=_NOTHING, places=0),
+        LimitChange(1, -1),
+        _limits(_ALL, "key:k:*", running={" a": KEY}, meta=_KEYED) + _WAITS.but(gates={8001: -NOW, KEY: None}),
+    ),
+    Case(
+        "the end of a template that nothing waits for: its places are given back later",
+        World(limits={"key:k:*": _ONE}, running={" a": KEY}, meta=_KEYED),
+        limit_call(calls, "k:*", pace=_NOTHING, places=0),
+        LimitChange(1, -1),
+        World(running={" a": KEY}, meta={"limited": "running ", "schema": 2}, wake=1),
+    ),
+    Case(
+        "a template beside one that was removed, and is not empty yet",
+        World(limits={"key:k:*": _ALL}, meta=_KEYED) + _WAITS,
+        limit_call(calls, "k*", places=1),
+        LimitChange(0, -1),
+        World(
+            limits={"key:k:*": _ALL, "key:k*": "8002 0 1 1 0 - 0 0 0"},
+            meta={"limited": _Templates("running k:* k*"), "schema": 2},
+            wake=1,
+        )
+        + _WAITS,
     ),
 ]

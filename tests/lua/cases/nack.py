@@ -7,12 +7,15 @@ from tests.lua.cases.states import (
     BACKOFF,
     CROWD,
     GARBAGE,
+    KEPT,
+    KEY,
     LEASED,
     PLACED,
     STATES,
     STOPPED,
     STOPPING,
     in_new_queues,
+    keyed,
     logged,
     with_meta,
 )
@@ -247,6 +250,30 @@ CASES += [
             meta={"token": "T-3", "backoffs": 2, "nacked": 2, "schema": 2},
             wake=1,
         ),
+    ),
+]
+CASES += keyed(CASES)
+CASES += [
+    Case(
+        "in order: it keeps the place of its key",
+        with_meta(LEASED, KEPT),
+        nack(),
+        "1",
+        with_meta(_FAILED, KEPT),
+    ),
+    Case(
+        "in order: spent, and the place of its key is free",
+        with_meta(LEASED, KEPT).but(retries={"a": 0}),
+        nack(),
+        "2",
+        with_meta(_SPENT, KEPT).but(running={}, gates={KEY: -NOW}, wake=1),
+    ),
+    Case(
+        "in order: it keeps the place of its key, and gives back that of its name",
+        with_meta(LEASED, PLACED, KEPT).but(running={"a": 1, " a": KEY + 1}, gates={1: None, KEY: None}),
+        nack(),
+        "1",
+        with_meta(_FAILED, PLACED, KEPT).but(running={" a": KEY + 1}, gates={1: -NOW, KEY: None}, wake=1),
     ),
 ]
 CASES += in_new_queues(CASES)

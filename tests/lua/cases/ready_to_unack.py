@@ -6,7 +6,7 @@ from typing import Any
 
 from delayq.broker.replies import ClaimedMessage, ClaimReply
 from delayq.broker.requests import ScriptCall
-from tests.lua.cases import limited_claims
+from tests.lua.cases import keyed_claims, limited_claims
 from tests.lua.cases.states import in_new_queues, logged
 from tests.support.scripts import NOW, Case, T, World, calls
 
@@ -667,6 +667,7 @@ CASES += logged(
     },
 )
 CASES += limited_claims.READY
+CASES += keyed_claims.READY
 CASES += logged(
     CASES,
     {

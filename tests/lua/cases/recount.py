@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from delayq.queue.repairing.repair import recount_call
-from tests.lua.cases.states import BACKOFF, CROWD, GARBAGE, LEASED, READY, RETRY, STATES, THROTTLED
+from tests.lua.cases.states import (
+    BACKOFF,
+    CROWD,
+    GARBAGE,
+    KEY,
+    LEASED,
+    READY,
+    RETRY,
+    STATES,
+    THROTTLED,
+)
 from tests.support.scripts import LOG, NOW, Case, World, calls
 
 
@@ -79,5 +89,27 @@ CASES = [
         THROTTLED.but(meta={"token": "T-3"}),
         (0, 0, 0, 0, 1),
         THROTTLED.but(meta={"token": "T-3", "limited": "running"}),
+    ),
+]
+_KEYED = World(
+    throttled={"a": (8001, -5), "b": (8001, -5), "c": (8001, -5)},
+    key_lines={(KEY, -5, "a"), (KEY, -4, "b"), (KEY + 2, -5, "c")},
+    limits={"key:k:*": "8001 0 1 1 0 - 0 0 0"},
+    meta={"limited": "running k:*", "schema": 2},
+)
+_OPENED = _KEYED.but(gates={KEY: None, KEY + 2: -NOW})
+CASES += [
+    _mended(
+        "the line of a key without a gate",
+        _KEYED.but(gates={KEY: None}),
+        (0, 0, 0, 0, 1),
+        _KEYED.but(gates={KEY: None, KEY + 2: -NOW}),
+    ),
+    _mended("lines of keys without gates", _KEYED, (0, 0, 0, 0, 2), _KEYED.but(gates={KEY: -NOW, KEY + 2: -NOW})),
+    _mended(
+        "what waits for its key, and no claim looks for it",
+        _KEYED.but(gates={KEY: None, KEY + 2: None}, meta={}),
+        (0, 0, 0, 0, 1),
+        _KEYED.but(gates={KEY: None, KEY + 2: None}, meta={"limited": "running k:*"}),
     ),
 ]

@@ -5,7 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from delayq.broker.requests import Release
-from tests.lua.cases.states import CROWD, LEASED, PLACED, RELEASED, STATES, STOPPED, STOPPING, logged, with_meta
+from tests.lua.cases.states import (
+    CROWD,
+    KEPT,
+    KEY,
+    LEASED,
+    PLACED,
+    RELEASED,
+    STATES,
+    STOPPED,
+    STOPPING,
+    keyed,
+    logged,
+    with_meta,
+)
 from tests.support.scripts import NOW, Case, T, World, calls
 
 _BACK = RELEASED.but(deliveries={"a": "ready -5 1 T-9 T-7 w"}, meta={"token": "T-3", "released": 1}, wake=1)
@@ -513,5 +526,22 @@ CASES += [
                 meta={"limited": "starts", "schema": 2},
             ),
         ),
+    ),
+]
+CASES += keyed(CASES)
+CASES += [
+    Case(
+        "in order: it keeps the place of its key",
+        with_meta(LEASED, KEPT),
+        calls.release([Release("a", T - 7)]),
+        "1",
+        with_meta(_BACK, KEPT),
+    ),
+    Case(
+        "in order: asked to stop, and the place of its key is free",
+        with_meta(STOPPING, KEPT),
+        calls.release([Release("a", T - 7)]),
+        "2",
+        with_meta(STOPPED, KEPT).but(running={}, gates={KEY: -NOW}, wake=1),
     ),
 ]

@@ -12,6 +12,7 @@ from tests.lua.cases.states import (
     CROWD,
     FOLLOWED,
     GARBAGE,
+    KEY,
     LEASED,
     LEFTOVERS,
     PENDING,
@@ -24,7 +25,7 @@ from tests.lua.cases.states import (
     THROTTLED,
     logged,
 )
-from tests.support.scripts import Case, World, calls
+from tests.support.scripts import NOW, Case, World, calls
 
 _EVERY = {"repaired": 1}
 _PROMOTED = {"ready": "7", "released": "7", "retry": "8"}
@@ -186,7 +187,12 @@ CASES = [
     _mended("in pending and throttled", THROTTLED.but(pending={"a": 5}), "3", _counted(THROTTLED)),
     _mended("pending, and in a line", PENDING.but(throttled={"a": (1, 5)}), "3", _counted(PENDING)),
     _mended("leased, and in a line", LEASED.but(throttled={"a": (1, 5)}), "3", _counted(LEASED)),
-    _mended("throttled, and takes a place", THROTTLED.but(running={"a": 1}), "9", _counted(THROTTLED)),
+    _mended(
+        "throttled, and takes a place: its line goes on",
+        THROTTLED.but(running={"a": 1}),
+        "9",
+        _counted(THROTTLED).but(gates={1: -NOW}, wake=1),
+    ),
     _mended("ready, and takes a place", READY.but(running={"a": 1}), "9", _counted(READY)),
     Case("leased, and takes a place", LEASED.but(running={"a": 1}), _repair(), "0", LEASED.but(running={"a": 1})),
     _mended("in pending and backoff", BACKOFF.but(pending={"a": 5}), "3", _counted(BACKOFF)),
@@ -261,3 +267,45 @@ CASES += [
     Case("what waits after nothing is stored", AFTER, _repair(), "4", FOLLOWED + World(meta=_EVERY)),
 ]
 CASES += logged(CASES, {"what waits after nothing is stored": ["sent 0; ids a; dues 7000; retries 3"]})
+_KEY_TEXT = {"a": "name=a key=k:1"}
+_WAITING = THROTTLED.but(
+    throttled={"a": (8001, -5)}, key_lines={(KEY, -5, "a")}, gates={KEY: None}, attributes=_KEY_TEXT, limits={}, meta={}
+)
+_FOR_NAME = THROTTLED.but(attributes=_KEY_TEXT, running={" a": KEY})
+_KEEPS = BACKOFF.but(attributes=_KEY_TEXT, running={" a": KEY + 1})
+
+
+def _right(name: str, world: World) -> Case:
+    return Case(name, world, _repair(), "0", world)
+
+
+CASES += [
+    _right("waits in the line of its key", _WAITING),
+    _right("waits for its name, with the place of its key", _FOR_NAME),
+    _right("leased, with the place of its key", LEASED.but(attributes=_KEY_TEXT, running={" a": KEY})),
+    _right("in order: keeps the place of its key in its backoff", _KEEPS),
+    _mended(
+        "waits for its key, and is not in its line",
+        _WAITING.but(key_lines=set()),
+        "2",
+        _counted(_WAITING).but(
+            throttled={},
+            key_lines=set(),
+            pending={"a": 0},
+            deliveries={"a": "pending 0 2 T-9 T-7 w"},
+        ),
+    ),
+    _mended(
+        "in backoff, with a place that it does not keep: the line goes on",
+        _KEEPS.but(running={" a": KEY}, gates={KEY: None}),
+        "9",
+        _counted(_KEEPS.but(running={}, gates={KEY: -NOW}, wake=1)),
+    ),
+    _mended(
+        "spent, with the place of its key",
+        GARBAGE.but(running={" a": KEY + 1}),
+        "9",
+        _counted(GARBAGE),
+    ),
+    _mended("a mere place of a key", World(running={" a": KEY + 1}), "9", World(meta=_EVERY)),
+]

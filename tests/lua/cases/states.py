@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from delayq.queue.control.limit_calls import key_number
 from tests.support.scripts import LOG, NOW, After, Case, Dead, World
 
 DEFAULT_RETRIES = 3
@@ -42,6 +43,17 @@ PLACED = World(
 """A limit by which one of the name `a` may run, which is `a`; others wait for its place."""
 FREED = PLACED.but(running={}, gates={1: -NOW}, wake=1)
 """The same limit once that place is free."""
+KEY = key_number("k:1")
+"""The number of the key `k:1`."""
+KEYED = World(
+    running={" a": KEY},
+    gates={KEY: None},
+    limits={"key:k:*": "8001 0 1 1 0 - 0 0 0"},
+    meta={"limited": "running k:*", "schema": 2},
+)
+"""A template by which one of each key may run: `a` has the place of `k:1`, and others wait for it."""
+KEPT = KEYED.but(running={" a": KEY + 1}, limits={"key:k:*": "8001 0 1 1 0 - 0 0 0 in_order"})
+"""The same with `in_order`: `a` keeps the place until it ends."""
 GARBAGE = _delivered("garbage", garbage={"a"}).but(retries={"a": 0})
 STOPPING = LEASED.but(deliveries={"a": "leased -5 2 T-9 T-7 w *"})
 """It runs, and was asked to stop."""
@@ -118,6 +130,24 @@ def logged(cases: Iterable[Case], told: dict[str, list[str]]) -> list[Case]:
         )
         for name, events in told.items()
     ]
+
+
+def keyed(cases: Iterable[Case]) -> list[Case]:
+    """Return the cases in which `a` has the one place of its name, once more with that of its key."""
+    return [
+        Case(f"keyed: {case.name}", _keyed(case.before), case.call, case.reply, _keyed(case.after))
+        for case in cases
+        if case.before.running == {"a": 1} and case.before.limits == PLACED.limits
+    ]
+
+
+def _keyed(world: World) -> World:
+    return world.but(
+        running={f" {id}": KEY for id in world.running},
+        gates={KEY if number == 1 else number: at for number, at in world.gates.items()},
+        limits=KEYED.limits,
+        meta={**world.meta, **KEYED.meta},
+    )
 
 
 def in_new_queues(cases: Iterable[Case]) -> list[Case]:

@@ -9,11 +9,14 @@ from tests.lua.cases.states import (
     BACKOFF,
     CROWD,
     GARBAGE,
+    KEPT,
+    KEY,
     LEASED,
     PLACED,
     RETRY,
     STOPPED,
     STOPPING,
+    keyed,
     logged,
     with_meta,
 )
@@ -284,5 +287,29 @@ CASES += [
         calls.unack_to_retry(),
         ExpireReply(0, 1, -1),
         with_meta(STOPPED, PLACED).but(running={}, gates={1: -NOW}, wake=1),
+    ),
+]
+CASES += keyed(CASES)
+CASES += [
+    Case(
+        "in order: it keeps the place of its key as its lease is over",
+        with_meta(LEASED, KEPT).but(unack={"a": 0}),
+        calls.unack_to_retry(),
+        ExpireReply(1, 0, -1),
+        with_meta(RETRY.but(retries={"a": 1}, errors={"a": "lease expired"}), KEPT, World(meta={"expired": 1})),
+    ),
+    Case(
+        "in order: it keeps the place of its key as its backoff is over",
+        with_meta(BACKOFF, KEPT).but(unack={"a": 0}),
+        calls.unack_to_retry(),
+        ExpireReply(1, 0, -1),
+        with_meta(RETRY, KEPT),
+    ),
+    Case(
+        "in order: asked to stop, and the place of its key is free",
+        with_meta(STOPPING, KEPT).but(unack={"a": 0}),
+        calls.unack_to_retry(),
+        ExpireReply(0, 1, -1),
+        with_meta(STOPPED, KEPT).but(running={}, gates={KEY: -NOW}, wake=1),
     ),
 ]

@@ -1,16 +1,17 @@
 -- Claims ids from ready, ranked and retry under a lease, within the byte budget; each gets a token higher than any before.
 -- In a pause it claims none, and reports that none are left. What a limit holds back is throttled, and comes first later.
 -- KEYS: ready list, ranked zset, retry list, unack zset, retries hash, messages hash, deliveries hash, headers hash,
---   attributes hash, limits hash, gates zset, throttled zset, running zset, events stream, meta hash, wake list
+--   attributes hash, limits hash, gates zset, throttled zset, running zset, key_lines zset, events stream, meta hash,
+--   wake list
 -- ARGV: slot, sequence, now (ms or ''), wanted (ids, 0 to pass on a wake-up), lease (ms), consumer (or marked)
 -- Returns: now, deadline (ms), entries left in these three, 1 for a message that must run alone, else nil, when
 --   something throttled may start (ms or -1) and, in the same text, " ;id scope" for each trial of a breaker, an
 --   array of retries left, then per message: id, token, payload, due (ms), attempt, headers, attributes (nil for none)
 -- Re-run: returns what is still leased under the remembered tokens, with its lease renewed.
--- Uses: bytes, clock, numbers, once, schema, record, stale, started, lease, sources, limit, known_limits, throttle,
---   lines, pause, log
+-- Uses: bytes, clock, numbers, once, schema, record, stale, started, lease, sources, limit, key, known_limits,
+--   throttle, keys, line_sources, lines, pause, log
 local ready, ranked, retry, unack, retries, messages, deliveries, headers, attributes, limits, gates,
-  throttled, running, events, meta, wake = unpack(KEYS)
+  throttled, running, key_lines, events, meta, wake = unpack(KEYS)
 local slot, sequence, override, wanted, lease, consumer = unpack(ARGV, 1, 6)
 local past = answered(meta, slot, sequence)
 local time, wanted = clock(override), tonumber(wanted)
@@ -23,7 +24,7 @@ local counters = redis.call('HMGET', meta, 'token', 'delivered', 'events', 'paus
 local in_ranked = source_of(ranked, 'ranked', counters[5] and redis.call('ZCARD', ranked) or 0)
 local token, delivered, reports = math.max((whole(counters[1]) or 0) + 1, time), whole(counters[2]) or 0, mark_of(consumer)
 local paused = pause_end(counters[4], now)
-local limited = not paused and look_at_limits(limits, gates, throttled, running, counters[6], time, token)
+local limited = not paused and look_at_limits(limits, gates, throttled, running, key_lines, counters[6], time, token)
 wanted = paused and 0 or limited and not past and room(limits, running, unack, meta, math.min(wanted, 250)) or wanted
 scan_limit = wanted + (limited and 500 or 1000)
 
@@ -45,13 +46,12 @@ local function take(source, other, count)
       else
         local new_token, suspect = string.format('%.0f', token), mark and (mark == '!' or from == in_retry)
         if bytes_left <= 0 or limits_left <= 0 or alone or suspect and #ids > 0 then return end
-        local one = limited and (from.limit or limit_of_message(limits, gates, running, from.texts, n))
-        local waits = one and not from.limit and (one.line or not may_start(one))
+        local waits = limited and judge(limits, gates, running, from, n, id)
         local payload = not waits and payload_of(n)
         if waits then
-          throttle(one, id, rank_at(from, n) or tonumber(due), due, attempt, first, last_token, suspect and marked(holder, '!') or holder)
+          throttle(waits, id, rank_at(from, n) or tonumber(due), due, attempt, first, last_token, suspect and marked(holder, '!') or holder)
         elseif payload then
-          if one then start_under(one, id) end
+          if limited then start(id) end
           claim(deadline, id, new_token, payload, due, next_attempt, first == '0' and new_token or first,
             suspect and marked(consumer, '!') or consumer, limited and from.texts[n])
           token, count, claimed_pairs[#ids], alone = token + 1, count - 1, id .. ' ' .. new_token, suspect or false
@@ -68,7 +68,7 @@ end
 if past then
   alone = claim_again(past, messages, deliveries, now, deadline)
 else
-  if limited then take_lines(limits, gates, throttled, running, deliveries, attributes, wanted, take) end
+  if limited then take_lines(limits, gates, throttled, running, key_lines, deliveries, attributes, wanted, take) end
   -- Retries do not starve: one of every four deliveries may come from retry first. Nor does ready, beside large ones.
   take(in_retry, nil, math.min(math.floor((delivered + wanted) / 4) - math.floor(delivered / 4), wanted - #ids))
   bytes_left = math.max(bytes_left, 1)
@@ -85,7 +85,7 @@ local wakes = (left > 0 or more) and redis.call('LLEN', wake) == 0
 redis.call('LTRIM', ready, 0, -1)
 remove_read(meta, in_ready, in_retry, in_ranked)
 lease_all(unack, deliveries, attributes, meta, limited and not past)
-if limited and not past then settle_limits(limits, gates, throttled, running, deliveries, meta) end
+if limited and not past then settle_limits(limits, gates, throttled, running, key_lines, deliveries, meta) end
 local trials = trials_of(past)
 local reply = {now, now + lease, left, alone, next_gate(gates) .. trials, retry_counts, unpack(cells, 1, 7 * #ids)}
 if past then return reply end

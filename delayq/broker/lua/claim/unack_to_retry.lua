@@ -18,7 +18,7 @@ local now = math.floor(clock(override) / 1000)
 local ids = redis.call('ZRANGEBYSCORE', unack, '-inf', now, 'LIMIT', 0, limit)
 local again, listed, spent, records, retry_counts, causes, backoffs = {}, {}, {}, {}, {}, {}, 0
 local expired, unstarted = {ids = {}, tokens = {}, left = {}}, {ids = {}, tokens = {}}
-local ranks, tokens, lost, logged = {}, {}, {}
+local ranks, tokens, lost, over, logged = {}, {}, {}, {}
 if #ids > 0 then
   local known = redis.call('HMGET', deliveries, unpack(ids))
   local known_retries = retries_of(retries, ids)
@@ -51,6 +51,7 @@ if #ids > 0 then
       if mark_of(consumer) then consumer = marked(consumer, '?') end
       retry_counts[#retry_counts + 1], retry_counts[#retry_counts + 2] = id, math.max(left - 1, 0)
     end
+    if not state or to == 'garbage' then over[#over + 1] = id end
     local rank = state and to == 'retry' and rank_of(texts[i], due, step)
     if rank then
       -- In retry the place says that it is claimed alone, here the mark does.
@@ -70,7 +71,10 @@ if #ids > 0 then
   if #ranks > 0 then redis.call('ZADD', ranked, unpack(ranks)) end
   if #spent > 0 then redis.call('SADD', garbage, unpack(spent)) end
   if #records > 0 then redis.call('HSET', deliveries, unpack(records)) end
-  if placed then free_places(running, gates, wake, ids) end
+  if placed then
+    free_places(running, gates, wake, over)
+    free_places(running, gates, wake, again, true)
+  end
   if #expired.ids > 0 then
     redis.call('HSET', retries, unpack(retry_counts))
     redis.call('HSET', errors, unpack(causes))

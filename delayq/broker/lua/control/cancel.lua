@@ -1,23 +1,24 @@
 -- Cancels messages that are not being processed, and successors that wait. With `stop`, asks those who process the
 -- others to stop, and counts this call, so that they learn of it.
--- KEYS: pending zset, ranked zset, throttled zset, unack zset, garbage set, retries hash, messages hash,
+-- KEYS: pending zset, ranked zset, throttled zset, unack zset, running zset, gates zset, garbage set, retries hash, messages hash,
 --   deliveries hash, headers hash, attributes hash, errors hash, successors hash, dead_ids hash, waited zset,
---   ends stream, events stream, done zset, meta hash
+--   ends stream, events stream, done zset, meta hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), stop (0 or 1), then ids
 -- Returns: a status per id: 1 cancelled, 2 running, 3 dead, 4 running or dead, but the successor that waited is
 --   cancelled, 5 running and asked to stop, 0 gone
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, numbers, once, schema, lasting, record, started, leave, erase, ends, log, done
-local pending, ranked, throttled, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors,
-  dead_ids, waited, ends, events, done, meta = unpack(KEYS)
+-- Uses: bytes, clock, numbers, once, schema, lasting, record, started, leave, erase, signal, places, ends, log, done
+local pending, ranked, throttled, unack, running, gates, garbage, retries, messages, deliveries, headers, attributes, errors, successors,
+  dead_ids, waited, ends, events, done, meta, wake = unpack(KEYS)
 local slot, sequence, override, stop = unpack(ARGV, 1, 4)
-local past, logged, schema = begun(meta, done, slot, sequence)
+local past, logged, schema, limited = begun(meta, done, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
 redis.call('ZCARD', pending)
 for _, hash in ipairs({retries, headers, attributes, errors}) do redis.call('HLEN', hash) end
 local waiting = has_attributes(schema) and redis.call('HLEN', successors) > 0
+local placed = look_at_places(running, gates, wake, limited)
 local tells = is_waited_for(waited, ends, schema)
 local statuses, cancelled, dropped, followed, told, seen, asked, texts = {}, {}, {}, {}, {}, {}, {}, {}
 for i = 5, #ARGV do
@@ -56,6 +57,7 @@ if #cancelled > 0 then
   depart(pending, ranked, throttled, unack, garbage, meta)
   increase(meta, 'cancelled', #cancelled)
   settle(done, now, cancelled, texts)
+  if placed then free_places(running, gates, wake, cancelled) end
 end
 if tells and #told > 0 then announce(waited, ends, told) end
 if #asked > 0 then

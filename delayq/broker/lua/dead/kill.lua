@@ -1,23 +1,24 @@
 -- Moves messages that wait to the dead letter by hand, as many as the byte budget allows. One that was never delivered
 -- gets a token, so that its entry differs from those of other lives. A successor that waits takes the place of its message.
--- KEYS: pending zset, ranked zset, throttled zset, unack zset, garbage set, retries hash, messages hash,
+-- KEYS: pending zset, ranked zset, throttled zset, unack zset, running zset, gates zset, garbage set, retries hash, messages hash,
 --   deliveries hash, headers hash, attributes hash, errors hash, successors hash, dead zset, dead_messages hash,
 --   dead_ids hash, waited zset, ends stream, events stream, done zset, meta hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), then ids
 -- Returns: a status for each of the first ids: 1 killed, 2 running, 3 dead or about to be, 0 gone or stopping
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, numbers, once, schema, lasting, record, started, leave, erase, dead, signal, successor, ends,
+-- Uses: bytes, clock, numbers, once, schema, lasting, record, started, leave, erase, dead, signal, places, successor, ends,
 --   log, done
-local pending, ranked, throttled, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors,
+local pending, ranked, throttled, unack, running, gates, garbage, retries, messages, deliveries, headers, attributes, errors, successors,
   dead, dead_messages, dead_ids, waited, ends, events, done, meta, wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
-local past, logged, schema = begun(meta, done, slot, sequence)
+local past, logged, schema, limited = begun(meta, done, slot, sequence)
 if past then return past end
 
 local time = clock(override)
 local now = math.floor(time / 1000)
 redis.call('ZCARD', dead)
 redis.call('HLEN', dead_messages)
+local placed = look_at_places(running, gates, wake, limited)
 local waiting = waiting_in(successors, schema, pending, wake)
 local tells = is_waited_for(waited, ends, schema)
 local token, drawn = math.max((whole(redis.call('HGET', meta, 'token')) or 0) + 1, time), false
@@ -60,6 +61,7 @@ if #killed > 0 then
   increase(meta, 'dead', #killed)
   if drawn then redis.call('HSET', meta, 'token', drawn) end
   settle(done, now, killed, texts)
+  if placed then free_places(running, gates, wake, killed) end
   if tells then announce(waited, ends, killed) end
   if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end
 end

@@ -6,7 +6,7 @@
 --   burst (starts at once, 1 for no rate), places (how many may run, 0 for any number)
 -- Returns: "declared": 1 if it differs from the last, else 0, -2 if the queue has too many limits
 -- Re-run: returns the same reply.
--- Uses: clock, once, schema, record, limit, signal, scope, seat
+-- Uses: clock, once, schema, record, limit, key, signal, scope, seat
 local limits, declared, gates, throttled, running, unack, deliveries, attributes, meta, wake = unpack(KEYS)
 local slot, sequence, override, scope, interval, burst, places = unpack(ARGV, 1, 7)
 local past = answered(meta, slot, sequence)
@@ -24,8 +24,8 @@ local one = (last or redis.call('HLEN', declared) < max_limits) and limit_or_new
 begin(meta, slot)
 if has_rate and has_places then return remember(meta, slot, sequence, now, '0') end
 if not one then return remember(meta, slot, sequence, now, '-2') end
-change_limit(running, unack, deliveries, attributes, one, string.match(scope, '^name:(.*)$'), has_rate and '' or interval,
-  burst, has_places and '' or places)
+change_limit(running, unack, deliveries, attributes, one, scope, has_rate and '' or interval, burst,
+  has_places and '' or places)
 put_limit(limits, gates, throttled, meta, wake, scope, one, time)
 redis.call('HSET', declared, scope, interval .. ' ' .. burst .. ' ' .. places)
 return remember(meta, slot, sequence, now, '1')

@@ -40,7 +40,7 @@ for i = 1, #page[2], 2 do
   elseif part == 'results' then
     if not redis.call('ZSCORE', completed, page[2][i]) then ids[#ids + 1] = page[2][i] end
   elseif not bare[part] or redis.call('HEXISTS', messages, page[2][i]) == 0 then
-    ids[#ids + 1] = page[2][i]
+    ids[#ids + 1] = part == 'running' and string.match(page[2][i], '^ (.+)$') or page[2][i] -- " id" by its key
   end
 end
 return {page[1], ids}

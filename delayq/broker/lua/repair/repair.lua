@@ -1,8 +1,8 @@
 -- Examines messages, and repairs those that are not in the one location that their record names. None is lost: one with
 -- a payload but no location becomes due at once, or at the time in its record, and a successor takes the place of one
 -- that is gone.
--- KEYS: pending zset, ready list, ranked zset, throttled zset, running zset, unack zset, retry list, garbage set,
---   retries hash, messages hash, deliveries hash, headers hash, attributes hash, errors hash, successors hash,
+-- KEYS: pending zset, ready list, ranked zset, throttled zset, running zset, gates zset, key_lines zset, unack zset,
+--   retry list, garbage set, retries hash, messages hash, deliveries hash, headers hash, attributes hash, errors hash, successors hash,
 --   events stream, meta hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), fix (1, or 0 to inspect only), search (1 to search ready and retry, else 0),
 --   retries (in place of what is no number), then ids
@@ -10,9 +10,9 @@
 --   4 remains of no message, 5 retries unreadable, 6 record unreadable, 9 takes a place and does not run, b due or
 --   leased until a time that never comes; not searched: 7 correct if in ready, 8 if in retry
 -- Re-run: returns the same reply; a call that only inspects is not remembered and runs again.
--- Uses: bytes, clock, numbers, once, schema, record, health, leave, erase, signal, successor, log
-local pending, ready, ranked, throttled, running, unack, retry, garbage, retries, messages, deliveries, headers,
-  attributes, errors, successors, events, meta, wake = unpack(KEYS)
+-- Uses: bytes, clock, numbers, once, schema, record, limit, key, health, leave, erase, signal, places, successor, log
+local pending, ready, ranked, throttled, running, gates, key_lines, unack, retry, garbage, retries, messages, deliveries,
+  headers, attributes, errors, successors, events, meta, wake = unpack(KEYS)
 local slot, sequence, override, fix, search, retry_count = unpack(ARGV, 1, 6)
 local past = answered(meta, slot, sequence)
 if past then return past end
@@ -25,7 +25,8 @@ local logged = logging(meta)
 local statuses, seen, defects, gone, extra, unreadable = {}, {}, {}, {}, {{}, {}, {}, {}, {}, {}}, {}
 local waiting = waiting_in(successors, '', pending, wake)
 local places = {}
-local found = examine(pending, ranked, throttled, running, unack, garbage, retries, messages, deliveries, headers,
+look_at_places(running, gates, wake, 'running ')
+local found = examine(pending, ranked, throttled, running, key_lines, unack, garbage, retries, messages, deliveries, headers,
   attributes, errors, successors, ids)
 for n, one in ipairs(found) do
   statuses[n] = '0'
@@ -63,12 +64,12 @@ if #extra[2] > 0 then redis.call('ZREM', unack, unpack(extra[2])) end
 if #extra[3] > 0 then redis.call('SREM', garbage, unpack(extra[3])) end
 if #extra[4] > 0 then redis.call('ZREM', ranked, unpack(extra[4])) end
 if #extra[6] > 0 then redis.call('ZREM', throttled, unpack(extra[6])) end
-if #places > 0 then redis.call('ZREM', running, unpack(places)) end
 local again, times = {}, {}
 for _, one in ipairs(defects) do
   if one.gone or (one.status == '2' and one.location == 2) then leave(one.state or 'pending', one.id) end
 end
 depart(pending, ranked, throttled, unack, garbage, meta)
+free_places(running, gates, wake, places)
 for _, one in ipairs(defects) do
   local id, _, due, attempts, first, token, consumer = one.id, unpack(one.record)
   if one.status == '2' and one.location == 3 then

@@ -27,13 +27,12 @@ local placed = look_at_places(running, gates, wake, limited)
 redis.call('LLEN', wake)
 local statuses, seen, again, due_again, spent = {}, {}, {}, {}, {}
 local records, retry_counts, causes = {}, {}, {}
-local nacked, tokens, left_after, texts, over, spans = {}, {}, {}, {}, {}, {}
+local nacked, tokens, left_after, texts, spans = {}, {}, {}, {}, {}
 for n, id in ipairs(ids) do
   local at = 5 * n - 1
   local state, due, attempts, first, token, consumer = read(known[n] or '')
   statuses[n] = '0'
   local held = state == 'leased' and token == ARGV[at + 1] and not seen[id]
-  if held then over[#over + 1] = id end
   if held and mark_of(consumer) == '*' then
     statuses[n], seen[id], spent[#spent + 1] = '2', true, id
     records[#records + 1], records[#records + 2] = id, write('garbage', due, attempts, first, token, consumer)
@@ -69,7 +68,10 @@ if #again > 0 then
 end
 if #records > 0 then redis.call('HSET', deliveries, unpack(records)) end
 if #nacked > 0 then increase(meta, 'nacked', #nacked) end
-if placed then free_places(running, gates, wake, over) end
+if placed then
+  free_places(running, gates, wake, spent)
+  free_places(running, gates, wake, again, true)
+end
 if #causes > 0 then redis.call('HSET', errors, unpack(causes)) end
 if #spans > 0 then
   redis.call('HSET', attributes, unpack(spans))

@@ -87,8 +87,8 @@ if #released > 0 then
   end
 end
 if placed then
-  for _, id in ipairs(released) do stopped[#stopped + 1] = id end
   free_places(running, gates, wake, stopped)
+  free_places(running, gates, wake, released, true)
 end
 put_starts(limits, gates, wake, changed_limits, now + 1)
 local reply = remember(meta, slot, sequence, now, table.concat(statuses))

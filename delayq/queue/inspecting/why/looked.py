@@ -9,6 +9,7 @@ from datetime import datetime
 from delayq.queue.control.limits import Limit
 from delayq.queue.control.pausing import Pause
 from delayq.queue.inspecting.counts import UNCONSUMED_AFTER, Stats, waiting_text
+from delayq.queue.inspecting.message_info import MessageInfo
 from delayq.queue.inspecting.workers import WorkerInfo
 from delayq.values.states import State
 from delayq.values.text import clean, format_duration, iso, pluralize, relative_time
@@ -55,8 +56,9 @@ class ScopeLimit:
 
     @property
     def is_full(self) -> bool:
-        """Whether all of its places are taken."""
-        return self.limit.running is not None and self.limit.active >= self.limit.running
+        """Whether all of its places are taken; each key of a template has its own."""
+        limit = self.limit
+        return limit.running is not None and limit.active >= limit.running and limit.prefix is None
 
 
 @dataclass(slots=True)
@@ -70,6 +72,10 @@ class Looked:
     workers: Sequence[WorkerInfo]
     holders: Sequence[str] = ()
     """The first of those that take the places of the message's limit."""
+    key_limit: Limit | None = None
+    """The template that limits the key of the message."""
+    key_holders: Sequence[str] = ()
+    """The first of those that take the places of the key."""
     overtaking: int = 0
     """How many have a higher rank than the message."""
     debounced: datetime | None = None
@@ -118,7 +124,7 @@ class Looked:
             yield Reason(kind, f"{what} is {self.pause_text(pause)}", pause.until, name)
 
     def limiting(self, scope: str) -> Iterator[Reason]:
-        """Yield why the limit of a scope, `queue` or `name:NAME`, lets nothing start now."""
+        """Yield why the limit of a scope, `queue`, `name:NAME` or `key:TEMPLATE`, lets nothing start now."""
         one = self.limits.get(scope)
         if one is None:
             return
@@ -136,11 +142,30 @@ class Looked:
             text = f"{rate}: the next starts at {self.time(one.next_start)}"
             waits = f", and {pluralize(limit.throttled, 'message')} of it wait" if limit.throttled > 1 else ""
             yield Reason("rate", text + waits, one.next_start, limit.name)
+        if limit.throttled and limit.running and limit.prefix is not None:
+            text = f"each key of {of} has {pluralize(limit.running, 'place')}, and {limit.active:,} are taken"
+            yield Reason("key", text, name=limit.name)
         if one.is_full:
             ids = tuple(self.holders if limit.name is not None else [])
             by = f", by {', '.join(map(clean, ids[:3]))}{' and others' if limit.active > 3 else ''}" if ids else ""  # noqa: PLR2004
             text = f"{limit.active:,} of {limit.running:,} places of {of} are taken{by}"
             yield Reason("running", text, name=limit.name, ids=ids)
+
+    def ordering(self, message: MessageInfo) -> Iterator[Reason]:
+        """Yield who takes the places of the key of a message, or that the message keeps its place."""
+        limit, key = self.key_limit, clean(message.key)
+        if limit is None or limit.running is None:
+            return
+        others = tuple(id for id in self.key_holders if id != message.id)
+        if len(others) < len(self.key_holders):
+            if limit.in_order:
+                text = f"it keeps the place of its key {key} until it ends, so that no other message of it overtakes it"
+                yield Reason("key", text, name=limit.name)
+        elif len(others) >= limit.running:
+            by = f"{', '.join(map(clean, others[:3]))}{' and others' if len(others) > 3 else ''}"  # noqa: PLR2004
+            ends = "ended" if limit.in_order else "run"
+            text = f"it waits behind {by} of its key {key}, until that has {ends}: {clean(limit.name or '')} limits it"
+            yield Reason("key", text, name=limit.name, ids=others)
 
     def nobody(self) -> Iterator[Reason]:
         """Yield that nobody consumes, if no consumer has reported, and none has claimed or holds a message."""

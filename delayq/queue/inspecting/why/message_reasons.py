@@ -49,7 +49,7 @@ def _waiting(looked: Looked, message: MessageInfo) -> Iterator[Reason]:
     found = [*looked.pauses(None), *looked.nobody()]
     if message.name:
         found += [*looked.pauses(message.name), *looked.limiting(f"name:{message.name}")]
-    found += looked.limiting("queue")
+    found += [*looked.ordering(message), *looked.limiting("queue")]
     yield from found
     if looked.overtaking:
         yield Reason("rank", f"it waits behind {pluralize(looked.overtaking, 'message')} of higher rank, by priority")
@@ -80,6 +80,7 @@ def _backoff(looked: Looked, message: MessageInfo) -> Iterator[Reason]:
     if until is not None and until <= looked.at:
         yield from _waiting(looked, message)
     else:
+        yield from looked.ordering(message)
         yield from _outside_hours(looked, message)
         yield from looked.pauses(None, until)
         yield from looked.pauses(message.name, until) if message.name else ()

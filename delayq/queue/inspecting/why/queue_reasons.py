@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from delayq.broker.calls import scope_of
 from delayq.queue.inspecting.why.looked import Looked, Reason
 from delayq.values.text import clean, pluralize
 
@@ -45,8 +46,7 @@ def _names(looked: Looked) -> Iterator[Reason]:
     names = [one.limit for one in looked.limits.values() if one.limit.name is not None and one.limit.throttled]
     names.sort(key=lambda limit: (-limit.throttled, limit.name))
     for limit in names[:MAX_NAMES]:
-        scope = f"name:{limit.name}"
-        for reason in (*looked.pauses(limit.name), *looked.limiting(scope)):
+        for reason in (*looked.pauses(limit.name), *looked.limiting(scope_of(limit.name))):
             held = f"{_are(limit.throttled)} held back: "
             yield Reason(reason.kind, held + reason.text, reason.until, reason.name, reason.ids)
     if rest := names[MAX_NAMES:]:

@@ -21,8 +21,8 @@ from delayq.broker.replies import CountsReply
 from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.stored_presence import WorkersPage, workers_page_call
 from delayq.broker.transport.operation import Operation
-from delayq.queue.control.limit_calls import LimitsPage, StoredLimit, limits_page_call
-from delayq.queue.control.limits import limit_of, starts_of
+from delayq.queue.control.limit_calls import LimitsPage, StoredLimit, key_number, limits_page_call
+from delayq.queue.control.limits import Limit, limit_of, starts_of
 from delayq.queue.inspecting.counts import stats_of
 from delayq.queue.inspecting.inspector import Inspector
 from delayq.queue.inspecting.message_info import MessageInfo
@@ -87,12 +87,18 @@ def _scope_limit(stored: StoredLimit, now: int) -> ScopeLimit:
 
 
 def _look_closer(context: QueueContext, looked: Looked, message: MessageInfo) -> Operation[None]:
-    """Read who takes the places of the limit of a message, and how many have a higher rank."""
+    """Read who takes the places of the limits of a message, and how many have a higher rank."""
     calls, one = context.calls, looked.limits.get(scope_of(message.name)) if message.name else None
     requests: list[RedisCommand[Any]] = []
     asks_places = one is not None and one.is_full and message.state is not State.ACTIVE
     if asks_places and one is not None:
         places = ("ZRANGEBYSCORE", calls.keys.running, one.number, one.number, "LIMIT", 0, MAX_NAMED)
+        requests.append(RedisCommand(places, _read_ids))
+    looked.key_limit = _template_of(looked, message.key)
+    asks_key = looked.key_limit is not None and message.state is not State.ACTIVE
+    if asks_key:
+        number = key_number(message.key)
+        places = ("ZRANGEBYSCORE", calls.keys.running, number, number + 1, "LIMIT", 0, MAX_NAMED)
         requests.append(RedisCommand(places, _read_ids))
     step = looked.priority_step
     if step and message.state is State.READY and message.due is not None:
@@ -103,7 +109,15 @@ def _look_closer(context: QueueContext, looked: Looked, message: MessageInfo) ->
     replies: Iterator[Any] = iter((yield requests))
     if asks_places:
         looked.holders = next(replies)
+    if asks_key:
+        looked.key_holders = [id.removeprefix(" ") for id in next(replies)]
     looked.overtaking = next(replies, 0)
+
+
+def _template_of(looked: Looked, key: str) -> Limit | None:
+    """Return the template that limits a key; None if there is none."""
+    limits = (one.limit for one in looked.limits.values() if key)
+    return next((one for one in limits if one.prefix is not None and key.startswith(one.prefix)), None)
 
 
 def _read_score(reply: Any) -> float:

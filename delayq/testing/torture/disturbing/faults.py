@@ -37,8 +37,8 @@ MAX_BACKLOG = 3_000_000
 """Microseconds that Redis may postpone writes for a slow disk under `everysec`: 2 s and a margin."""
 
 PLANTED_TYPES = {
-    **dict.fromkeys(("pending", "ranked", "throttled", "gates", "running", "unack", "dead", "completed"), "zset"),
-    **dict.fromkeys(("waited", "done", "schedules", "schedule_labels", "beats"), "zset"),
+    **dict.fromkeys(("pending", "ranked", "throttled", "gates", "running", "key_lines", "unack", "dead"), "zset"),
+    **dict.fromkeys(("completed", "waited", "done", "schedules", "schedule_labels", "beats"), "zset"),
     **dict.fromkeys(("ready", "retry", "wake"), "list"),
     "garbage": "set",
     **dict.fromkeys(("ends", "events"), "stream"),

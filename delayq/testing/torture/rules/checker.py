@@ -11,15 +11,16 @@ import msgspec
 from delayq.testing.torture.history import FaultRecord, HistoryError, Line, read
 from delayq.testing.torture.rules.history_rules import HISTORY_RULES, Finding
 from delayq.testing.torture.rules.message_rules import MESSAGE_RULES, repeated_starts
+from delayq.testing.torture.rules.order_rules import starts_out_of_order
 from delayq.testing.torture.rules.start_rules import lose_limits, starts_of_tripped, starts_over_limits
 from delayq.testing.torture.rules.timelines import History, Step, gather
 from delayq.testing.torture.workload import is_planted
 
 _DELIVERY = ("conservation", "provenance", "never early", "bounded deliveries", "leases", "fencing", "dead letter")
-_START = ("pauses", "limits", "breakers")
+_START = ("pauses", "limits", "breakers", "order")
 RULES = (*_DELIVERY, "counters", "doubt", "liveness", "leftovers", "duplicates", *_START, "answers")
 """The rules, numbered as in the handbook."""
-_START_RULES = {"limits": starts_over_limits, "breakers": starts_of_tripped}
+_START_RULES = {"limits": starts_over_limits, "breakers": starts_of_tripped, "order": starts_out_of_order}
 MAX_SHOWN = 3
 """Violations of a rule that are shown; the others are counted."""
 

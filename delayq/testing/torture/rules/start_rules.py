@@ -23,7 +23,7 @@ from delayq.testing.torture.history import FaultRecord, LimitRecord
 from delayq.testing.torture.rules.history_rules import Finding
 from delayq.testing.torture.rules.lease_rules import certain_deadline
 from delayq.testing.torture.rules.timelines import OPEN_END, History, Step, Timeline
-from delayq.testing.torture.workload import priority_of
+from delayq.testing.torture.workload import key_of, priority_of
 
 CLOCK_STEP = 1
 """The server's times are whole milliseconds: two that seem so far apart may be one more."""
@@ -178,7 +178,7 @@ def _waits_for_free_places(history: History, limit: LimitRecord, claims: list[St
     held = [(claim.began, _free_at_last(history.timeline(claim.id), claim, lease)) for claim in claims]
     blocked = [(fault.at, fault.until + lease) for fault in history.faults]
     blocked += [(one.began, min(one.ended, one.began + CALL_DEADLINE) + lease) for one in history.unknown_claims]
-    for claim, since in _waited(history, claims):
+    for claim, since in _waited(history, [claim for claim in claims if not key_of(claim.id)]):
         for free_from, free_until in _free_times(limit.running, held, blocked, since, claim.began):
             if 2 * (free_until - free_from) > lease and _goes_on(history, claim, free_from, free_until):
                 text = f"waited {(free_until - free_from) / 1000:.0f} ms though a place of {claim.name} was free"

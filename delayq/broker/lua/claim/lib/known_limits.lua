@@ -1,6 +1,6 @@
 -- The limits that a claim has met. Those of many messages are read with two commands. A limit that is new to the claim
--- takes several times as long as a message under a known one, so the claim ends when it has met many.
-local limits_left = 150
+-- takes several times as long as a message under a known one, so the claim ends when it has met many; a key counts half.
+local limits_left = 300
 
 -- Returns the limit of a scope by its text; false if it has none.
 local function limit_of(running, scope, text)
@@ -8,7 +8,7 @@ local function limit_of(running, scope, text)
   if one == nil then
     one = read_limit(text) or false
     if one then
-      one.scope, one.place, limits_left = scope, string.format('%d', one.number), limits_left - 1
+      one.scope, one.place, limits_left = scope, string.format('%d', one.number), limits_left - 2
       one.line = one.number > 0 and not limiting.emptied[one.number] and limiting.gates[one.place]
       one.lined, one.changed = one.line, bring_near(one, limiting.time)
       if is_over(one, limiting.time) and not one.line then

@@ -1,45 +1,33 @@
 -- Lines: what limits hold back, each in the order of ranks (see `rank`). The gate of a line says when its first may start;
 -- it is there while somebody waits. The gate of the queue, number 0, is there while its limit is used up.
 
--- Returns what of a line may start now, up to a number, as a source of a claim.
-local function line_source(limits, gates, throttled, running, deliveries, attributes, number, most)
-  local low, high = line_of(number)
-  local first = redis.call('ZRANGEBYSCORE', throttled, low, high, 'LIMIT', 0, 1)[1]
-  local one = limit_of_message(limits, gates, running, {redis.call('HGET', attributes, first)}, 1)
-  if not one or one.number ~= number then -- its limit is gone: nothing holds it back
-    one = read_limit(string.format('%d 0 1 0 0 - 0 0 0', number))
-    one.lined, limiting.known[number] = true, one
-  end
-  local count = starts_of(one, most)
-  local source = source_of(throttled, 'throttled', count)
-  if count > 0 then
-    source.found = redis.call('ZRANGEBYSCORE', throttled, low, high, 'LIMIT', 0, count)
-    read_records(source, deliveries, attributes)
-  end
-  source.length, source.limit = #source.found, one
-  return source
-end
-
 -- Takes from the lines whose gates are open, from a hundred at most; `take` claims from a source.
-local function take_lines(limits, gates, throttled, running, deliveries, attributes, wanted, take)
+local function take_lines(limits, gates, throttled, running, key_lines, deliveries, attributes, wanted, take)
   local now = math.floor(limiting.time / 1000)
   local open = redis.call('ZRANGEBYSCORE', gates, '-inf', now, 'LIMIT', 0, 100)
   limiting.more = #open == 100
   for _, number in ipairs(open) do
-    if not string.match(number, '^%d+$') then -- written by another program
+    number = string.match(number, '^%d+$') and tonumber(number) or number
+    if type(number) == 'string' then -- written by another program
       limiting.emptied[number] = true
-    elseif number ~= '0' and #ids >= wanted then
+    elseif number ~= 0 and #ids >= wanted then
       limiting.more = true
-    elseif number ~= '0' then
-      local waiting = redis.call('ZCOUNT', throttled, line_of(tonumber(number)))
-      if waiting == 0 then -- all were cancelled or moved
-        limiting.emptied[tonumber(number)] = true
+    elseif number ~= 0 then
+      local waiting = length_of_line(throttled, key_lines, number)
+      if waiting == 0 or number >= first_template and number < first_key and not removed_template(limits, number) then
+        limiting.emptied[number] = true -- all were cancelled or moved
       else
-        local source = line_source(limits, gates, throttled, running, deliveries, attributes, tonumber(number),
-          math.min(wanted - #ids, waiting))
-        take(source, nil, source.length)
-        for n = 1, source.scanned do limiting.gone[#limiting.gone + 1] = source.found[n] end
-        source.limit.line = waiting > source.scanned
+        local most, source = math.min(wanted - #ids, waiting), nil
+        if number < first_key then
+          source = line_source(limits, gates, throttled, running, deliveries, attributes, number, most)
+        else
+          source = key_source(limits, gates, throttled, running, key_lines, deliveries, attributes, number, most)
+        end
+        if source then
+          take(source, nil, source.length)
+          take_out(source)
+          source.limit.line = waiting > source.scanned + #(source.gone or {})
+        end
       end
     end
   end
@@ -57,8 +45,9 @@ local function count_starts(limits, gates, running, past)
   return false, more
 end
 
-local function settle_limits(limits, gates, throttled, running, deliveries, meta)
+local function settle_limits(limits, gates, throttled, running, key_lines, deliveries, meta)
   if #limiting.gone > 0 then redis.call('ZREM', throttled, unpack(limiting.gone)) end
+  if limiting.setting then settle_keys(limits, gates, running, key_lines, meta) end
   if #limiting.ids > 0 then
     redis.call('ZADD', throttled, unpack(limiting.scores))
     redis.call('HSET', deliveries, unpack(limiting.records))
@@ -82,7 +71,7 @@ local function settle_limits(limits, gates, throttled, running, deliveries, meta
   if #limiting.over > 0 then
     redis.call('HDEL', limits, unpack(limiting.over))
     if limiting.known.queue == false then redis.call('ZREM', gates, 0) end
-    if redis.call('HLEN', limits) == 0 then redis.call('HDEL', meta, 'limited') end
+    if limiting.setting or redis.call('HLEN', limits) == 0 then note_limited(limits, meta) end
   end
 end
 

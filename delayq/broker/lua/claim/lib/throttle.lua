@@ -2,14 +2,18 @@
 -- written before `settle_limits`.
 
 -- Looks at the types of what limits write, for a claim whose first token is given; returns whether the queue has limits.
-local function look_at_limits(limits, gates, throttled, running, flag, time, token)
+local function look_at_limits(limits, gates, throttled, running, key_lines, flag, time, token)
   if not flag then return false end
-  redis.call('HLEN', limits)
-  redis.call('ZCARD', gates)
+  local count = redis.call('HLEN', limits)
+  local open = redis.call('ZCARD', gates)
   redis.call('ZCARD', throttled)
   redis.call('ZCARD', running)
   limiting = {time = time, token = token, stored = {}, by_text = {}, gates = {}, known = {}, over = {}, ids = {}, scores = {},
-    records = {}, gone = {}, places = {}, emptied = {}, trials = {}}
+    records = {}, gone = {}, places = {}, emptied = {}, trials = {}, lines = {}, unlined = {}, none = count == 0, gated = open > 0}
+  if string.find(flag, ' ', 1, true) then
+    redis.call('ZCARD', key_lines)
+    limiting.setting = flag
+  end
   return true
 end
 
@@ -52,7 +56,7 @@ local function start_under(one, id)
   one.used = one.used + 1
   if one.number > 0 and one.places > 0 then
     local places, n = limiting.places, #limiting.places
-    places[n + 1], places[n + 2] = one.place, id
+    places[n + 1], places[n + 2] = one.place, one.key and ' ' .. id or id
   end
 end
 
@@ -82,6 +86,9 @@ local function throttle(one, id, rank, due, attempts, first, token, holder)
   local n = #limiting.ids + 1
   local order = math.min(math.max(rank - epoch, 0), span - 1)
   one.line, limiting.ids[n] = true, id
-  limiting.scores[2 * n - 1], limiting.scores[2 * n] = string.format('%.0f', one.number * span + order), id
+  limiting.scores[2 * n - 1], limiting.scores[2 * n] = string.format('%.0f', (one.row or one.number) * span + order), id
   limiting.records[2 * n - 1], limiting.records[2 * n] = id, write('throttled', due, attempts, first, token, holder)
+  if one.key then
+    limiting.lines[#limiting.lines + 1], limiting.lines[#limiting.lines + 2] = 0, key_entry(one.number, order, id)
+  end
 end
