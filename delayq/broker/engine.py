@@ -26,6 +26,7 @@ class Feature(StrEnum):
     EXPIRY = "expiry"
     PRIORITIES = "priorities"
     DEBOUNCE = "debouncing"
+    COLLECT = "collecting"
     RESERVED = "ids reserved for a time"
     RESULTS = "results"
     TIMEOUTS = "timeouts of messages"

@@ -66,6 +66,7 @@ class MessageLine(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     after_outage: Any = None
     """Only in the lines of a version before; ignored."""
     timeout: float | None = None
+    collect: int | None = None
     retention: float | None = None
     unique_for: float | None = None
     unique_after: float | None = None
@@ -131,6 +132,7 @@ def _attribute_fields(stored: bytes) -> dict[str, Any]:
         "expires_after": _seconds(expires.removeprefix("+")) if expires.startswith("+") else None,
         "missed": attributes.missed if expires else None,
         "timeout": _seconds(attributes.timeout),
+        "collect": attributes.collect,
         "retention": _seconds(attributes.retention),
         "unique_for": _seconds(attributes.unique_for),
         "unique_after": _seconds(attributes.unique_after),

@@ -87,7 +87,7 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
         # retries left until a consumer has moved that message to the dead letter. It waits for results.
         Role.PRODUCER: Grant(
             [
-                *("send", "send_one", "debounce", "cancel", "reschedule", "withdraw"),
+                *("send", "send_one", "debounce", "collect", "cancel", "reschedule", "withdraw"),
                 *("begin_run", "end_run", "keep_plan", "outcomes", "await_ends"),
                 *_SCHEDULES,
             ],

@@ -14,6 +14,7 @@ from typing import Any, Generic, Literal, TypedDict, TypeVar
 from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
 from delayq.broker.message.attributes import Attributes, check_message_name, check_timeout
+from delayq.broker.message.collected import check_collect
 from delayq.broker.message.expiry import Missed, check_expiry
 from delayq.broker.message.ids import Unique
 from delayq.broker.message.same_id import check_debounce, check_reserved
@@ -61,6 +62,9 @@ class SharedOptions(TypedDict, total=False):
     """How long after the last send of its id it is due, in place of `delay`: each replaces all of the one before."""
     at_most: Duration | None
     """How long after the first of these sends it is due at the latest; no limit by default."""
+    collect: int | None
+    """How many payloads of these sends become one message, whose payload is the list of them: it is due at once when it
+    has so many, from 1 to 1,000, or `max_payload` bytes. With `debounce`; the last payload alone by default."""
 
 
 class SendOptions(SharedOptions, total=False):
@@ -114,11 +118,12 @@ STORED = {
     "priority": Feature.PRIORITIES,
     "retention": Feature.RESULTS,
     "timeout": Feature.TIMEOUTS,
+    "collect": Feature.COLLECT,
     "unique_for": Feature.RESERVED,
     "unique_after": Feature.RESERVED,
 }
 """The options that are stored as attributes, and what each needs of an engine; `missed` belongs to `expires`."""
-KEPT = ("retries", "headers", *STORED)
+KEPT = ("retries", "headers", *(option for option in STORED if option != "collect"))
 """The options that stay when a message is replaced."""
 
 
@@ -135,7 +140,7 @@ def replacing(options: Mapping[str, Any], due: Duration | datetime) -> Replace:
     """
     check_options(options, OPTIONS)
     replace: Replace = options.get("replace", False)
-    how = check_debounce(options.get("debounce"), options.get("at_most"))
+    how = check_debounce(options.get("debounce"), options.get("at_most"), options.get("collect"))
     if how is None:
         return replace
     if replace is not False:
@@ -166,6 +171,7 @@ def check_attributes(
         unique_after=unique_after,
         retention=check_retention(get("retention"), retention),
         timeout=check_timeout(get("timeout")),
+        collect=check_collect(get("collect")),
     )
 
 

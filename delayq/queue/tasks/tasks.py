@@ -77,6 +77,7 @@ class BaseTask(Generic[P, R]):
         if timed and debounced:
             raise ConfigurationError(f"give {min(timed)} or debounce, but not both: debounce says when it is due")
         instead = {"delay", "at", "debounce", "at_most"} if timed or debounced else set[str]()
+        instead.update(["collect"] * bool(timed))
         instead.update(["jitter"] * debounced)
         if "id" in options:
             instead.add("unique")  # that of the task, which makes the id
@@ -94,7 +95,7 @@ class BaseTask(Generic[P, R]):
         options: dict[str, Any] = dict(self._options)
         if options.pop("replace", False):
             raise ConfigurationError("replace is an option of send_many, not of one of its messages")
-        if (options.pop("debounce", None), options.pop("at_most", None)) != (None, None):
+        if any(options.pop(option, None) is not None for option in ("debounce", "at_most", "collect")):
             raise ConfigurationError("debounce is an option of a single send, not of a message of send_many")
         return NewMessage(self.arguments.bind(args, kwargs), name=self.name, **options)
 

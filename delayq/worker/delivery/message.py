@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from delayq._parity import awaited
 from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
-from delayq.broker.message.attributes import snoozed
+from delayq.broker.message.attributes import NONE, snoozed
+from delayq.broker.message.collected import decode_collected
 from delayq.broker.message.ids import time_of
 from delayq.broker.requests import Failure, Rejection, Release, ScriptCall
 from delayq.broker.results import completed
@@ -41,7 +42,7 @@ class _BaseMessage(Generic[T]):
     __slots__ = ("_handed", "_headers", "context", "delivery", "executor", "payload")
 
     payload: T
-    """The payload, decoded."""
+    """The payload, decoded; of a message that was sent with `collect`, the list of its payloads."""
 
     def __init__(self, delivery: InFlightDelivery, context: EngineContext, executor: Any, handed: float) -> None:
         """Wrap a delivery handed over at a local time; raises `UndecodableError` if the payload cannot be decoded."""
@@ -56,7 +57,10 @@ class _BaseMessage(Generic[T]):
         except Exception as error:
             raise UndecodableError(f"undecodable headers: {short_repr(error)}") from error
         try:
-            self.payload = context.decode(payload)
+            attributes = delivery.attributes
+            is_single = attributes is NONE or not attributes.collect
+            decoded: Any = context.decode(payload) if is_single else decode_collected(payload, context.decode)
+            self.payload = decoded
         except UndecodableError:
             raise
         except Exception as error:
@@ -126,6 +130,11 @@ class _BaseMessage(Generic[T]):
     def priority(self) -> int:
         """The priority the message was sent with; 0 for none."""
         return self.delivery.attributes.priority
+
+    @property
+    def collected(self) -> int:
+        """How many payloads the message carries; 0 if it was not sent with `collect`."""
+        return len(self.payload) if self.delivery.attributes.collect else 0  # type: ignore[arg-type]  # it is a list
 
     @property
     def snoozes(self) -> int:
