@@ -81,7 +81,7 @@ _FEATURES = {
 @click.option("--debounce", type=DURATION, help="Deliver so long after the last send with this id, only the last.")
 @click.option("--at-most", type=DURATION, help="With --debounce, deliver at most so long after the first send.")
 @click.option(
-    "--collect", type=int, metavar="N", help="With --debounce, deliver up to N payloads with this id as a list."
+    "--collect", type=int, metavar="N", help="With --debounce, deliver up to N payloads of this id as a list."
 )
 @click.option("--name", metavar="NAME", help="The name of what is to be done, such as invoice.paid.")
 @click.option("--jitter", type=DURATION, help="Make it due up to so long later, drawn from its id.")
@@ -127,7 +127,8 @@ def send(
     Streams and work queues deliver at once; they refuse options that their engine does not support.
 
     JSON, one line per message: {"queue", "id", "status"}; the status is new, exists, replaced, added, running,
-    after or settled. If the id was taken, also "owner": {"state", "due"}: that of its message, or when a settled id is free.
+    after or settled. If the id was taken, also "owner": {"state", "due"}: that of its message, or when a settled id is
+    free.
     """
     delay, at = options["delay"], options["at"]
     _check(ctx.params)
@@ -148,9 +149,8 @@ def send(
             (sent,) = into.send_many([message(raw, "PAYLOAD")], **mode)
         else:
             chosen = {name: value for name, value in options.items() if name not in ("delay", "at")}
-            sent = into.send_delay_msg(
-                parse(raw, "PAYLOAD"), debounce=debounce, at_most=at_most, collect=collect, **chosen
-            )
+            chosen |= {"debounce": debounce, "at_most": at_most, "collect": collect}
+            sent = into.send_delay_msg(parse(raw, "PAYLOAD"), **chosen)
         print_result(_sent_json(queue, sent), sent.id, as_json=as_json)
         if not as_json:
             reports = _REPORTS if has_delays else _REPORTS_WITHOUT_DUE

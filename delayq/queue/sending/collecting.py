@@ -67,13 +67,13 @@ def send_collected(context: EngineContext, messages: Sequence[Outgoing], how: De
 
 def _calls(context: EngineContext, messages: list[Outgoing], how: Debounce) -> Iterator[ScriptCall[list[Debounced]]]:
     calls, settings = cast("Calls", context.calls), context.settings
-    limits = {"max_length": settings.max_length, "max_payload": settings.max_payload}
+    max_length, max_payload = settings.max_length, settings.max_payload
     for batch in byte_slices([len(message.payload) for message in messages], BATCH_BYTES, BATCH):
-        yield collect_call(calls, messages[batch], how, **limits)
+        yield collect_call(calls, messages[batch], how, max_length=max_length, max_payload=max_payload)
 
 
 def collect_call(
-    calls: Calls, messages: Sequence[Outgoing], how: Debounce, *, max_length: int | None, max_payload: int | None
+    calls: Calls, messages: Sequence[Outgoing], how: Debounce, *, max_length: int | None, max_payload: int
 ) -> ScriptCall[list[Debounced]]:
     """Add payloads to their groups. Status: 1 new, 7 added, 6 in the successor, 4 to be collected.
 
