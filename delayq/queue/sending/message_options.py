@@ -143,6 +143,8 @@ def replacing(options: Mapping[str, Any], due: Duration | datetime) -> Replace:
     how = check_debounce(options.get("debounce"), options.get("at_most"), options.get("collect"))
     if how is None:
         return replace
+    if how.collect and options.get("unique") is not None:
+        raise ConfigurationError("collect needs the id of the group: give id, not unique")
     if replace is not False:
         raise ConfigurationError("give replace or debounce, but not both: debounce replaces what waits")
     if due:
