@@ -86,6 +86,34 @@ def test_what_is_sent_while_a_batch_runs_or_waits_for_a_retry_gathers_behind_it(
 
 
 @everywhere
+def test_some_of_a_batch_can_be_settled_and_a_retry_has_the_rest(queue):
+    for text in texts(3):
+        queue.send_delay_msg(text, **GROUP)
+    message = take(queue)
+
+    assert message.ack_some([1])
+    assert message.ack_some((1, 0))
+    for indexes in ([3], [-1], "1", None, [True]):
+        with pytest.raises(ConfigurationError, match=r"such as \[0, 2\], from 0 to 2"):
+            message.ack_some(indexes)
+    message.nack(delay=0)
+
+    again = take(queue)
+    assert (again.payload, again.collected, again.attempt) == (["p2"], 1, 2)
+    assert queue.purge() == 1
+    assert not again.ack_some([0])
+    for text in texts(3):
+        queue.send_delay_msg(text, **GROUP)
+    again = take(queue)
+    assert again.ack_some([0])
+    assert again.ack_some([2, 1])
+    assert queue.counts().living == 0
+    queue.send_delay_msg("plain")
+    with pytest.raises(ConfigurationError, match="sent with collect"):
+        take(queue).ack_some([0])
+
+
+@everywhere
 def test_a_batch_that_dies_is_kept_whole_and_can_be_redriven(queue):
     for text in texts(3):
         queue.send_delay_msg(text, retries=0, **GROUP)

@@ -124,8 +124,11 @@ CASES = [
         "new groups",
         World(),
         collect_call(
-            calls, [one._replace(payload=b",m", attributes=b"collect=9") for one in OUT], Debounce(50, None, 9),
-            max_length=MAX_IDS, max_payload=99,
+            calls,
+            [one._replace(payload=b",m", attributes=b"collect=9") for one in OUT],
+            Debounce(50, None, 9),
+            max_length=MAX_IDS,
+            max_payload=99,
         ),
         [Debounced("1", f"@{NOW + 50}", 1, unstarted=False)] * MAX_IDS,
         NEW.but(
@@ -326,6 +329,7 @@ def test_every_script_has_a_case():
         "log_action",
         "pause",
         "report",
+        "ack_some",
         "resume",
         "send_one",
         "debounce",

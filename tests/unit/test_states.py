@@ -44,6 +44,7 @@ def test_every_script_that_moves_messages_is_in_the_table():
         "resume",
         "log_action",
         "report",
+        "ack_some",
         "await_ends",
     }
     elsewhere |= {"limit", "declare", "close", "presence"}

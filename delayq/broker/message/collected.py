@@ -55,6 +55,13 @@ def entries_in(stored: bytes) -> list[bytes]:
     return found
 
 
+def joined(entries: list[bytes], *, is_json: bool) -> bytes:
+    """Return encoded payloads as that of one message."""
+    if is_json:
+        return b"[%s]" % b",".join(entries)
+    return b"".join(entry_of(entry, is_json=False) for entry in entries)
+
+
 def decode_collected(stored: bytes, decode: Callable[[bytes], Any]) -> list[Any]:
     """Return the payloads of a message, each decoded as that of a message of its own would be."""
     return [decode(one) for one in entries_in(stored)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -199,6 +200,12 @@ class _BaseMessage(Generic[T]):
         call = calls.ack([self.delivery.receipt]) if done is None else calls.complete([done])
         return (yield from self._settle(call, failed=False))
 
+    def _ack_some(self, indexes: Iterable[int]) -> Operation[bool]:
+        from delayq.worker.delivery.collected_ack import ack_some  # few messages collect
+
+        stored = yield from ack_some(self.delivery, self.context, indexes)
+        return (yield from self._ack(None)) if stored is None else stored
+
     def _report(self, value: object) -> Operation[bool]:
         self.context.calls.capabilities.require(Feature.RESULTS)
         progress = self.context.results.pack_progress(value)
@@ -262,6 +269,14 @@ class Message(_BaseMessage[T]):
         """
         return self.executor.perform(self._ack(result))
 
+    def ack_some(self, indexes: Iterable[int]) -> bool:
+        """Settle these of the payloads that were collected, by their indexes in `payload`: a retry has only the others.
+
+        Once all are settled, the message is. Returns False, and changes nothing, if the lease was lost. Raises
+        `ConfigurationError` for other indexes, and for a message that was not sent with `collect`.
+        """
+        return self.executor.perform(self._ack_some(indexes))
+
     def report(self, progress: object) -> bool:
         """Store how far the callback is: any value of at most 4 KiB as encoded, which `queue.get` shows.
 
@@ -305,4 +320,5 @@ class AsyncMessage(_BaseMessage[T]):
     extend = awaited(Message.extend)
     release = awaited(Message.release)
     report = awaited(Message.report)
+    ack_some = awaited(Message.ack_some)
     reject = awaited(Message.reject)

@@ -47,6 +47,7 @@ for i = 4, #ARGV do
       local text, payload = read_payload(attributes, id) or '', read_payload(messages, id)
       local one, left = group_of(text), retries_of(retries, {id})[1]
       if one then
+        redis.call('LLEN', wake)
         text, payload = closed_text(one), take_batch(gathered, id, one)
         if one.count > 0 then inherit(id, rest_of(one, now, left, read_payload(headers, id) or '')) end
       end

@@ -58,6 +58,6 @@ end
 -- Returns a payload; of a message that gathers, that of its first batch.
 local function read_whole(messages, attributes, gathered, id)
   local payload = read_payload(messages, id)
-  local one = payload == '' and group_of(redis.call('HGET', attributes, id))
+  local one = payload == '' and group_of(read_payload(attributes, id))
   return one and take_batch(gathered, id, one) or payload
 end

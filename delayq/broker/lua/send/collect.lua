@@ -23,7 +23,7 @@ at_once = string.format('%.0f', at_once)
 
 -- Returns the group of an id: what gathers, else the successor of what does not, else a new one.
 local function group_for(id, retry_count, header_text, text)
-  local one = group_of(redis.call('HGET', attributes, id))
+  local one = group_of(read_payload(attributes, id))
   if one then
     one.status = '7'
   elseif redis.call('HEXISTS', messages, id) == 0 then
@@ -57,9 +57,13 @@ for i = 8, #ARGV, 5 do
 end
 local refused = full(messages, max_length, new_count)
 if refused then return refused end
-for _, hash in ipairs(begins and {gathered, retries, messages, headers} or {gathered}) do redis.call('HLEN', hash) end
-
-local dues, first_due, texts, after, blank, counts, header_texts = {}, math.huge, {}, {}, {}, {}, {}
+redis.call('HLEN', gathered)
+if begins then
+  redis.call('HLEN', retries)
+  redis.call('HLEN', headers)
+  redis.call('HLEN', successors)
+end
+local dues, first_due, texts, after = {}, math.huge, {}, {}
 for _, one in ipairs(order) do
   local id, text = one.id, group_text(one)
   if one.status == '6' then
@@ -70,29 +74,29 @@ for _, one in ipairs(order) do
     if not one.was_due then
       dues[#dues + 1], dues[#dues + 2], first_due = one.next_due, id, math.min(first_due, one.next_due)
     end
-    if one.status == '1' then
-      blank[#blank + 1], blank[#blank + 2], counts[#counts + 1], counts[#counts + 2] = id, '', id, one.retries
-      if one.headers ~= '' then header_texts[#header_texts + 1], header_texts[#header_texts + 2] = id, one.headers end
-    end
   end
 end
-if #after > 0 then redis.call('HLEN', successors) end
 -- Adds before it removes, as a send does: a full Redis must refuse its first write.
 if #dues > 0 then enter(pending, wake, dues, first_due) end
 if #entries > 0 then redis.call('HSET', gathered, unpack(entries)) end
 if #texts > 0 then redis.call('HSET', attributes, unpack(texts)) end
 if #after > 0 then redis.call('HSET', successors, unpack(after)) end
-if #header_texts > 0 then redis.call('HSET', headers, unpack(header_texts)) end
-if new_count > 0 then
-  redis.call('HSET', messages, unpack(blank))
-  redis.call('HSET', retries, unpack(counts))
-  increase(meta, 'sent', new_count)
+for _, one in ipairs(new_count > 0 and order or {}) do
+  if one.status == '1' then
+    redis.call('HSET', retries, one.id, one.retries)
+    if one.headers ~= '' then redis.call('HSET', headers, one.id, one.headers) end
+    redis.call('HSET', messages, one.id, '')
+  end
 end
+if new_count > 0 then increase(meta, 'sent', new_count) end
 if begins then
   prioritized = true -- what is due is promoted first then, and what it has gathered becomes its payload
   note_attributes(meta)
   delete_stray(gathered, attributes, successors)
 end
+local news, times, left = told_of(logged and order or {}, '1')
+local changed, moved, left_too = told_of(logged and order or {}, '7')
 local reply = remember(meta, slot, sequence, millis, table.concat(found, ','))
-if logged then log_groups(events, meta, logged, at_once, order) end
+log(events, meta, logged, 'sent', at_once, 'ids', news, 'dues', times, 'retries', left)
+log(events, meta, logged, 'replaced', at_once, 'ids', changed, 'dues', moved, 'retries', left_too)
 return reply

@@ -12,7 +12,8 @@ local function take_batches(gathered, retries, messages, headers, attributes, su
     local one, id = text and string.find(text, 'gathers=', 1, true) and group_of(text), ids[n]
     if one then
       if bytes_left <= 0 or #taken >= 1000 then return n - 1, texts end
-      for _, hash in ipairs({retries, messages, headers, successors}) do redis.call('HLEN', hash) end
+      redis.call('HLEN', messages)
+      redis.call('HLEN', successors)
       payloads[#payloads + 1], payloads[#payloads + 2] = id, take_batch(gathered, id, one)
       texts[n] = closed_text(one)
       closed[#closed + 1], closed[#closed + 2] = id, texts[n]

@@ -23,20 +23,19 @@ end
 local function delete_stray(gathered, attributes, successors)
   for _, field in ipairs(redis.call('HRANDFIELD', gathered, 2)) do
     local id, series, number = string.match(field, '^(.*)\n(%d+)\n(%d+)$')
-    local one = id and (group_of(redis.call('HGET', attributes, id)) or group_of(attributes_in(read_payload(successors, id))))
+    local one = id and (group_of(read_payload(attributes, id)) or group_of(attributes_in(read_payload(successors, id))))
     local live = one and one.series == series and number - one.first >= 0 and number - one.first < one.count
     if not live then redis.call('HDEL', gathered, field) end
   end
 end
 
-local function log_groups(events, meta, setting, now, groups)
-  for status, kind in pairs({['1'] = 'sent', ['7'] = 'replaced'}) do
-    local ids, dues, left = {}, {}, {}
-    for _, one in ipairs(groups) do
-      if one.status == status and not one.was_due then
-        ids[#ids + 1], dues[#dues + 1], left[#left + 1] = one.id, one.next_due, one.retries
-      end
+-- Returns what the event log tells of the groups with a status whose due times are new: ids, due times and retries.
+local function told_of(groups, status)
+  local ids, dues, left = {}, {}, {}
+  for _, one in ipairs(groups) do
+    if one.status == status and not one.was_due then
+      ids[#ids + 1], dues[#dues + 1], left[#left + 1] = one.id, one.next_due, one.retries
     end
-    log(events, meta, setting, kind, now, 'ids', ids, 'dues', dues, 'retries', left)
   end
+  return ids, dues, left
 end
