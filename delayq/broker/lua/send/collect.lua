@@ -15,7 +15,6 @@ local pending, retries, messages, deliveries, headers, attributes, successors, g
 local slot, sequence, override, max_length, quiet, at_most, limit = unpack(ARGV, 1, 7)
 local past, logged, schema = begun(meta, done, slot, sequence)
 if past then return past end
-
 local now, at_once, millis, micros = send_times(override)
 local paused, groups, order, found, entries, new_count, begins =
   string.format('%.0f', now + quiet), {}, {}, {}, {}, 0, false
@@ -43,7 +42,6 @@ local function group_for(id, retry_count, header_text, text)
   one.id, one.retries, one.headers, order[#order + 1] = id, retry_count, header_text, one
   return one
 end
-
 for i = 8, #ARGV, 5 do
   local id, retry_count, entry, header_text, text = unpack(ARGV, i, i + 4)
   local one = groups[id] or group_for(id, retry_count, header_text, text)
