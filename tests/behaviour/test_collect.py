@@ -283,3 +283,23 @@ def test_what_contradicts_a_group_is_refused_and_nothing_stored(open_queue):
     with pytest.raises(ConfigurationError, match="collect goes with debounce"):
         queue.task(name="n", collect=3)(lambda users: None)
     assert queue.counts().living == 0
+
+
+def test_what_was_collected_gets_a_new_key(open_queue):
+    old, new = Encrypted({"old": b"0" * 16}), Encrypted({"new": b"1" * 16, "old": b"0" * 16})
+    queue = open_queue(codec=old)
+    for number in range(4):
+        queue.send_delay_msg(number, **GROUP)
+    take(queue).nack(delay="1h")
+    queue = open_queue(codec=new)
+
+    assert queue.rekey().rekeyed == 2
+    done = queue.rekey()
+    assert (done.rekeyed, done.left, done.unreadable) == (0, 0, 0)
+    queue = open_queue(codec=Encrypted({"new": b"1" * 16}))
+    assert queue.reschedule(ID, 0) == "rescheduled"
+    message = take(queue)
+    assert message.payload == [0, 1, 2]
+    message.ack()
+    assert queue.reschedule(ID, 0) == "rescheduled"
+    assert take(queue).payload == [3]
