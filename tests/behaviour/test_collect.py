@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from delayq import ConfigurationError, Encrypted, NewMessage, PayloadError, SendStatus
+from delayq.bulk import export_messages, import_messages
 from tests.behaviour.places import ID, everywhere
 
 GROUP = {"id": ID, "debounce": "30s", "at_most": "5m", "collect": 3}
@@ -303,3 +304,19 @@ def test_what_was_collected_gets_a_new_key(open_queue):
     message.ack()
     assert queue.reschedule(ID, 0) == "rescheduled"
     assert take(queue).payload == [3]
+
+
+def test_an_export_has_what_has_gathered_and_an_import_is_one_batch(open_queue, url, tmp_path):
+    queue, other = open_queue(), open_queue("others")
+    for text in texts(2):
+        queue.send_delay_msg(text, **GROUP)
+
+    assert export_messages(queue.name, tmp_path / "m.jsonl", url=url) == {"pending": 1}
+    assert '"payload":["p0","p1"]' in (tmp_path / "m.jsonl").read_text()
+    assert import_messages(tmp_path / "m.jsonl", "others", url=url).new == 1
+
+    assert other.get(ID).due == queue.get(ID).due
+    assert other.send_delay_msg("p2", **GROUP).status is SendStatus.AFTER
+    assert other.reschedule(ID, 0) == "rescheduled"
+    message = take(other)
+    assert (message.payload, message.collected) == (texts(2), 2)

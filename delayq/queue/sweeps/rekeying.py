@@ -26,7 +26,10 @@ PAGE = 250
 MAX_NAMED = 100
 """Unreadable payloads whose ids are returned."""
 PARTS = ("schedule_specs", "gathered", "successors", "messages", "dead_messages")
-"""In the order in which payloads move: schedules fire, groups are due, successors follow, messages die. Only a redrive moves back."""
+"""In the order in which payloads move: schedules fire, groups gather, successors follow, messages die.
+
+Only a redrive moves back.
+"""
 _SUCCESSOR = re.compile(rb"[0-9]+ [0-9]+ ([0-9]+) ([0-9]+)\n")
 
 
