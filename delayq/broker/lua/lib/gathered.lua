@@ -12,7 +12,7 @@ local function group_of(text)
     string.match(text, '^(%d+):(%d+):(%d+):(%d+):(%d+):(%d+):(%d+):(%d+)$', at + 8)
   if not series then return nil end
   local kept = string.sub(text, 1, at - 1)
-  return {kept = kept, most = tonumber(string.match(kept, 'collect=(%d+)')), series = series, first = tonumber(first),
+  return {kept = kept, most = tonumber(string.match(kept, 'collect=(%d+)') or 1), series = series, first = tonumber(first),
     count = tonumber(count), last = tonumber(last), size = tonumber(size), since = since, due = due, limit = limit}
 end
 

@@ -5,6 +5,7 @@ local batches = {payloads = {}, texts = {}, rests = {}}
 -- Takes the first batch of each group among what is due (ids and scores), as far as the budget allows. Returns how many ids
 -- are moved, and the attributes of all.
 local function take_batches(gathered, retries, messages, headers, attributes, successors, step, due, now)
+  if not step then return #due / 2, {} end -- without groups, as without priorities
   local ids, payloads, closed, rests = {}, batches.payloads, batches.texts, batches.rests
   for n = 1, #due / 2 do ids[n] = due[2 * n - 1] end
   local texts = attributes_to_rank(attributes, step, ids)
