@@ -3,7 +3,7 @@
 -- ARGV: slot, sequence, now (ms or ''), id, token, payload (of those that remain)
 -- Returns: status: 1 settled, 0 not leased under this token
 -- Re-run: returns the same reply.
--- Uses: clock, once, record
+-- Uses: bytes, clock, once, record
 local messages, deliveries, meta = unpack(KEYS)
 local slot, sequence, override, id, token, payload = unpack(ARGV, 1, 6)
 local past = answered(meta, slot, sequence)
@@ -11,7 +11,7 @@ if past then return past end
 
 local now = math.floor(clock(override) / 1000)
 local state, _, _, _, held = read(redis.call('HGET', deliveries, id) or '')
-local leased = state == 'leased' and held == token and redis.call('HEXISTS', messages, id) == 1
+local leased = state == 'leased' and held == token and read_payload(messages, id)
 begin(meta, slot)
 if leased then redis.call('HSET', messages, id, payload) end
 return remember(meta, slot, sequence, now, leased and '1' or '0')
