@@ -20,7 +20,7 @@ PACKAGE = ROOT / "delayq"
 MODULES = [path for path in sorted(PACKAGE.rglob("*.py")) if "docs" not in path.relative_to(PACKAGE).parts]
 OPTIONS = (
     *("headers", "name", "expires", "missed", "priority", "unique", "unique_for", "unique_after"),
-    *("retention", "timeout", "jitter", "replace", "debounce", "retries"),
+    *("retention", "timeout", "jitter", "replace", "debounce", "collect", "retries"),
 )
 SPELLED = 10
 

@@ -27,6 +27,7 @@ class Feature(StrEnum):
     HOURS = "hours"
     PRIORITIES = "priorities"
     DEBOUNCE = "debouncing"
+    COLLECT = "collecting"
     RESERVED = "ids reserved for a time"
     RESULTS = "results"
     TIMEOUTS = "timeouts of messages"

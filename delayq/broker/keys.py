@@ -128,6 +128,8 @@ class Keys:
     """hash: id → last error; only of messages that have failed."""
     successors: str
     """hash: id → what was sent to follow its running message, packed; only of ids with some."""
+    gathered: str
+    """hash: id, series and number → a payload that its group gathers; only while one does."""
     limits: str
     """hash: scope → its limit and its state, packed; only of queues with limits."""
     declared: str

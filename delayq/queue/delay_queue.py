@@ -22,9 +22,11 @@ from delayq.queue.inspecting.message_info import MessageInfo, Page
 from delayq.queue.inspecting.workers import WorkerInfo, list_workers
 from delayq.queue.repairing.repair import examine
 from delayq.queue.repairing.repair_report import Checkup
+from delayq.queue.sending.collecting import CollectOptions, collecting
+from delayq.queue.sending.due_times import due_text
 from delayq.queue.sending.group_commit import GroupCommit, warn_in_event_loop
 from delayq.queue.sending.message_options import NewMessage, SendOptions, replacing
-from delayq.queue.sending.producer import Sent, SentMany, due_text
+from delayq.queue.sending.producer import Sent, SentMany
 from delayq.queue.sweeps.bulk_runs import RunInfo, end_run, forget_run, list_runs, refusals_of
 from delayq.queue.sweeps.cancellation import CancelOutcome, KillOutcome, RescheduleOutcome, cancel, kill, reschedule
 from delayq.queue.tasks.handlers import MISSING
@@ -152,15 +154,18 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         *,
         replace: bool | Literal["after"] = False,
         run: str | None = None,
+        **options: Unpack[CollectOptions],
     ) -> SentMany:
         """Send many messages in few round trips; returns which ids were new.
 
         Takes payloads, and `NewMessage` objects for messages with their own time, retries or id. All are checked and
         encoded before the first is sent. They are sent in batches, and each batch is stored as a whole or not at all.
-        With the name of a `run`, Redis adds up what became of the messages (see `runs`).
+        With the name of a `run`, Redis adds up what became of the messages (see `runs`). With `collect`, those with the
+        same id become the payloads of one message.
         """
         warn_in_event_loop(blocks=self.executor.blocks)
-        return self._perform(self.producer.send_many(messages, delay=delay, retries=retries, replace=replace, run=run))
+        how = collecting(options, replace=replace, run=run, delay=delay) if options else replace
+        return self._perform(self.producer.send_many(messages, delay=delay, retries=retries, replace=how, run=run))
 
     def cancel(self, id: str, *, running: bool = False) -> CancelOutcome:
         """Cancel a message that is not being processed, and what waits to follow it.

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from delayq.broker.message.attributes import Attributes
+from delayq.broker.message.collected import decode_collected
 from delayq.values.codec import decode_headers
 from delayq.values.times import from_millis
 from delayq.worker.delivery.disposition import Completion, Disposition
@@ -58,7 +59,8 @@ def describe_delivery(
     """Return a delivery as a value, given how its callback ended."""
     claimed = delivery.claimed
     try:
-        payload = decode(claimed.payload)
+        is_single = not Attributes.of(claimed.attributes).collect
+        payload = decode(claimed.payload) if is_single else decode_collected(claimed.payload, decode)
     except Exception:  # noqa: BLE001 - a user's codec may raise anything
         payload = claimed.payload
     outcome, error = _outcome_of(delivery, end)

@@ -16,6 +16,22 @@ def stored(redis_url, state=State.READY, **options):
         return queue.list(state, limit=1000).messages
 
 
+def test_payloads_are_collected_by_the_id_of_their_group(cli):
+    group = ("--id=a", "--debounce=1h", "--at-most=2h", "--collect=9")
+    statuses = [cli("send", "reminders", text, *group, "--json").json["status"] for text in ("1", "[2]", "null")]
+    assert statuses == ["new", "added", "added"]
+    assert cli("show", "reminders", "a", "--json").json["payload"] == [1, [2], None]
+    assert "gathering, 3 of 9: it is due at" in cli("why", "reminders", "a").out
+    assert cli("send", "reminders", "4", *group).err.startswith("added to the group in reminders, due")
+    for options, text in [
+        (["--collect=2", "--id=b"], "--collect goes with --debounce and the --id of the group"),
+        (["--collect=2", "--unique", "--debounce=1h"], "--collect goes with --debounce and the --id of the group"),
+        (["--collect=0", "--id=b", "--debounce=1h"], "collect must be a whole number from 1 to 1000"),
+    ]:
+        refused = cli("send", "reminders", "1", *options)
+        assert (refused.code, text in refused.err) == (2, True)
+
+
 def test_sends_json_now_and_prints_the_id(cli, queue):
     ended = cli("send", "reminders", '{"user": 42}')
     assert ended.code == 0

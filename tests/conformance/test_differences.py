@@ -172,6 +172,14 @@ def debounces(worker):
     assert worker.do(lambda: worker.queue.get("m")).payload == b"last"
 
 
+def collects(worker):
+    for payload in (b"first", b"last"):
+        worker.do(
+            lambda payload=payload: worker.queue.send_delay_msg(payload, id="m", debounce="1h", at_most="2h", collect=2)
+        )
+    assert worker.take().payload == [b"first", b"last"]
+
+
 def reserves_ids(worker):
     worker.do(lambda: worker.queue.send_many([NewMessage(b"", id="m", unique_for="1h")]))
     assert worker.take().ack()
@@ -603,6 +611,7 @@ CHECKS = {
     Feature.HOURS: Check(has_hours, has_no_hours),
     Feature.PRIORITIES: Check(has_priorities, has_no_priorities),
     Feature.DEBOUNCE: Check(debounces, lambda worker: takes_no(sending(worker), "debounce", "at_most")),
+    Feature.COLLECT: Check(collects, lambda worker: takes_no(sending(worker), "collect")),
     Feature.RESERVED: Check(reserves_ids, reserves_no_ids),
     Feature.RESULTS: Check(keeps_results, keeps_no_results),
     Feature.TIMEOUTS: Check(limits_callbacks, limits_callbacks_not),

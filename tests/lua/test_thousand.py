@@ -7,7 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from delayq.broker.calls import Debounced
 from delayq.broker.message.ids import new_id
+from delayq.broker.message.same_id import Debounce
 from delayq.broker.replies import ClaimedMessage, ClaimReply, CollectReply, ExpireReply, PromoteReply, TurnReply
 from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Release
 from delayq.broker.results import Completed
@@ -15,6 +17,7 @@ from delayq.broker.scripts import MAX_IDS
 from delayq.bulk.import_messages import ImportedDeath, dead_import_call
 from delayq.queue.repairing.repair import recount_call, repair_call, repair_dead_call
 from delayq.queue.results.result_waits import await_ends_call
+from delayq.queue.sending.collecting import collect_call
 from delayq.queue.sweeps.rekeying import rekey_call
 from delayq.schedules.calls import ScheduleFire, SchedulePut, fire_call, schedule_put_call, schedule_remove_call
 from tests.lua.tables import MUTATING
@@ -117,6 +120,25 @@ IMPORTED = World(
 )
 
 CASES = [
+    Case(
+        "new groups",
+        World(),
+        collect_call(
+            calls,
+            [one._replace(payload=b",m", attributes=b"collect=9") for one in OUT],
+            Debounce(50, None, 9),
+            max_length=MAX_IDS,
+            max_payload=99,
+        ),
+        [Debounced("1", f"@{NOW + 50}", 1, unstarted=False)] * MAX_IDS,
+        NEW.but(
+            messages=each(""),
+            attributes=each(f"collect=9 gathers={T}:0:1:1:3:{NOW}:{NOW + 50}:99"),
+            gathered={f"{id} 0": ",m" for id in IDS},
+            meta={"sent": MAX_IDS, "schema": 2, "priority_step": 60_000},
+            wake=1,
+        ),
+    ),
     Case("new", World(), calls.send(OUT, replace=False, max_length=MAX_IDS), statuses(1), NEW.but(**SENT)),
     Case("replaced", BACKOFF, calls.send(OUT, replace=True, max_length=None), statuses(2), NEW.but(wake=1)),
     Case(
@@ -307,6 +329,7 @@ def test_every_script_has_a_case():
         "log_action",
         "pause",
         "report",
+        "ack_some",
         "resume",
         "send_one",
         "debounce",

@@ -13,7 +13,7 @@ from tests.support.scripts import KEYS, LOG, World, plant
 from tests.support.waiting import wait_until
 
 clocked = Calls(KEYS)
-ROUNDED_UP = {"send", "send_one", "debounce", "nack", "reschedule"}
+ROUNDED_UP = {"send", "send_one", "debounce", "collect", "nack", "reschedule"}
 """Their times are in the future and must never be early."""
 ROUNDS = 30
 

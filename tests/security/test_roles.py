@@ -35,7 +35,7 @@ from tests.support.stored import all_but_slots
 from tests.support.waiting import wait_until
 
 SCRIPTS = {
-    Role.PRODUCER: {"send", "send_one", "debounce", "cancel", "reschedule", "withdraw"}
+    Role.PRODUCER: {"send", "send_one", "debounce", "collect", "cancel", "reschedule", "withdraw"}
     | {"begin_run", "end_run", "keep_plan", "outcomes", "await_ends"}
     | {"schedule_put", "schedule_remove", "schedules_page", "schedules_find"},
     Role.CONSUMER: {

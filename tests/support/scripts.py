@@ -131,6 +131,7 @@ class World:
     attributes: dict[str, str] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
     successors: dict[str, After | str] = field(default_factory=dict)
+    gathered: dict[str, str] = field(default_factory=dict)
     dead: dict[str, int] = field(default_factory=dict)
     dead_messages: dict[str, Dead] = field(default_factory=dict)
     dead_ids: dict[str, str] = field(default_factory=dict)
@@ -230,6 +231,7 @@ def plant(executor: Executor, world: World) -> None:
             KEYS.attributes: dict(world.attributes),
             KEYS.errors: dict(world.errors),
             KEYS.successors: {id: _after_out(after) for id, after in world.successors.items()},
+            KEYS.gathered: {_entry_field(name): _bytes(entry) for name, entry in world.gathered.items()},
             KEYS.dead_messages: {_entry_out(entry): _dead_out(dead) for entry, dead in world.dead_messages.items()},
             KEYS.dead_ids: {id: " ".join(map(_token_out, tokens.split())) for id, tokens in world.dead_ids.items()},
             KEYS.results: {id: _kept_out(kept) for id, kept in world.results.items()},
@@ -252,6 +254,18 @@ def plant(executor: Executor, world: World) -> None:
         for key, id, entry in _entries(world):
             pipe.execute_command("XADD", key, id, *entry)
         pipe.execute()
+
+
+def _entry_field(name: str) -> str:
+    """Return the field of a gathered payload, `"a 0"`, or `"a 0 -5"` of a series that began 5 ms before `NOW`."""
+    id, number, *began = name.split(" ")
+    return f"{id}\n{T + 1000 * int(began[0] if began else 0)}\n{number}"
+
+
+def _entry_name(field: bytes) -> str:
+    id, series, number = field.decode().split("\n")
+    began = (int(series) - T) // 1000
+    return f"{id} {number} {began}" if began else f"{id} {number}"
 
 
 def _entries(world: World) -> list[tuple[str, str, list[str | bytes]]]:
@@ -559,6 +573,7 @@ _READ: dict[str, Any] = {
     "attributes": _texts,
     "errors": lambda held: {id.decode(): error.decode() for id, error in held.items()},
     "successors": lambda held: {id.decode(): _after_in(data) for id, data in held.items()},
+    "gathered": lambda held: {_entry_name(field): _text(entry) for field, entry in held.items()},
     "dead": lambda held: {_entry_in(entry): _whole(time) - NOW for entry, time in held},
     "dead_messages": lambda held: {_entry_in(entry): _dead_in(data) for entry, data in held.items()},
     "dead_ids": lambda held: {

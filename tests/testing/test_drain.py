@@ -53,6 +53,23 @@ def test_tasks_are_called_with_their_arguments(clock, delayq_queue):
     assert (seen, delivered.name, delivered.payload, delivered.outcome) == ([5], "remind", {"user": 5}, "acked")
 
 
+def test_groups_are_delivered_at_their_size_their_pause_and_their_age(clock, delayq_queue):
+    task = delayq_queue.task(name="digest", debounce="1h", at_most="3h", collect=2)(lambda users: None)
+    for user in range(3):
+        task.options(id="digest").send(user)
+    delayq_queue.callback(lambda message: None)
+    for minutes in range(0, 240, 50):
+        clock.move_to(NEW_YEAR + timedelta(minutes=minutes))
+        delayq_queue.send_delay_msg(minutes, id="old", debounce="1h", at_most="3h", collect=9)
+
+    delivered = drain(delayq_queue)
+
+    digests = [(one.payload, one.at - NEW_YEAR) for one in delivered if one.name == "digest"]
+    assert [[one["users"] for one in payload] for payload, _ in digests] == [[0, 1], [2]]
+    assert [one.payload for one in delivered if one.id == "old"] == [[0, 50, 100, 150, 200]]
+    assert delayq_queue.counts().living == 0
+
+
 def test_messages_are_delivered_in_order_at_their_due_times(clock, delayq_queue):
     seen = []
     delayq_queue.callback(lambda message: seen.append((message.payload, clock.now - NEW_YEAR, message.lateness)))

@@ -86,6 +86,9 @@ def what_holds_for_a_message_is_checked() -> None:
     queue.send_schedule_msg(Reminder(42), at, expires=at + timedelta(hours=2))
     queue.send_delay_msg(Reminder(42), expires="2h", missed="lost")  # type: ignore[arg-type]
     queue.send_delay_msg(Reminder(42), id="a", debounce="30s", at_most=300)
+    queue.send_delay_msg(Reminder(42), id="a", debounce="30s", at_most=300, collect=20)
+    queue.send_many([NewMessage(Reminder(42), id="a")], debounce="30s", collect=20)
+    queue.send_many([Reminder(42)], debounce="30s", collect="20")  # type: ignore[arg-type]
     queue.send_delay_msg(Reminder(42), id="a", unique_for="1h", unique_after=timedelta(hours=1))
     queue.send_delay_msg(Reminder(42), id="a", debounce=b"30s")  # type: ignore[arg-type]
     queue.send_delay_msg(Reminder(42), unique="name")  # type: ignore[arg-type]

@@ -15,7 +15,8 @@ from delayq.errors import OutcomeUnknown, QueueFullError, ServerError
 from delayq.options import read_settings
 from delayq.queue.control.registered import queue_names
 from delayq.queue.delay_base import RemoveReply, remove
-from delayq.queue.sending.producer import BATCH_BYTES, Producer, SentMany, due_text
+from delayq.queue.sending.due_times import due_text
+from delayq.queue.sending.producer import BATCH_BYTES, Producer, SentMany
 from delayq.queue.sweeps.cancellation import cancel, reschedule
 from delayq.values.codec import BytesCodec, JsonCodec
 from tests.support.loop_harness import Asking

@@ -44,6 +44,10 @@ class Attributes(NamedTuple):
     """How long after its end its id is reserved (ms); '' for none."""
     since: str = ""
     """When the first send of its burst was made (ms since 1970), which the script notes; '' if it is not debounced."""
+    collect: int = 0
+    """How many entries its payload may have; 0 for a payload that is no list of entries."""
+    gathers: str = ""
+    """What its script notes of the entries while it gathers them, see `lib/gathered`; '' once it does not."""
     timeout: int = 0
     """How long its callback may run (ms); 0 as its task or its queue says."""
     retention: int = 0

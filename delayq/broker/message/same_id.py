@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from delayq.broker.message.collected import check_collect
 from delayq.errors import ConfigurationError
 from delayq.values.times import Duration, to_millis
 
@@ -15,11 +16,15 @@ class Debounce(NamedTuple):
     """How long after the last send the message is due."""
     at_most: int | None
     """How long after the first send it is due at the latest; None for no limit."""
+    collect: int = 0
+    """How many payloads become one message at most; 0 for the last one alone."""
 
 
-def check_debounce(debounce: Duration | None, at_most: Duration | None) -> Debounce | None:
+def check_debounce(debounce: Duration | None, at_most: Duration | None, collect: int | None = None) -> Debounce | None:
     """Return how sends are debounced, None if they are not; raise `ConfigurationError` for what cannot be."""
     if debounce is None:
+        if collect is not None:
+            raise ConfigurationError("collect goes with debounce: say how long to wait for another payload")
         if at_most is not None:
             raise ConfigurationError("at_most goes with debounce: say how long to wait for another send")
         return None
@@ -27,7 +32,7 @@ def check_debounce(debounce: Duration | None, at_most: Duration | None) -> Debou
     limit = None if at_most is None else to_millis(at_most, "at_most", min=1)
     if limit is not None and limit < quiet:
         raise ConfigurationError("at_most must not be shorter than debounce: it limits how often this is put off")
-    return Debounce(quiet, limit)
+    return Debounce(quiet, limit, check_collect(collect))
 
 
 def check_reserved(
@@ -50,5 +55,7 @@ def check_reserved(
 def missing_id(replace: Any) -> ConfigurationError:
     """Return the error of a send that replaces nothing, since it has no id."""
     if isinstance(replace, Debounce):
+        if replace.collect:
+            return ConfigurationError("collect needs the id of the group")
         return ConfigurationError("debounce needs an id, or unique='payload'")
     return ConfigurationError("replace needs the id of the message to replace")

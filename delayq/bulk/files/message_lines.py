@@ -69,6 +69,7 @@ class MessageLine(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     after_outage: Any = None
     """Only in the lines of a version before; ignored."""
     timeout: float | None = None
+    collect: int | None = None
     retention: float | None = None
     unique_for: float | None = None
     unique_after: float | None = None
@@ -137,6 +138,7 @@ def _attribute_fields(stored: bytes) -> dict[str, Any]:
         "hours": attributes.hours.replace("_", " "),
         "tz": attributes.tz,
         "timeout": _seconds(attributes.timeout),
+        "collect": attributes.collect,
         "retention": _seconds(attributes.retention),
         "unique_for": _seconds(attributes.unique_for),
         "unique_after": _seconds(attributes.unique_after),

@@ -87,7 +87,7 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
         # retries left until a consumer has moved that message to the dead letter. It waits for results.
         Role.PRODUCER: Grant(
             [
-                *("send", "send_one", "debounce", "cancel", "reschedule", "withdraw"),
+                *("send", "send_one", "debounce", "collect", "cancel", "reschedule", "withdraw"),
                 *("begin_run", "end_run", "keep_plan", "outcomes", "await_ends"),
                 *_SCHEDULES,
             ],
@@ -102,7 +102,7 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
             [
                 *("pending_to_ready", "ready_to_unack", "pending_to_unack", "turn", "unack_to_retry"),
                 *("collect_garbage", "wake"),
-                *("ack", "complete", "nack", "extend", "release", "reject", "withdraw", "report"),
+                *("ack", "complete", "nack", "extend", "release", "reject", "withdraw", "report", "ack_some"),
                 *("close", "declare"),
                 *("counts", "get", "page", "limits_page", *_FORECAST),
                 *("presence", "keep_presence", "workers_page", "history"),

@@ -98,8 +98,8 @@ def list_(
     "retention", "completed", "kept_until", "result", "sent", "unhandled"}, …], "cursor"}. "encoding" tells how to read
     the payload: json, text, base64, encrypted (in base64), or redacted (JSON, with "[redacted]" for what the queue
     hides). "cursor" is null on the last page. An item of a work queue has "id", "state", "payload", "encoding",
-    "truncated", "size", "deadline" and "consumer". --jsonl prints these objects, one per line. --csv prints their fields as columns, with '
-    before what looks like a formula.
+    "truncated", "size", "deadline" and "consumer". --jsonl prints these objects, one per line. --csv prints their
+    fields as columns, with ' before what looks like a formula.
     """
     capabilities = ENGINES[engine].capabilities
     commands = ENGINES[engine].commands(session, **groups)

@@ -39,6 +39,7 @@ MAX_LINE = 16 << 20
 
 _REPORTS = {
     SendStatus.NEW: "sent to {}, due {}",
+    SendStatus.ADDED: "added to the group in {}, due {}",
     SendStatus.REPLACED: "replaced in {}, due {}",
     SendStatus.EXISTS: "not sent to {}: a message with this id exists (--replace replaces it)",
     SendStatus.SETTLED: "not sent to {}: a message with this id has ended, and the id is reserved until {}",
@@ -79,6 +80,9 @@ _FEATURES = {
 @click.option("--unique-after", type=DURATION, help="Reserve the id for so long from the end of the message.")
 @click.option("--debounce", type=DURATION, help="Deliver so long after the last send with this id, only the last.")
 @click.option("--at-most", type=DURATION, help="With --debounce, deliver at most so long after the first send.")
+@click.option(
+    "--collect", type=int, metavar="N", help="With --debounce, deliver up to N payloads of this id as a list."
+)
 @click.option("--name", metavar="NAME", help="The name of what is to be done, such as invoice.paid.")
 @click.option("--key", metavar="KEY", help="What it belongs to, such as account:7: see `delayq docs limits`.")
 @click.option("--jitter", type=DURATION, help="Make it due up to so long later, drawn from its id.")
@@ -113,6 +117,7 @@ def send(
     replace_after: bool,
     debounce: timedelta | None,
     at_most: timedelta | None,
+    collect: int | None,
     as_json: bool,
     **options: Any,
 ) -> Exit:
@@ -126,8 +131,9 @@ def send(
 
     Streams and work queues deliver at once; they refuse options that their engine does not support.
 
-    JSON, one line per message: {"queue", "id", "status"}; the status is new, exists, replaced, running, after or
-    settled. If the id was taken, also "owner": {"state", "due"}: that of its message, or when a settled id is free.
+    JSON, one line per message: {"queue", "id", "status"}; the status is new, exists, replaced, added, running,
+    after or settled. If the id was taken, also "owner": {"state", "due"}: that of its message, or when a settled id is
+    free.
     """
     delay, at = options["delay"], options["at"]
     _check(ctx.params)
@@ -148,7 +154,8 @@ def send(
             (sent,) = into.send_many([message(raw, "PAYLOAD")], **mode)
         else:
             chosen = {name: value for name, value in options.items() if name not in ("delay", "at")}
-            sent = into.send_delay_msg(parse(raw, "PAYLOAD"), debounce=debounce, at_most=at_most, **chosen)
+            chosen |= {"debounce": debounce, "at_most": at_most, "collect": collect}
+            sent = into.send_delay_msg(parse(raw, "PAYLOAD"), **chosen)
         print_result(_sent_json(queue, sent), sent.id, as_json=as_json)
         if not as_json:
             reports = _REPORTS if has_delays else _REPORTS_WITHOUT_DUE
@@ -183,6 +190,8 @@ def _check(params: dict[str, Any]) -> None:
         )
     if params["at_most"] is not None and params["debounce"] is None:
         raise click.UsageError("--at-most goes with --debounce")
+    if params["collect"] is not None and (params["debounce"] is None or params["id"] is None):
+        raise click.UsageError("--collect goes with --debounce and the --id of the group")
     if params["debounce"] is not None:
         _check_debounce(params)
     _check_reserved(params)

@@ -28,6 +28,7 @@ LATE = (
     "delayq.schedules.messages",
     "delayq.schedules.selection",
     "delayq.schedules.store",
+    "delayq.worker.delivery.collected_ack",
     "delayq.worker.parts.schedule_replanning",
 )
 """The modules that others import at first use."""

@@ -10,6 +10,7 @@ from delayq.broker.context import EngineContext, QueueContext
 from delayq.broker.foreign import read_headers, record_fields, shown_id
 from delayq.broker.keys import check_stored_id
 from delayq.broker.message.attributes import Attributes
+from delayq.broker.message.collected import decode_collected
 from delayq.broker.message.expiry import expiry_of
 from delayq.broker.message.ids import time_of
 from delayq.broker.replies import GetReply, MessageRow
@@ -152,7 +153,7 @@ class Inspector:
             id=row.id,
             cancel_requested=row.record.endswith(" *"),
             state=state,
-            payload=read_payload(self.context, row.payload, row.size),
+            payload=read_payload(self.context, row.payload, row.size, row.attributes),
             size=row.size,
             due=_time(int(due)) if due else None,
             attempts=record.attempts if record else 0,
@@ -177,7 +178,7 @@ class Inspector:
         return MessageInfo(
             id=id,
             state=State.DEAD,
-            payload=read_payload(self.context, death.payload, size),
+            payload=read_payload(self.context, death.payload, size, death.attributes),
             size=size,
             due=death.due,
             attempts=death.attempts,
@@ -244,12 +245,15 @@ def sent_by(id: str) -> datetime | None:
     return time_of(id, now=timestamp(datetime.now(UTC)))
 
 
-def read_payload(context: EngineContext, data: bytes, size: int) -> Any:
+def read_payload(context: EngineContext, data: bytes, size: int, attributes: bytes = b"") -> Any:
     """Return a decoded payload, or its bytes if they were cut or the codec cannot decode them."""
     if len(data) < size and not context.hides:
         return data
     try:
-        return context.decode(data)
+        if context.hides or not Attributes.of(attributes).collect:
+            return context.decode(data)
+        found = decode_collected(data, context.decode)
+        return data if all(isinstance(one, bytes) for one in found) else found  # bytes are shown as they are stored
     except Exception:  # noqa: BLE001 - a user's codec may raise anything
         return data
 

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from operator import attrgetter
-from time import time
 from typing import Any, Generic, Literal, TypedDict, TypeVar
 
 from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
 from delayq.broker.keys import check_id
 from delayq.broker.message.attributes import Attributes, check_message_name, check_timeout
+from delayq.broker.message.collected import check_collect
 from delayq.broker.message.expiry import Missed, check_expiry
 from delayq.broker.message.ids import Unique
 from delayq.broker.message.same_id import check_debounce, check_reserved
@@ -23,7 +23,7 @@ from delayq.broker.requests import Replace
 from delayq.broker.results import check_retention
 from delayq.errors import ConfigurationError
 from delayq.values.checks import check_int, check_options
-from delayq.values.times import Duration, from_millis, timestamp
+from delayq.values.times import Duration
 
 MAX_PRIORITY = 100
 """The largest priority; the smallest is its negative."""
@@ -70,6 +70,9 @@ class SharedOptions(TypedDict, total=False):
     """How long after the last send of its id it is due, in place of `delay`: each replaces all of the one before."""
     at_most: Duration | None
     """How long after the first of these sends it is due at the latest; no limit by default."""
+    collect: int | None
+    """How many payloads of these sends become one message, whose payload is the list of them: it is due at once when it
+    has so many, from 1 to 1,000, or `max_payload` bytes. With `debounce`; the last payload alone by default."""
 
 
 class SendOptions(SharedOptions, total=False):
@@ -128,13 +131,14 @@ STORED = {
     "priority": Feature.PRIORITIES,
     "retention": Feature.RESULTS,
     "timeout": Feature.TIMEOUTS,
+    "collect": Feature.COLLECT,
     "unique_for": Feature.RESERVED,
     "unique_after": Feature.RESERVED,
 }
 """The options that are stored as attributes, and what each needs of an engine; see `BESIDE`."""
 BESIDE = {"missed": "expires", "tz": "hours"}
 """The options that are stored beside another one, to which they belong."""
-KEPT = ("retries", "headers", *STORED)
+KEPT = ("retries", "headers", *(option for option in STORED if option != "collect"))
 """The options that stay when a message is replaced."""
 
 
@@ -151,9 +155,11 @@ def replacing(options: Mapping[str, Any], due: Duration | datetime) -> Replace:
     """
     check_options(options, OPTIONS)
     replace: Replace = options.get("replace", False)
-    how = check_debounce(options.get("debounce"), options.get("at_most"))
+    how = check_debounce(options.get("debounce"), options.get("at_most"), options.get("collect"))
     if how is None:
         return replace
+    if how.collect and options.get("unique") is not None:
+        raise ConfigurationError("collect needs the id of the group: give id, not unique")
     if replace is not False:
         raise ConfigurationError("give replace or debounce, but not both: debounce replaces what waits")
     if due:
@@ -183,6 +189,7 @@ def check_attributes(
         unique_after=unique_after,
         retention=check_retention(get("retention"), retention),
         timeout=check_timeout(get("timeout")),
+        collect=check_collect(get("collect")),
     )
     hours, tz = get("hours"), get("tz")
     if hours is tz is None:
@@ -191,31 +198,6 @@ def check_attributes(
 
     found = check_hours(hours, tz)
     return attributes if found is None else with_hours(attributes, found)
-
-
-def due_in_hours(context: EngineContext, due: str | int, options: Mapping[str, Any]) -> str | int:
-    """Return a due time (see `due_text`), or when the hours of these options open next if they are not open then.
-
-    A due time that counts from now does so by the clock of this machine. Raises `ConfigurationError` for invalid hours,
-    and for a message that expires before.
-    """
-    from delayq.schedules.hours import check_hours  # few messages have hours
-
-    calls: Any = context.calls
-    calls.capabilities.require(Feature.HOURS)
-    hours, expires = check_hours(options["hours"], options.get("tz")), options.get("expires")
-    if hours is None:
-        return due
-    now = calls.now or int(time() * 1000)
-    at = now + due if isinstance(due, int) else max(now, int(due[1:]))
-    opens = hours.opening(at)
-    if isinstance(expires, datetime) and timestamp(expires, "expires") <= opens:
-        text = (
-            f"expires {expires.isoformat()} is not after {from_millis(opens).isoformat()}, when the message is due in"
-            f" its hours {hours.text} {hours.tz}: let it expire later, or change its hours or its delay"
-        )
-        raise ConfigurationError(text)
-    return due if opens == at else f"@{opens}"
 
 
 def attributes_of(

@@ -17,26 +17,35 @@ from delayq.broker.calls import Debounced, Owner, Placing, SendStatuses
 from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
 from delayq.broker.keys import check_id
+from delayq.broker.message.collected import entry_of
 from delayq.broker.message.ids import digest_id, new_id, new_ids
-from delayq.broker.message.jitter import check_jitter, later
 from delayq.broker.message.same_id import Debounce, missing_id
 from delayq.broker.requests import OWN_ID, Messages, NewTable, Outgoing, OutgoingTable, Replace, ScriptCall
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, NotReplicatedError, OutcomeUnknown, QueueFullError, short_repr
+from delayq.queue.sending.collecting import send_collected
+from delayq.queue.sending.due_times import debounced_in_hours, due_text, placed
 from delayq.queue.sending.message_options import (
     BESIDE,
     NO_OPTIONS,
     STORED,
     NewMessage,
     attributes_of,
-    due_in_hours,
     keeping,
     options_of,
 )
 from delayq.queue.sending.withdrawal import withdraw
 from delayq.values.checks import check_retries
-from delayq.values.codec import Codec, canonical_encode, encode_headers, encode_payload, encoder_of_many, stable_encode
-from delayq.values.times import Duration, from_millis, timestamp, to_millis
+from delayq.values.codec import (
+    Codec,
+    JsonCodec,
+    canonical_encode,
+    encode_headers,
+    encode_payload,
+    encoder_of_many,
+    stable_encode,
+)
+from delayq.values.times import Duration, from_millis, to_millis
 
 if TYPE_CHECKING:
     from delayq.broker.transport.executor import Executor
@@ -58,6 +67,8 @@ class SendStatus(StrEnum):
     """A waiting message with this id got the new payload and due time; its attempts start anew."""
     RUNNING = "running"
     """A message with this id is being processed, so it was not replaced."""
+    ADDED = "added"
+    """The message with this id carries this payload too, see `collect`."""
     AFTER = "after"
     """A message with this id is being processed; this one waits and takes its place when it ends."""
     SETTLED = "settled"
@@ -70,10 +81,11 @@ STATUS_OF = {
     "2": SendStatus.REPLACED,
     "3": SendStatus.RUNNING,
     "6": SendStatus.AFTER,
+    "7": SendStatus.ADDED,
     "5": SendStatus.SETTLED,
 }
 """The statuses as the scripts return them."""
-NEWLY_STORED = ("1", "2", "6")
+NEWLY_STORED = ("1", "2", "6", "7")
 """The statuses of messages that a send has stored."""
 
 
@@ -226,6 +238,9 @@ def send_debounced(context: EngineContext, message: Outgoing, how: Debounce) -> 
     """Send one message of a burst: in one round trip, unless what has its id is claimed and not started, or dies."""
     calls: Any = context.calls
     calls.capabilities.require(Feature.DEBOUNCE)
+    how = debounced_in_hours(context, how, message.attributes)
+    if how.collect:
+        return (yield from send_collected(context, [message], how))[0]
     send = [calls.debounce(message, how, max_length=context.settings.max_length), *context.confirming]
     sent: Debounced
     sent, *_ = yield send
@@ -234,15 +249,6 @@ def send_debounced(context: EngineContext, message: Outgoing, how: Debounce) -> 
     while sent.status == SPENT:
         _, sent, *_ = yield [calls.collect(context.settings, ids=[message.id]), *send]
     return sent
-
-
-def due_text(delay: Duration | None, at: datetime | None) -> str | int:
-    """Return a due time in the form of the scripts: milliseconds from now, or `@` and milliseconds since 1970."""
-    if at is None and delay is not None:
-        return to_millis(delay, "delay")
-    if at is None or delay is not None:
-        raise ConfigurationError("give delay or at, but not both")
-    return f"@{timestamp(at)}"
 
 
 InOneForm = Callable[[str | None, Any], Any]
@@ -261,6 +267,7 @@ class Producer:
         """Returns the payload of a message with a name in one form for all calls of a task that are equal."""
         self.is_limited = context.settings.max_length is not None
         """Whether a full queue may refuse a send."""
+        self._is_json = isinstance(codec, JsonCodec)
         self._has_delays = context.calls.capabilities.has(Feature.DELAYS)
         self.encode, self.encode_many = codec.encode, encoder_of_many(codec)
         self.encode_stable, self.encode_canonical = stable_encode(codec), canonical_encode(codec)
@@ -290,15 +297,12 @@ class Producer:
         id = new_id() if id is None else check_id(id)
         extras = self._attributes
         if options:
-            in_hours = options.get("hours") is not None and not isinstance(replace, Debounce)
-            if in_hours:
-                due = due_in_hours(self._context, due, options)
-            if (jitter := options.get("jitter")) is not None:
-                due = self._spread(due, id, jitter, replace)
-                due = due_in_hours(self._context, due, options) if in_hours else due
+            due = placed(self._context, due, id, options, replace)
             if not _STORED.isdisjoint(options):
                 extras = attributes_of(self._context, due, options, id if own_id else None, replace=replace)
-        if replace and not isinstance(replace, Debounce):
+        if isinstance(replace, Debounce):
+            encoded = entry_of(encoded, is_json=self._is_json) if replace.collect else encoded
+        elif replace:
             extras = keeping(extras, {**options, "retries": retries, "headers": headers})
         if not self._has_delays:
             if due != 0:
@@ -312,13 +316,6 @@ class Producer:
             b"" if headers is None else encode_headers(headers),
             extras,
         )
-
-    def _spread(self, due: str | int, id: str, jitter: Duration, replace: Replace) -> str | int:
-        """Return the due time of an id with jitter; raise `ConfigurationError` where there can be none."""
-        self._context.calls.capabilities.require(Feature.DELAYS)
-        if isinstance(replace, Debounce):
-            raise ConfigurationError("give debounce or jitter, but not both: debounce says when it is due")
-        return later(due, id, check_jitter(jitter))
 
     def send_by(self, executor: Executor, messages: list[Outgoing]) -> list[Sent]:
         """Send messages in one call; a single one needs no operation, which costs a tenth of its send."""
@@ -367,6 +364,8 @@ class Producer:
             kind = type(messages).__name__
             raise ConfigurationError(f"messages must be an iterable of payloads, such as a list, not one {kind}")
         ready = self._ready(messages if isinstance(messages, list) else list(messages), due, retries, replace=replace)
+        if isinstance(replace, Debounce):
+            return (yield from self._collect_many(ready, replace))
         ids, statuses, times, confirming = list[str](), "", list[Placing](), self._context.confirming
         try:
             for first in range(0, len(ready), ROUND):
@@ -387,6 +386,17 @@ class Producer:
         dues = [due if isinstance(message, bytes) else message.due for message in ready]
         return SentMany(ids, statuses, dues, times)
 
+    def _collect_many(self, ready: Any, how: Debounce) -> Operation[SentMany]:
+        found: list[Debounced] = []
+        try:
+            for first in range(0, len(ready), ROUND):
+                found += yield from send_collected(self._context, ready[first : first + ROUND], how)
+        except (OutcomeUnknown, QueueFullError, NotReplicatedError) as error:
+            error.ids = tuple(message.id for message in ready[len(found) :])
+            raise
+        ids, statuses = [message.id for message in ready], "".join(one.status for one in found)
+        return SentMany(ids, statuses, [one.due for one in found], [one.placing for one in found])
+
     def _ready(
         self, messages: list[Any], due: int, retries: int | None, *, replace: Replace
     ) -> list[Outgoing] | list[bytes]:
@@ -397,6 +407,9 @@ class Producer:
             if are_bytes and max(map(len, encoded), default=0) <= self._context.settings.max_payload:
                 return encoded
         news = [one if isinstance(one, NewMessage) else NewMessage(one) for one in messages]
+        more = {"collect": replace.collect} if isinstance(replace, Debounce) else {}
+        if more and any(one.delay is not None or one.at is not None for one in news):
+            raise ConfigurationError("give delay or debounce, but not both: debounce says when it is due")
         return [
             self.outgoing(
                 one.payload,
@@ -404,7 +417,7 @@ class Producer:
                 retries if one.retries is None else one.retries,
                 one.id,
                 one.headers,
-                options=options,
+                options={**options, **more} if more else options,
                 replace=replace,
             )
             for one, options in zip(news, options_of(news), strict=True)

@@ -14,7 +14,7 @@ from delayq.broker.transport.operation import Operation
 from delayq.errors import NotReplicatedError
 from delayq.queue.inspecting.inspector import Inspector
 from delayq.queue.inspecting.message_info import MessageInfo
-from delayq.queue.sending.producer import due_text
+from delayq.queue.sending.due_times import due_text
 from delayq.queue.sending.withdrawal import withdraw
 from delayq.queue.sweeps.whole_calls import every_status
 from delayq.values.checks import check_bool

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from delayq.broker.calls import Calls
 from delayq.broker.context import QueueContext
+from delayq.broker.message.collected import entries_in, joined
 from delayq.broker.replies import CountsReply, statuses
 from delayq.broker.requests import ScriptCall, flat
 from delayq.broker.transport.operation import Operation
@@ -24,8 +25,11 @@ PAGE = 250
 """Texts that one call reads, at most."""
 MAX_NAMED = 100
 """Unreadable payloads whose ids are returned."""
-PARTS = ("schedule_specs", "successors", "messages", "dead_messages")
-"""In the order in which payloads move: schedules fire, successors follow, messages die. Only a redrive moves back."""
+PARTS = ("schedule_specs", "gathered", "successors", "messages", "dead_messages")
+"""In the order in which payloads move: schedules fire, groups gather, successors follow, messages die.
+
+Only a redrive moves back.
+"""
 _SUCCESSOR = re.compile(rb"[0-9]+ [0-9]+ ([0-9]+) ([0-9]+)\n")
 
 
@@ -68,7 +72,7 @@ def rekey(context: QueueContext, codec: Any) -> Operation[Rekeyed]:
             for id, text in page.rows:
                 start, payload = _split(part, text)
                 try:
-                    fresh = codec.rekeyed(payload, stable=part == "schedule_specs")
+                    fresh = _rekeyed(codec, payload, stable=part == "schedule_specs")
                 except UndecodableError:
                     counts["unreadable"] += 1
                     unreadable += [id] if len(unreadable) < MAX_NAMED else []
@@ -98,6 +102,18 @@ def _redriven(counted: CountsReply) -> int:
 
 def _call(context: QueueContext, part: str, rows: Sequence[tuple[str, bytes, bytes]], _: str) -> ScriptCall[str]:
     return rekey_call(context.calls, part, rows)
+
+
+def _rekeyed(codec: QueueCipher, payload: bytes, *, stable: bool) -> bytes | None:
+    """Return a payload, or those that were collected, with the first key; None if all have it, or none is there yet."""
+    try:
+        entries = entries_in(payload) if payload[:1].isdigit() or not payload else [payload]
+    except UndecodableError:
+        entries = [payload]
+    fresh = [codec.rekeyed(entry, stable=stable) for entry in entries]
+    if not any(fresh) or entries == [payload]:
+        return fresh[0] if fresh else None
+    return joined([new or entry for new, entry in zip(fresh, entries, strict=True)], is_json=False)
 
 
 def _split(part: str, text: bytes) -> tuple[bytes, bytes]:

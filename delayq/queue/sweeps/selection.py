@@ -18,7 +18,7 @@ from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, short_repr
 from delayq.queue.inspecting.inspector import MAX_ROWS, Inspector, check_period
 from delayq.queue.inspecting.message_info import MessageInfo
-from delayq.queue.sending.producer import due_text
+from delayq.queue.sending.due_times import due_text
 from delayq.queue.sweeps.cancellation import (
     CancelOutcome,
     KillOutcome,

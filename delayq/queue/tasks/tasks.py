@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack, cast
 
@@ -12,6 +12,7 @@ from delayq.broker.message.attributes import check_message_name, check_timeout
 from delayq.errors import ConfigurationError, short_repr
 from delayq.queue.sending.message_options import NewMessage
 from delayq.queue.sending.producer import Sent
+from delayq.queue.tasks.collected_arguments import called_once, read_lists
 from delayq.queue.tasks.task_arguments import MisfitError, TaskArguments
 from delayq.queue.tasks.task_options import TaskOptions, TaskSendOptions, has_fields, send_options
 from delayq.values.backoff import FailurePolicy
@@ -48,8 +49,11 @@ class BaseTask(Hinting, Generic[P, R]):
         """The name of its messages."""
         self.aliases = _check_aliases(options.get("aliases", ()))
         """Other names by which it is called."""
-        self.arguments = TaskArguments(self.name, self.function, codec)
-        """What the function takes."""
+        collects = options.get("collect") is not None
+        called = called_once(self.name, self.function) if collects else self.function
+        self.arguments = TaskArguments(self.name, called, codec)
+        """What a send takes: with `collect`, one of each list that the function does."""
+        self._read = partial(read_lists, self.arguments) if collects else self.arguments.read
         given: FailurePolicy = queue.settings.policy
         backoff, is_failure = options.get("backoff", given.backoff), options.get("is_failure", given.is_failure)
         self.policy = FailurePolicy.of(backoff, is_failure, given.max_snoozes, keeps_text=given.keeps_text)
@@ -79,6 +83,7 @@ class BaseTask(Hinting, Generic[P, R]):
         if timed and debounced:
             raise ConfigurationError(f"give {min(timed)} or debounce, but not both: debounce says when it is due")
         instead = {"delay", "at", "debounce", "at_most"} if timed or debounced else set[str]()
+        instead.update(["collect"] * bool(timed))
         instead.update(["jitter"] * debounced)
         if "id" in options:
             instead.add("unique")  # that of the task, which makes the id
@@ -96,7 +101,7 @@ class BaseTask(Hinting, Generic[P, R]):
         options: dict[str, Any] = dict(self._options)
         if options.pop("replace", False):
             raise ConfigurationError("replace is an option of send_many, not of one of its messages")
-        if (options.pop("debounce", None), options.pop("at_most", None)) != (None, None):
+        if any(options.pop(option, None) is not None for option in ("debounce", "at_most", "collect")):
             raise ConfigurationError("debounce is an option of a single send, not of a message of send_many")
         payload = self._bind(options, args, kwargs)
         return NewMessage(payload, name=self.name, **options)
@@ -122,7 +127,7 @@ class BaseTask(Hinting, Generic[P, R]):
     def problem(self, payload: Any) -> str:
         """Return why the function does not take this payload; '' if it does."""
         try:
-            self.arguments.read(payload)
+            self._read(payload)
         except MisfitError as error:
             return f"task {self.name} does not take these arguments: {error}"
         return ""
@@ -133,7 +138,7 @@ class BaseTask(Hinting, Generic[P, R]):
         What `misfit` returns is raised for a message whose arguments do not fit; it is told why.
         """
         function: Any = self.function
-        read, policy, timeout = self.arguments.read, self.policy, self.timeout
+        read, policy, timeout = self._read, self.policy, self.timeout
 
         def arguments_of(message: Any) -> dict[str, Any]:
             delivery = message.delivery

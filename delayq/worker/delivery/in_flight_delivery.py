@@ -92,6 +92,8 @@ class InFlightDelivery(msgspec.Struct, eq=False, gc=False):
     """The span in which its callback runs, as `Attributes.span`; '' if none is recorded."""
     failed_by_hand: bool | None = None
     """Whether the callback has settled it by hand as failed; None if it has not settled it, or has released it."""
+    done: frozenset[int] = frozenset()
+    """Which of its collected payloads the callback has settled, by their indexes."""
     by_hand: str = ""
     """The script with which the callback has settled it by hand, if Redis has accepted that."""
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from delayq._parity import awaited
 from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
-from delayq.broker.message.attributes import snoozed
+from delayq.broker.message.attributes import NONE, snoozed
+from delayq.broker.message.collected import decode_collected
 from delayq.broker.message.ids import time_of
 from delayq.broker.requests import Failure, Rejection, Release, ScriptCall
 from delayq.broker.results import completed
@@ -41,7 +43,7 @@ class _BaseMessage(Generic[T]):
     __slots__ = ("_handed", "_headers", "context", "delivery", "executor", "payload")
 
     payload: T
-    """The payload, decoded."""
+    """The payload, decoded; of a message that was sent with `collect`, the list of its payloads."""
 
     def __init__(self, delivery: InFlightDelivery, context: EngineContext, executor: Any, handed: float) -> None:
         """Wrap a delivery handed over at a local time; raises `UndecodableError` if the payload cannot be decoded."""
@@ -56,7 +58,10 @@ class _BaseMessage(Generic[T]):
         except Exception as error:
             raise UndecodableError(f"undecodable headers: {short_repr(error)}") from error
         try:
-            self.payload = context.decode(payload)
+            attributes = delivery.attributes
+            is_single = attributes is NONE or not attributes.collect
+            decoded: Any = context.decode(payload) if is_single else decode_collected(payload, context.decode)
+            self.payload = decoded
         except UndecodableError:
             raise
         except Exception as error:
@@ -133,6 +138,11 @@ class _BaseMessage(Generic[T]):
         return self.delivery.attributes.priority
 
     @property
+    def collected(self) -> int:
+        """How many payloads the message carries; 0 if it was not sent with `collect`."""
+        return len(self.payload) if self.delivery.attributes.collect else 0  # type: ignore[arg-type]  # it is a list
+
+    @property
     def snoozes(self) -> int:
         """How often the message has been snoozed or released with a delay."""
         return self.delivery.attributes.snoozes
@@ -194,6 +204,12 @@ class _BaseMessage(Generic[T]):
             done = completed(claimed, *self.context.results.pack_checked(result, self.delivery.attributes))
         call = calls.ack([self.delivery.receipt]) if done is None else calls.complete([done])
         return (yield from self._settle(call, failed=False))
+
+    def _ack_some(self, indexes: Iterable[int]) -> Operation[bool]:
+        from delayq.worker.delivery.collected_ack import ack_some  # few messages collect
+
+        stored = yield from ack_some(self.delivery, self.context, indexes)
+        return (yield from self._ack(None)) if stored is None else stored
 
     def _report(self, value: object) -> Operation[bool]:
         self.context.calls.capabilities.require(Feature.RESULTS)
@@ -258,6 +274,14 @@ class Message(_BaseMessage[T]):
         """
         return self.executor.perform(self._ack(result))
 
+    def ack_some(self, indexes: Iterable[int]) -> bool:
+        """Settle these of the payloads that were collected, by their indexes in `payload`: a retry has only the others.
+
+        Once all are settled, the message is. Returns False, and changes nothing, if the lease was lost. Raises
+        `ConfigurationError` for other indexes, and for a message that was not sent with `collect`.
+        """
+        return self.executor.perform(self._ack_some(indexes))
+
     def report(self, progress: object) -> bool:
         """Store how far the callback is: any value of at most 4 KiB as encoded, which `queue.get` shows.
 
@@ -301,4 +325,5 @@ class AsyncMessage(_BaseMessage[T]):
     extend = awaited(Message.extend)
     release = awaited(Message.release)
     report = awaited(Message.report)
+    ack_some = awaited(Message.ack_some)
     reject = awaited(Message.reject)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.lua.cases.groups import SPECIAL, Group, gathering
 from tests.lua.cases.states import (
     AFTER,
     BACKOFF,
@@ -224,6 +225,24 @@ CASES += [
         calls.kill(["a"]),
         "1",
         with_meta(_dead(), World(waited={"a": 900}, meta={"schema": 1})),
+    ),
+    Case(
+        "what it has gathered dies with it; what is beyond its batch follows it",
+        gathering(Group(4, due=700, last=1), due=-1),
+        calls.kill(["a"]),
+        "1",
+        World(
+            dead={"a:T+0": 0},
+            dead_messages={"a:T+0": Dead(0, 3, -1, 0, "killed", "", "", "[0,1,2]", "collect=3")},
+            dead_ids={"a": "T+0"},
+            pending={"a": 700},
+            retries={"a": 3},
+            messages={"a": ""},
+            attributes={"a": Group(1, 700, first=3).text()},
+            gathered={"a 3": ",3"},
+            meta={**SPECIAL, "token": "T+0", "dead": 1, "sent": 1},
+            wake=1,
+        ),
     ),
 ]
 CASES += [

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from delayq.broker.replies import PromoteReply
+from tests.lua.cases.groups import SPECIAL, Group, gathering
 from tests.lua.cases.states import CROWD, logged
-from tests.support.scripts import NOW, Case, World, calls
+from tests.support.scripts import NOW, After, Case, World, calls
 
 _DUE = World(
     pending={"a": -1, "b": -3, "c": -2, "d": 9},
@@ -179,6 +180,78 @@ CASES = [
         calls.pending_to_ready(),
         PromoteReply(0, -1, -1, 1, 0, NOW),
         World(ready=["a"], meta={"stopping": 3}),
+    ),
+    Case(
+        "what a message has gathered becomes its payload",
+        gathering(Group(2, due=-1)),
+        calls.pending_to_ready(),
+        PromoteReply(1, -1, -1, 1, 0, NOW, ranks=1),
+        World(
+            ready=["a"],
+            retries={"a": 3},
+            messages={"a": "[0,1]"},
+            attributes={"a": "collect=3"},
+            deliveries={"a": "ready -1 0 0 0 -"},
+            meta=SPECIAL,
+        ),
+    ),
+    Case(
+        "what is no JSON is framed, and so is all that is with it",
+        gathering(Group(2, due=-1)).but(gathered={"a 0": "3:\xff\0,,", "a 1": ",10"}),
+        calls.pending_to_ready(),
+        PromoteReply(1, -1, -1, 1, 0, NOW, ranks=1),
+        World(
+            ready=["a"],
+            retries={"a": 3},
+            messages={"a": "3:\xff\0,,2:10,"},
+            attributes={"a": "collect=3"},
+            deliveries={"a": "ready -1 0 0 0 -"},
+            meta=SPECIAL,
+        ),
+    ),
+    *(
+        Case(
+            f"of a group with several batches, the first is delivered; the rest follows it {when}",
+            gathering(Group(count, due=700, last=last, since=-1, more="priority=1 "), due=-1).but(headers={"a": "h"}),
+            calls.pending_to_ready(),
+            PromoteReply(1, -1, -1, 1, 0, NOW, ranks=1),
+            World(
+                ranked={"a": -60_001},
+                retries={"a": 3},
+                messages={"a": "[0,1,2]"},
+                headers={"a": "h"},
+                attributes={"a": "priority=1 collect=3"},
+                deliveries={"a": "ranked -1 0 0 0 -"},
+                successors={
+                    "a": After(
+                        due, 3, "h", "", Group(count - 3, 700, last, None, -1, first=3, more="priority=1 ").text()
+                    )
+                },
+                gathered=Group(count - 3, first=3).gathered(),
+                meta=SPECIAL,
+            ),
+        )
+        for when, count, last, due in [
+            ("when it is due", 5, 2, 700),
+            ("at once: it is full", 6, 3, 0),
+            ("at once", 8, 2, 0),
+        ]
+    ),
+    Case(
+        "a batch ends at its bytes",
+        gathering(Group(2, due=700, last=1, size=3), due=-1).but(gathered={"a 0": "," + 28 * "9", "a 1": ",1"}),
+        calls.pending_to_ready(),
+        PromoteReply(1, -1, -1, 1, 0, NOW, ranks=1),
+        World(
+            ready=["a"],
+            retries={"a": 3},
+            messages={"a": f"[{28 * '9'}]"},
+            attributes={"a": "collect=3"},
+            deliveries={"a": "ready -1 0 0 0 -"},
+            successors={"a": After(700, 3, "", "", Group(1, 700, first=1).text())},
+            gathered={"a 1": ",1"},
+            meta=SPECIAL,
+        ),
     ),
     Case(
         "when the next schedule occurs",

@@ -1,7 +1,8 @@
 -- Moves due ids from pending to the ready list, earliest first, those with a priority to ranked, and reports when the
--- next work is due.
+-- next work is due. The entries that a message has gathered become its payload.
 -- KEYS: pending zset, ready list, ranked zset, unack zset, retry list, garbage set, deliveries hash, attributes hash,
---   schedules zset, throttled zset, gates zset, events stream, meta hash
+--   schedules zset, throttled zset, gates zset, events stream, meta hash, retries hash, messages hash, headers hash,
+--   successors hash, gathered hash
 -- ARGV: slot, sequence, now (ms or ''), limit (ids)
 -- Returns: "moved next_due next_deadline waiting garbage now next_schedule paused ranks stopping next_gate": ids; ms or
 --   -1; ms or -1; ids in ready, ranked and retry that are not stale, 0 in a pause or while the limit of the queue is used
@@ -10,9 +11,9 @@
 --   messages to stop, which is told only while something is leased; when something throttled may start (ms or -1). The
 --   last three are left out if there is nothing to tell
 -- Re-run: returns the same reply; a call that moved nothing, or finds the queue empty, runs again.
--- Uses: clock, numbers, once, record, living, rank, pause, log
+-- Uses: bytes, clock, numbers, once, schema, record, living, rank, pause, successor, gathered, parted, batches, log
 local pending, ready, ranked, unack, retry, garbage, deliveries, attributes, schedules, throttled, gates, events,
-  meta = unpack(KEYS)
+  meta, retries, messages, headers, successors, gathered = unpack(KEYS)
 local slot, sequence, override, limit = unpack(ARGV, 1, 4)
 local now = math.floor(clock(override) / 1000)
 -- Most calls find little to do: keys that do not exist are not read.
@@ -27,18 +28,18 @@ if head[4] and tonumber(head[4]) <= now then
 elseif head[2] and tonumber(head[2]) <= now then
   due = {head[1], head[2]}
 end
-local moved = #due / 2
-local next_due = head[2 * moved + 2] or moved > 1 and redis.call('ZRANGE', pending, moved, moved, 'WITHSCORES')[2]
-local next_deadline, waiting, spent, next_schedule, paused, step, told = nil, moved, 0, nil, nil, false, ''
-local settings = (existing > 1 or moved > 0 or #head == 0)
+local settings = (existing > 1 or #due > 0 or #head == 0)
   and redis.call('HMGET', meta, 'events', 'stale_ready', 'stale_retry', 'paused', 'priority_step', 'stopping', 'limited')
+local step = settings and settings[5]
+local moved, texts = take_batches(gathered, retries, messages, headers, attributes, successors, step, due, now)
+local next_due = head[2 * moved + 2] or moved > 1 and redis.call('ZRANGE', pending, moved, moved, 'WITHSCORES')[2]
+local next_deadline, waiting, spent, next_schedule, paused, told = nil, moved, 0, nil, nil, ''
 if existing > 1 or #head == 0 then
   next_deadline = redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')[2]
   waiting, spent = waiting + living_in(ready, settings[2]) + living_in(retry, settings[3]), redis.call('SCARD', garbage)
   next_schedule = redis.call('ZRANGE', schedules, 0, 0, 'WITHSCORES')[2]
 end
 if settings then
-  step = settings[5]
   waiting = waiting + (step and redis.call('ZCARD', ranked) or 0)
   local limited = settings[7]
   local closed = limited and redis.call('ZSCORE', gates, 0)
@@ -64,7 +65,7 @@ for i = 1, moved do
   if at ~= last then last, last_due = at, find(at, '%D') and time_of(at) or at end -- many have the same
   ids[i], dues[i] = due[2 * i - 1], last_due
 end
-local known, texts = redis.call('HMGET', deliveries, unpack(ids)), attributes_to_rank(attributes, step, ids)
+local known = redis.call('HMGET', deliveries, unpack(ids))
 last = nil
 for i, id in ipairs(ids) do
   local at, rank, state = dues[i], texts[i] and rank_text(texts[i], dues[i], step), 'ready'
@@ -83,6 +84,7 @@ for i, id in ipairs(ids) do
   end
 end
 redis.call('ZREMRANGEBYRANK', pending, 0, moved - 1)
+store_batches(messages, attributes, successors, gathered)
 redis.call('HSET', deliveries, unpack(records))
 if #listed > 0 then redis.call('RPUSH', ready, unpack(listed)) end
 if #ranks > 0 then redis.call('ZADD', ranked, unpack(ranks)) end

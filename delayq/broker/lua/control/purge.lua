@@ -2,7 +2,7 @@
 -- totals.
 -- KEYS: pending zset, ready list, unack zset, retry list, garbage set, retries hash, messages hash, deliveries hash,
 --   headers hash, attributes hash, errors hash, successors hash, ranked zset, throttled zset, running zset, gates zset,
---   key_lines zset, wake list, waited zset, ends stream, events stream, meta hash
+--   key_lines zset, gathered hash, wake list, waited zset, ends stream, events stream, meta hash
 -- ARGV: slot, sequence, now (ms or '')
 -- Returns: "purged": ids
 -- Re-run: returns the same reply.

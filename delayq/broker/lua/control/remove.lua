@@ -2,7 +2,8 @@
 -- history and event log go as well. Nothing is remembered of this call, since that would be a key.
 -- KEYS: messages hash, dead_messages hash, schedule_specs hash, beats zset, pending zset, ready list, ranked zset,
 --   unack zset, retry list, garbage set, retries hash, deliveries hash, headers hash, attributes hash, errors hash,
---   successors hash, limits hash, declared hash, gates zset, throttled zset, running zset, key_lines zset, replies hash, dead zset,
+--   successors hash, gathered hash, limits hash, declared hash, gates zset, throttled zset, running zset, key_lines zset,
+--   replies hash, dead zset,
 --   dead_ids hash, completed zset, results hash, waited zset, ends stream, events stream, done zset, runs
 --   hash, refusals hash, archives hash, notifiers hash, plans hash, schedules zset, schedule_states hash,
 --   schedule_labels zset, workers hash, history hash, wake list, meta hash

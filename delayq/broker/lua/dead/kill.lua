@@ -2,14 +2,15 @@
 -- gets a token, so that its entry differs from those of other lives. A successor that waits takes the place of its message.
 -- KEYS: pending zset, ranked zset, throttled zset, unack zset, running zset, gates zset, garbage set, retries hash, messages hash,
 --   deliveries hash, headers hash, attributes hash, errors hash, successors hash, dead zset, dead_messages hash,
---   dead_ids hash, waited zset, ends stream, events stream, done zset, meta hash, wake list
+--   dead_ids hash, waited zset, ends stream, events stream, done zset, meta hash, wake list,
+--   gathered hash
 -- ARGV: slot, sequence, now (ms or ''), then ids
 -- Returns: a status for each of the first ids: 1 killed, 2 running, 3 dead or about to be, 0 gone or stopping
 -- Re-run: returns the same reply.
 -- Uses: bytes, clock, numbers, once, schema, lasting, record, started, leave, erase, dead, signal, places, successor, ends,
---   log, done
+--   gathered, parted, log, done
 local pending, ranked, throttled, unack, running, gates, garbage, retries, messages, deliveries, headers, attributes, errors, successors,
-  dead, dead_messages, dead_ids, waited, ends, events, done, meta, wake = unpack(KEYS)
+  dead, dead_messages, dead_ids, waited, ends, events, done, meta, wake, gathered = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
 local past, logged, schema, limited = begun(meta, done, slot, sequence)
 if past then return past end
@@ -43,10 +44,17 @@ for i = 4, #ARGV do
       status, killed[#killed + 1] = '1', id
       leave(state or 'pending', id)
       if waiting then inherit(id, read_payload(successors, id)) end
+      local text, payload = read_payload(attributes, id) or '', read_payload(messages, id)
+      local one, left = group_of(text), retries_of(retries, {id})[1]
+      if one then
+        redis.call('LLEN', wake)
+        text, payload = closed_text(one), take_batch(gathered, id, one)
+        if one.count > 0 then inherit(id, rest_of(one, now, left, read_payload(headers, id) or '')) end
+      end
       -- Nothing runs, so the attempts are complete: the retry that an entry takes off for the last one is added.
-      deaths[id] = {token = last, attempts = attempts or '0', due = due, left = (whole(retries_of(retries, {id})[1]) or 0) + 1,
+      deaths[id] = {token = last, attempts = attempts or '0', due = due, left = (whole(left) or 0) + 1,
         reason = 'killed', error = read_payload(errors, id) or '', headers = read_payload(headers, id) or '',
-        attributes = read_payload(attributes, id) or '', payload = read_payload(messages, id)}
+        attributes = text, payload = payload}
       texts[id] = deaths[id].attributes
     end
   end
@@ -55,6 +63,7 @@ end
 look_at_leaving(ranked, throttled, unack)
 begin(meta, slot)
 if #killed > 0 then
+  delete_taken(gathered)
   erase(messages, retries, deliveries, headers, attributes, errors, killed)
   depart(pending, ranked, throttled, unack, garbage, meta)
   add_dead_entries(dead, dead_messages, dead_ids, now, killed, deaths)

@@ -3,16 +3,16 @@
 -- budget is spent.
 -- KEYS: pending zset, ready list, ranked zset, throttled zset, unack zset, retry list, garbage set, dead zset,
 --   completed zset, retries hash, messages hash, deliveries hash, headers hash, attributes hash, errors hash,
---   dead_messages hash, results hash
+--   dead_messages hash, results hash, gathered hash
 -- ARGV: now (ms or ''), state, limit (entries to inspect), cursor ('' at the start; a member and its score, or a position),
 --   score ('' for none; after a d of what is due and was not promoted), preview (bytes of payload to return), low, high
 --   (bounds of the time in states sorted by time: ms, low included and high not, or -inf and +inf)
 -- Returns: position of the next page ('' at the end), its score, then rows: id or entry, score, payload, payload size,
 --   retries left, record, headers, attributes, error; then how many entries were inspected
 -- Re-run: reads only.
--- Uses: bytes, clock, record, schema
+-- Uses: bytes, clock, record, schema, gathered
 local pending, ready, ranked, throttled, unack, retry, garbage, dead, completed, retries, messages, deliveries, headers,
-  attributes, errors, dead_messages, results = unpack(KEYS)
+  attributes, errors, dead_messages, results, gathered = unpack(KEYS)
 local override, state, limit, cursor, score, preview, low, high = unpack(ARGV)
 limit, preview = tonumber(limit), tonumber(preview)
 local now = math.floor(clock(override) / 1000)
@@ -45,7 +45,7 @@ local function add(id, at)
   end
   local record = redis.call('HGET', deliveries, id) or ''
   if recorded[state] and read(record) ~= recorded[state] then return end
-  local payload = preview > 0 and read_payload(messages, id) or ''
+  local payload = preview > 0 and read_whole(messages, attributes, gathered, id) or ''
   local size = preview > 0 and #payload or redis.call('HSTRLEN', messages, id)
   rows[#rows + 1] = {id, at, string.sub(payload, 1, preview), size, retries_of(retries, {id})[1],
     record, read_payload(headers, id) or '', read_payload(attributes, id) or '', read_payload(errors, id) or ''}

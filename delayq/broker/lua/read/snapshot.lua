@@ -1,7 +1,7 @@
 -- Reads a page of messages in columns: pending ones in the order of their due times, or promoted ones in the order of a
 -- scan of the records.
 -- KEYS: pending zset, unack zset, retries hash, messages hash, deliveries hash, headers hash, attributes hash, errors
---   hash
+--   hash, gathered hash
 -- ARGV: now (ms or ''), states (of the records to scan for; '' for the pending), limit (ids to inspect), cursor (the id
 --   after which the page begins, or that of the scan), score (of the id; '' at the start), low, high (bounds of the due
 --   times of records, ms, included), byte_limit (of a page; 0 for one without payloads)
@@ -9,8 +9,8 @@
 --   deadlines, payload sizes, retries left, records, headers, attributes, errors, payloads; empty if no message has a
 --   value. A page of pending ends at the byte limit, a scan goes on without payloads
 -- Re-run: reads only.
--- Uses: bytes, clock, record, schema
-local pending, unack, retries, messages, deliveries, headers, attributes, errors = unpack(KEYS)
+-- Uses: bytes, clock, record, schema, gathered
+local pending, unack, retries, messages, deliveries, headers, attributes, errors, gathered = unpack(KEYS)
 local override, states, limit, cursor, score, low, high, byte_limit = unpack(ARGV)
 local ids, times, sizes, records, payloads, next_cursor, next_score = {}, {}, {}, {}, {}, '', ''
 low, high, byte_limit = tonumber(low), tonumber(high), tonumber(byte_limit)
@@ -19,7 +19,7 @@ local has_headers, header_texts = redis.call('HLEN', headers) > 0, {}
 
 -- An id is a message only while it has a payload.
 local function add(id, at, record)
-  local payload = byte_limit > 0 and bytes_left > 0 and read_payload(messages, id)
+  local payload = byte_limit > 0 and bytes_left > 0 and read_whole(messages, attributes, gathered, id)
   local size = payload and #payload or redis.call('HSTRLEN', messages, id)
   if payload or size > 0 or redis.call('HEXISTS', messages, id) == 1 then
     local n = #ids + 1

@@ -2,12 +2,12 @@
 -- payloads of messages that nobody processes, successors, dead messages, schedules. A schedule gets a new revision, so
 -- that nobody stores or fires what was read before.
 -- KEYS: messages hash, deliveries hash, successors hash, dead_messages hash, schedule_specs hash, schedule_states hash,
---   meta hash
+--   gathered hash, meta hash
 -- ARGV: slot, sequence, now (ms or ''), part (the hash), then per text: id (or entry, or schedule), before, after
 -- Returns: a status for each of the first texts: 1 replaced, 2 the message is being processed, 0 changed or gone
 -- Re-run: returns the same reply.
 -- Uses: bytes, clock, numbers, once, record, schedule
-local messages, deliveries, successors, dead_messages, schedule_specs, schedule_states, meta = unpack(KEYS)
+local messages, deliveries, successors, dead_messages, schedule_specs, schedule_states, gathered, meta = unpack(KEYS)
 local slot, sequence, override, part = unpack(ARGV, 1, 4)
 local past = answered(meta, slot, sequence)
 if past then return past end
@@ -15,9 +15,9 @@ if past then return past end
 local time = clock(override)
 local now = math.floor(time / 1000)
 local hashes = {messages = messages, successors = successors, dead_messages = dead_messages,
-  schedule_specs = schedule_specs}
+  schedule_specs = schedule_specs, gathered = gathered}
 redis.call('HVALS', meta) -- the rights of producers and consumers do not include this command: see `configure`
-for _, hash in ipairs({messages, deliveries, successors, dead_messages, schedule_specs, schedule_states}) do
+for _, hash in ipairs({messages, deliveries, successors, dead_messages, schedule_specs, schedule_states, gathered}) do
   redis.call('HLEN', hash)
 end
 local statuses, replaced, states, seen = {}, {}, {}, {}

@@ -80,6 +80,8 @@ class Looked:
     """How many have a higher rank than the message."""
     debounced: datetime | None = None
     """When the burst of the message has begun; None if it is not debounced."""
+    gathering: tuple[int, int] | None = None
+    """How many payloads the message has gathered, and how many it may; None if it gathers nothing."""
     followed: bool = False
     """Whether another message with its id follows it."""
     live: Sequence[WorkerInfo] = field(init=False)

@@ -29,7 +29,10 @@ def _pending(looked: Looked, message: MessageInfo) -> Iterator[Reason]:
     if due is None:
         yield Reason("due", "its due time cannot be read: see delayq doctor")
         return
-    if looked.debounced is not None:
+    if looked.gathering is not None:
+        count, most = looked.gathering
+        yield Reason("gathering", f"gathering, {count:,} of {most:,}: it is due at {looked.time(due)}", due)
+    elif looked.debounced is not None:
         text = f"debounced since {looked.time(looked.debounced)}: it waits for quiet until {looked.time(due)}"
         yield Reason("debounced", f"{text}, and each send with its id moves that", due)
     else:

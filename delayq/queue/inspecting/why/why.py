@@ -17,6 +17,7 @@ from delayq.broker.context import QueueContext
 from delayq.broker.foreign import stored_id
 from delayq.broker.keys import check_stored_id
 from delayq.broker.message.attributes import Attributes
+from delayq.broker.message.collected import gathered_by
 from delayq.broker.replies import CountsReply
 from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.stored_presence import WorkersPage, workers_page_call
@@ -54,7 +55,8 @@ def why(context: QueueContext, id: str | None = None) -> Operation[Why]:
         # An inspector may not read the ids that are held: for them it is only unknown.
         (score,) = yield [RedisCommand(("ZSCORE", keys.done, key), _read_score, expects="NOPERM")]
         return Why(id, None, looked.at, (_absence(looked, score),))
-    since = Attributes.of(found.attributes).since
+    attributes = Attributes.of(found.attributes)
+    since, looked.gathering = attributes.since, gathered_by(attributes)
     looked.debounced = from_millis(int(since)) if since.isdecimal() and len(since) <= 15 else None  # noqa: PLR2004
     looked.followed = follower > 0
     yield from _look_closer(context, looked, message)
