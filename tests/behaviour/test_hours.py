@@ -64,7 +64,7 @@ def test_a_message_that_is_late_waits_for_its_hours_uncharged(open_queue, caplog
     assert timedelta(0) <= found.deadline - opens < timedelta(seconds=30)
     reason = kinds(queue.why("moved"))["hours"]
     assert reason.text.startswith(f"it is outside its hours {hours} UTC until {opens:%Y-%m-%dT%H:%M:%S}Z (in ")
-    assert f"is outside its hours {hours} UTC, and is delivered again in 1h" in caplog.text
+    assert f"is outside its hours {hours} UTC, and is delivered again in " in caplog.text
     assert [event.kind for event in queue.events() if event.id == "moved"][-2:] == ["delivered", "released"]
     assert not kinds(queue.why("moved")).keys() & {"retry", "nobody"}
 
