@@ -8,8 +8,8 @@
 --   something throttled may start (ms or -1) and, in the same text, " ;id scope" for each trial of a breaker, an
 --   array of retries left, then per message: id, token, payload, due (ms), attempt, headers, attributes (nil for none)
 -- Re-run: returns what is still leased under the remembered tokens, with its lease renewed.
--- Uses: bytes, clock, numbers, once, schema, record, stale, started, lease, sources, limit, key, known_limits,
---   throttle, keys, line_sources, lines, pause, log
+-- Uses: bytes, clock, numbers, once, schema, record, stale, started, lease, sources, limit, key, limited,
+--   known_limits, throttle, keys, line_sources, lines, pause, log
 local ready, ranked, retry, unack, retries, messages, deliveries, headers, attributes, limits, gates,
   throttled, running, key_lines, events, meta, wake = unpack(KEYS)
 local slot, sequence, override, wanted, lease, consumer = unpack(ARGV, 1, 6)

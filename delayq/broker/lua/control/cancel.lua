@@ -18,7 +18,7 @@ local now = math.floor(clock(override) / 1000)
 redis.call('ZCARD', pending)
 for _, hash in ipairs({retries, headers, attributes, errors}) do redis.call('HLEN', hash) end
 local waiting = has_attributes(schema) and redis.call('HLEN', successors) > 0
-local placed = look_at_places(running, gates, wake, limited)
+local placed = look_at_places(running, gates, wake, limited) and keyed -- what waits has no other
 local tells = is_waited_for(waited, ends, schema)
 local statuses, cancelled, dropped, followed, told, seen, asked, texts = {}, {}, {}, {}, {}, {}, {}, {}
 for i = 5, #ARGV do

@@ -19,7 +19,7 @@ local time = clock(override)
 local now = math.floor(time / 1000)
 redis.call('ZCARD', dead)
 redis.call('HLEN', dead_messages)
-local placed = look_at_places(running, gates, wake, limited)
+local placed = look_at_places(running, gates, wake, limited) and keyed -- what waits has no other
 local waiting = waiting_in(successors, schema, pending, wake)
 local tells = is_waited_for(waited, ends, schema)
 local token, drawn = math.max((whole(redis.call('HGET', meta, 'token')) or 0) + 1, time), false

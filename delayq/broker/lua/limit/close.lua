@@ -6,7 +6,7 @@
 --   start again, '' for neither)
 -- Returns: "held": 1 done, 2 nothing to do, 0 not done, because the queue has too many limits
 -- Re-run: returns the same reply.
--- Uses: clock, once, schema, limit, key, signal, scope
+-- Uses: clock, once, schema, limit, key, limited, signal, scope
 local limits, gates, throttled, meta, wake = unpack(KEYS)
 local slot, sequence, override, scope, delay, pause = unpack(ARGV, 1, 6)
 local past = answered(meta, slot, sequence)

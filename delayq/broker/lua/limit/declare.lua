@@ -6,7 +6,7 @@
 --   burst (starts at once, 1 for no rate), places (how many may run, 0 for any number)
 -- Returns: "declared": 1 if it differs from the last, else 0, -2 if the queue has too many limits
 -- Re-run: returns the same reply.
--- Uses: clock, once, schema, record, limit, key, signal, scope, seat
+-- Uses: clock, once, schema, record, limit, key, limited, signal, scope, seat
 local limits, declared, gates, throttled, running, unack, deliveries, attributes, meta, wake = unpack(KEYS)
 local slot, sequence, override, scope, interval, burst, places = unpack(ARGV, 1, 7)
 local past = answered(meta, slot, sequence)

@@ -11,7 +11,7 @@
 --   queue has too many limits, -3 if another template limits some of these keys; the end of the pause in force (ms, 0 for
 --   no end, -1 if there is none), or after -3 the other template
 -- Re-run: returns the same reply.
--- Uses: clock, once, schema, record, limit, key, signal, scope, seat, log
+-- Uses: clock, once, schema, record, limit, key, limited, signal, scope, seat, log
 local limits, gates, throttled, running, unack, deliveries, attributes, events, meta, wake = unpack(KEYS)
 local slot, sequence, override, scope, interval, burst, places, paused, reason, spread, waiting = unpack(ARGV, 1, 11)
 -- The access rights of producers and consumers do not include this command: only an admin may set limits.

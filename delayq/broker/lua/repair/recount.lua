@@ -5,7 +5,7 @@
 -- Returns: "ready retry backoffs wake lines": how much too high the counters of stale entries and of backoffs are, the
 --   number of surplus wake-ups, and of lines without a gate
 -- Re-run: returns the same reply; a call that only inspects is not remembered and runs again.
--- Uses: clock, once, record, limit, key
+-- Uses: clock, once, record, limit, key, limited
 local ready, unack, throttled, gates, key_lines, limits, retry, deliveries, meta, wake = unpack(KEYS)
 local slot, sequence, override, fix, limit = unpack(ARGV, 1, 5)
 local past = answered(meta, slot, sequence)

@@ -26,6 +26,7 @@ local statuses, seen, defects, gone, extra, unreadable = {}, {}, {}, {}, {{}, {}
 local waiting = waiting_in(successors, '', pending, wake)
 local places = {}
 look_at_places(running, gates, wake, 'running ')
+redis.call('ZCARD', key_lines)
 local found = examine(pending, ranked, throttled, running, key_lines, unack, garbage, retries, messages, deliveries, headers,
   attributes, errors, successors, ids)
 for n, one in ipairs(found) do
