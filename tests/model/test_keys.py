@@ -240,7 +240,7 @@ MUTANTS = {
     "a released message gives its place back": ("release.lua", "released, true)", "released)"),
     "an expired message gives its place back": ("unack_to_retry.lua", "again, true)", "again)"),
     "a message in order is placed as any other": ("lib/key.lua", "reason == kept_place and 1", "false and 1"),
-    "a spent message keeps its place": ("nack.lua", "  free_places(running, gates, wake, spent)\n", ""),
+    "a spent message keeps its place": ("nack.lua", "  free_places(running, gates, wake, spent, false)\n", ""),
     "a killed message keeps its place": ("kill.lua", "if placed then", "if false then"),
     "a cancelled message keeps its place": ("cancel.lua", "if placed then", "if false then"),
     "a freed place opens no line": ("lib/places.lua", "number - number % 2)", "number)"),

@@ -20,7 +20,7 @@ DEFECTS = {
     "a nack that keeps its place": (
         "limits",
         "broker/lua/settle/nack.lua",
-        "if placed then free_places(running, gates, wake, over) end",
+        "  free_places(running, gates, wake, again, true)\n",
         "",
     ),
     "a start after the end of the lease": (

@@ -72,7 +72,7 @@ if #ids > 0 then
   if #spent > 0 then redis.call('SADD', garbage, unpack(spent)) end
   if #records > 0 then redis.call('HSET', deliveries, unpack(records)) end
   if placed then
-    free_places(running, gates, wake, over)
+    free_places(running, gates, wake, over, false)
     free_places(running, gates, wake, again, true)
   end
   if #expired.ids > 0 then

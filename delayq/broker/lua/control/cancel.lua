@@ -57,7 +57,7 @@ if #cancelled > 0 then
   depart(pending, ranked, throttled, unack, garbage, meta)
   increase(meta, 'cancelled', #cancelled)
   settle(done, now, cancelled, texts)
-  if placed then free_places(running, gates, wake, cancelled) end
+  if placed then free_places(running, gates, wake, cancelled, false) end
 end
 if tells and #told > 0 then announce(waited, ends, told) end
 if #asked > 0 then

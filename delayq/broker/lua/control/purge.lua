@@ -7,7 +7,7 @@
 -- Returns: "purged": ids
 -- Re-run: returns the same reply.
 -- Uses: clock, numbers, once, schema, ends, log
-local waited, ends, events, meta = unpack(KEYS, 19, 22)
+local waited, ends, events, meta = unpack(KEYS, 20, 23)
 local slot, sequence, override = unpack(ARGV, 1, 3)
 local past = answered(meta, slot, sequence)
 if past then return past end
@@ -15,7 +15,7 @@ if past then return past end
 local purged = redis.call('HLEN', KEYS[7])
 local logged, now = logging(meta), math.floor(clock(override) / 1000)
 local tells = is_waited_for(waited, ends, redis.call('HGET', meta, 'schema'))
-redis.call('UNLINK', unpack(KEYS, 1, 18)) -- first, because access rights may refuse it
+redis.call('UNLINK', unpack(KEYS, 1, 19)) -- first, because access rights may refuse it
 begin(meta, slot)
 redis.call('HDEL', meta, 'stale_ready', 'stale_retry', 'backoffs')
 increase(meta, 'purged', purged)

@@ -70,7 +70,7 @@ if #killed > 0 then
   increase(meta, 'dead', #killed)
   if drawn then redis.call('HSET', meta, 'token', drawn) end
   settle(done, now, killed, texts)
-  if placed then free_places(running, gates, wake, killed) end
+  if placed then free_places(running, gates, wake, killed, false) end
   if tells then announce(waited, ends, killed) end
   if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end
 end

@@ -70,7 +70,7 @@ for _, one in ipairs(defects) do
   if one.gone or (one.status == '2' and one.location == 2) then leave(one.state or 'pending', one.id) end
 end
 depart(pending, ranked, throttled, unack, garbage, meta)
-free_places(running, gates, wake, places)
+free_places(running, gates, wake, places, false)
 for _, one in ipairs(defects) do
   local id, _, due, attempts, first, token, consumer = one.id, unpack(one.record)
   if one.status == '2' and one.location == 3 then

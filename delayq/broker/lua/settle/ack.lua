@@ -59,7 +59,7 @@ if #ended > 0 then
   if outcome ~= counter then increase(meta, outcome, #ended) end
   settle(done, now, ended, texts)
   if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end
-  if placed then free_places(running, gates, wake, keyed and ended or held) end
+  if placed then free_places(running, gates, wake, keyed and ended or held, false) end
 else
   begin(meta, slot)
 end

@@ -60,7 +60,7 @@ if #ended > 0 then
     if #kind.ids > 0 then increase(meta, counter, #kind.ids) end
   end
   settle(done, now, ended, texts)
-  if placed then free_places(running, gates, wake, ended) end
+  if placed then free_places(running, gates, wake, ended, false) end
   if tells then announce(waited, ends, ended) end
   if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end
 end

@@ -69,7 +69,7 @@ end
 if #records > 0 then redis.call('HSET', deliveries, unpack(records)) end
 if #nacked > 0 then increase(meta, 'nacked', #nacked) end
 if placed then
-  free_places(running, gates, wake, spent)
+  free_places(running, gates, wake, spent, false)
   free_places(running, gates, wake, again, true)
 end
 if #causes > 0 then redis.call('HSET', errors, unpack(causes)) end

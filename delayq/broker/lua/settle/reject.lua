@@ -51,7 +51,7 @@ if #ended > 0 then
   if #stopped > 0 then increase(meta, 'cancelled', #stopped) end
   if #missed > 0 then increase(meta, 'missed', #missed) end
   settle(done, now, ended, texts)
-  if placed then free_places(running, gates, wake, ended) end
+  if placed then free_places(running, gates, wake, ended, false) end
   if tells then announce(waited, ends, ended) end
   if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end
 end

@@ -87,7 +87,7 @@ if #released > 0 then
   end
 end
 if placed then
-  free_places(running, gates, wake, stopped)
+  free_places(running, gates, wake, stopped, false)
   free_places(running, gates, wake, released, true)
 end
 put_starts(limits, gates, wake, changed_limits, now + 1)
