@@ -135,12 +135,22 @@ def test_a_replaced_message_keeps_its_hours_unless_the_send_has_others(open_queu
     assert (queue.get("m").hours, queue.get("m").tz) == ("09:00-10:00", "UTC")
 
 
+def test_a_burst_that_ends_outside_its_hours_is_due_when_they_open(open_queue):
+    queue = open_queue()
+    hours, opens = closed()
+    for id, more in (("last", {}), ("digest", {"collect": 100})):
+        sent = [queue.send(n, id=id, debounce="10s", at_most="1m", hours=hours, **more) for n in range(3)]
+        assert all(timedelta(0) <= one.due - opens < timedelta(seconds=1) for one in sent)
+        within = queue.send(3, id=id, debounce="2h30m", at_most="3h", hours=hours, **more)
+        assert within.due > opens + timedelta(minutes=20)
+    assert [queue.get(id).payload for id in ("last", "digest")] == [3, [0, 1, 2, 3]]
+
+
 def test_a_debounced_message_waits_for_its_hours_once_it_is_due(open_queue):
     queue = open_queue()
     queue.callback(lambda message: pytest.fail("outside its hours"))
     hours, opens = closed()
     queue.send_delay_msg(1, id="m", debounce="1h", hours=hours)
-    assert kinds(queue.why("m"))["hours"].until == opens
     queue.reschedule("m", 0)
     queue.run(burst=True)
     assert queue.get("m").deadline >= opens

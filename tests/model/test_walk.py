@@ -150,7 +150,12 @@ WEAKENED = [
         *(RULES["how many run"], 1),
     ),
     Weakened(
-        *("a place that is not given back", "ack", "free_places(running, gates, wake, keyed and ended or held, false)", ""),
+        *(
+            "a place that is not given back",
+            "ack",
+            "free_places(running, gates, wake, keyed and ended or held, false)",
+            "",
+        ),
         *(RULES["how many run"], 2),
     ),
     Weakened("a completion of an earlier life", "complete", "tonumber(first) <= tonumber(token) and ", "", RESULTS, 6),
