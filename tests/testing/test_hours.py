@@ -139,7 +139,7 @@ def deliver(queue, clock, crowd, *, days, seed):
     ("number", "days", "start"),
     [
         pytest.param(20, 2, datetime(2027, 3, 27, tzinfo=UTC), id="two-days"),
-        pytest.param(300, 365, NEW_YEAR, id="year", marks=[pytest.mark.long, pytest.mark.timeout(900)]),
+        pytest.param(300, 365, NEW_YEAR, id="year", marks=[pytest.mark.torture, pytest.mark.timeout(1800)]),
     ],
 )
 def test_a_daily_digest_comes_in_the_hours_of_each_person(delayq_clock, delayq_queues, number, days, start):
