@@ -223,7 +223,7 @@ def test_an_invalid_delay_is_refused_where_the_outcome_is_made(open_queue, make)
 
     message = once(open_queue(nack_delay=60), work)
     assert (message.state, message.retries_left) == ("backoff", 2)
-    assert "ConfigurationError: delay must" in message.error
+    assert "InvalidValueError: delay must" in message.error
 
 
 def test_a_duration_for_a_reason_fails_the_attempt_with_what_to_write(open_queue):

@@ -20,7 +20,7 @@ HARMLESS = "evil redgnp!"
 
 MESSAGE_KEYS = {
     "id", "state", "payload", "encoding", "truncated", "size", "due", "attempts", "retries_left", "deadline",
-    "token", "consumer", "headers", "error", "reason", "died", "entry", "name", "snoozes", "expires",
+    "token", "consumer", "headers", "error", "reason", "died", "entry", "name", "key", "snoozes", "expires",
     "priority", "timeout", "cancel_requested", "progress", "retention", "completed", "kept_until", "result", "sent",
     "unhandled", "hours", "tz",
 }  # fmt: skip

@@ -87,7 +87,7 @@ def test_pattern_that_no_queue_matches_is_told(cli, queues):
         (("stats", "a b"), "queue name must be"),
         (("stats", "{a}*"), "QUEUE must be made of"),
         (("stats", "mails", "tenant-a", "--watch"), "--watch takes one QUEUE"),
-        (("stats", "*", "--engine", "streams"), "streams"),
+        (("stats", "*", "--engine", "streams"), "stream must be"),
         (("cancel", "tenant-*", "m"), "queue name must be"),
         (("purge", "*", "--yes"), "queue name must be"),
     ],

@@ -118,6 +118,14 @@ PROVOKED = {
             failures/test_idle_workers.py::test_two_idle_workers_take_one_of_two_slow_messages_each
             failures/test_idle_workers.py::test_what_was_prefetched_behind_a_slow_callback_is_processed_by_the_other_worker
         """,
+        "killed with groups: each payload in exactly one batch": """
+            failures/test_groups.py::test_payloads_of_killed_workers_are_each_in_one_batch
+            failures/test_groups.py::test_payloads_outlive_a_killed_server
+        """,
+        "killed with keys in order: none overtakes, none runs twice at once, none is lost": """
+            failures/test_order.py::test_messages_of_a_key_stay_in_order_while_workers_and_redis_are_killed
+            behaviour/test_order_by_key.py::test_workers_keep_the_order_through_failures_and_snoozes
+        """,
         "killed with a wake-up that it took: others notice, though they look in turn": """
             failures/test_idle_workers.py::test_a_wake_up_that_is_lost_delays_no_message_though_idle_workers_look_in_turn
             behaviour/test_worker.py::test_a_lost_wake_up_is_noticed_within_a_tick

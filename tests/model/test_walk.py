@@ -146,7 +146,7 @@ WEAKENED = [
         *(Rules(ids="a", replays=True), 5),
     ),
     Weakened(
-        *("a start over a limit", "ready_to_unack", "(one.line or not may_start(one))", "one.line"),
+        *("a start over a limit", "ready_to_unack", "(name.line or not may_start(name))", "name.line"),
         *(RULES["how many run"], 1),
     ),
     Weakened(

@@ -48,7 +48,7 @@ SCRIPTS = {
             "collect_garbage",
             "wake",
         ),
-        *("ack", "complete", "nack", "extend", "release", "reject", "withdraw", "report", "close"),
+        *("ack", "ack_some", "complete", "nack", "extend", "release", "reject", "withdraw", "report", "close"),
         "declare",
         *(
             "counts",
@@ -89,6 +89,7 @@ ALL_NEED = {
 }
 BY_HAND = {(Role.PRODUCER, "extend"), (Role.CONSUMER, "recount"), (Role.PRODUCER, "fire")}
 BY_HAND |= {(Role.PRODUCER, "report"), (Role.CONSUMER, "await_ends")}
+BY_HAND |= {(Role.PRODUCER, "ack"), (Role.PRODUCER, "ack_some")}
 """Scripts that the rights of a role cover although no method of delayq calls them for that role."""
 
 RAW = {"NEVER_DECODE": True}
@@ -404,6 +405,7 @@ def applied(queue: Any) -> bool:
 LATER, HOUR = datetime(2190, 1, 1, tzinfo=UTC), timedelta(hours=1)
 JANUARY = (datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC))
 OPERATIONS = {
+    "send": Operation(lambda q: q.send(1, at=datetime.now(UTC) + timedelta(hours=1)).new),
     "send_delay_msg": Operation(lambda q: q.send_delay_msg(1, "1h", id="new", headers={"a": "b"}).new),
     "send_schedule_msg": Operation(
         lambda q: q.send_schedule_msg(1, delayq.values.times.from_millis(2**41), id="new").new
@@ -445,6 +447,9 @@ OPERATIONS = {
     "schedules.add": Operation(lambda q: q.schedules.add("hourly", every="1h") == "new"),
     "schedules.add_many": Operation(lambda q: q.schedules.add_many([Schedule("hourly", every="1h")]) != {}),
     "schedules.apply": Operation(applied),
+    "schedules.sync": Operation(
+        lambda q: q.schedules.sync([Schedule("mine", every="1d")], owner="a", prune=True).outcomes
+    ),
     "schedules.list": Operation(lambda q: [info.name for info in q.schedules.list()] == ["asleep", "nightly"]),
     "schedules.get": Operation(lambda q: q.schedules.get("nightly").state == "active"),
     "schedules.next": Operation(lambda q: len(q.schedules.next("nightly", 3)) == 3),

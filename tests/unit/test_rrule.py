@@ -213,7 +213,8 @@ ALL_MINUTES = f"BYHOUR={','.join(map(str, range(24)))};BYMINUTE={','.join(map(st
         "FREQ=WEEKLY;INTERVAL=999;BYMONTH=2",
     ],
 )
-def test_no_rule_takes_more_than_a_second(text):
+def test_no_rule_takes_long(text):
+    """The limit is a second of a usual machine, as told by a million steps of a loop beside it."""
     start = timestamp(datetime(1970, 1, 1, tzinfo=UTC))
     spent, begun = [], process_time()
     rule = RRule(text, "Europe/Berlin", start)
@@ -223,4 +224,6 @@ def test_no_rule_takes_more_than_a_second(text):
             begun = process_time()
             find(at)
             spent.append(process_time() - begun)
-    assert max(spent) < 1
+    begun = process_time()
+    assert sum(n % 7 for n in range(1_000_000)) > 0
+    assert max(spent) < 20 * (process_time() - begun)

@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 _IS_PATTERN = re.compile(r"[*?\[]")
 
 
+def is_pattern(name: str) -> bool:
+    """Return whether a name is a pattern: only of an engine that knows its queues, for others may have such names."""
+    engine = click.get_current_context().params.get("engine", "delay")
+    return bool(_IS_PATTERN.search(name)) and ENGINES[engine].capabilities.has(Feature.REGISTRY)
+
+
 class _QueueOrPattern(ParamType):
     """The name of a queue, or a pattern of names."""
 
@@ -31,7 +37,7 @@ class _QueueOrPattern(ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the name or the pattern; raise a usage error for what is neither."""
-        if not _IS_PATTERN.search(value):
+        if not is_pattern(value):
             return QUEUE.convert(value, param, ctx)
         try:
             return check_pattern(value, "QUEUE")
@@ -51,13 +57,11 @@ def queues_with(feature: Feature, *, names: bool = False, titled: bool = True) -
         @wraps(function)
         def for_each(*args: Any, queue: str | tuple[str, ...], **options: Any) -> Any:
             given = (queue,) if isinstance(queue, str) else queue
-            if len(given) == 1 and not _IS_PATTERN.search(given[0]):
+            if len(given) == 1 and not is_pattern(given[0]):
                 return function(*args, queue=given[0], **options)
             session: Session = click.get_current_context().obj
             if options.get("watch"):
                 raise click.UsageError("--watch takes one QUEUE")
-            if any(map(_IS_PATTERN.search, given)):
-                ENGINES[options.get("engine", "delay")].capabilities.require(Feature.REGISTRY)
             is_json = options.get("as_json") or getattr(options.get("form"), "as_json", False)
             codes = [
                 _run(function, args, {"queue": name, **options}, titled=titled and not is_json)
@@ -75,7 +79,7 @@ def _meant(session: Session, given: Iterable[str]) -> Iterator[str]:
     """Return the names of queues that names and patterns mean, each once; tells of a pattern that means none."""
     seen: set[str] = set()
     for one in given:
-        found = session.queue_names(one) if _IS_PATTERN.search(one) else [one]
+        found = session.queue_names(one) if is_pattern(one) else [one]
         if not found:
             print_note(f"no queue matches {one!r}")
         yield from (name for name in found if name not in seen)

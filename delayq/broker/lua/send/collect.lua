@@ -13,6 +13,8 @@
 --   follower, gathered, log, group, done, full
 local pending, retries, messages, deliveries, headers, attributes, successors, gathered, events, done, meta, wake = unpack(KEYS)
 local slot, sequence, override, max_length, quiet, at_most, limit = unpack(ARGV, 1, 7)
+-- The access rights of consumers do not include this command: who only consumes sends nothing.
+redis.call('HEXISTS', messages, ARGV[8])
 local past, logged, schema = begun(meta, done, slot, sequence)
 if past then return past end
 local now, at_once, millis, micros = send_times(override)
@@ -57,9 +59,7 @@ local refused = full(messages, max_length, new_count)
 if refused then return refused end
 redis.call('HLEN', gathered)
 if begins then
-  redis.call('HLEN', retries)
-  redis.call('HLEN', headers)
-  redis.call('HLEN', successors)
+  for _, hash in ipairs({retries, headers, successors}) do redis.call('HLEN', hash) end
 end
 local dues, first_due, texts, after = {}, math.huge, {}, {}
 for _, one in ipairs(order) do
