@@ -352,6 +352,7 @@ def test_call_handles_a_thousand_ids(executor, case: Case):
 LOGGED = {
     "new": "sent",
     "put": "",
+    "new groups": "sent",
     "removed": "",
     "fired": "sent",
     "a thousand of one": "sent",

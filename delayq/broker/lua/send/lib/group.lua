@@ -3,7 +3,7 @@
 -- Returns a group without entries, of a series with this name.
 local function new_group(text, series, limit)
   local kept = text .. ' '
-  return {kept = kept, most = tonumber(string.match(kept, 'collect=(%d+)')), series = series, first = 0, count = 0, last = 0,
+  return {kept = kept, most = most_of(kept), series = series, first = 0, count = 0, last = 0,
     size = 1, limit = limit}
 end
 
