@@ -87,7 +87,7 @@ class Plan(NamedTuple):
 @pytest.mark.parametrize(
     "plan",
     [
-        pytest.param(Plan(40, 10, 3, 10), marks=[pytest.mark.long, pytest.mark.timeout(300)], id="few"),
+        pytest.param(Plan(40, 10, 3, 3), marks=[pytest.mark.long, pytest.mark.timeout(300)], id="few"),
         pytest.param(Plan(1000, 100, 8, 40), marks=[pytest.mark.torture, pytest.mark.timeout(1800)], id="many"),
     ],
 )
