@@ -29,6 +29,11 @@ COLLECT_LIMIT = 100
 """Messages that one call moves to the dead letter: the payloads move too."""
 MIN_BYTES = 1 << 14
 """The smallest budget of bytes for one call: a server that does not let so much through is of no use."""
+ANSWERING_NUMBERS = frozenset({"pending_to_ready"})
+"""Scripts that read texts and answer numbers alone, so that a smaller budget makes no reply smaller.
+
+As another script, which the server may not know yet, it would be executed after the claim that follows it.
+"""
 BUDGETS = (1 << 18, MIN_BYTES, 0)
 """Bytes to ask for, one after another, of a server that closes the connection while it sends a reply; one payload more
 comes each time, however large. See `Script.reading`."""
@@ -48,8 +53,8 @@ class Script:
 
     @property
     def has_budget(self) -> bool:
-        """Whether it reads payloads, or other texts of any length, within a budget of bytes."""
-        return b"\nlocal bytes_left = " in self.text
+        """Whether it reads payloads, or other texts of any length, within a budget of bytes, which may be reduced."""
+        return b"\nlocal bytes_left = " in self.text and self.name not in ANSWERING_NUMBERS
 
     def reading(self, budget: int) -> Script:
         """Return this script with another budget of bytes that one call reads, itself if it has none.
