@@ -245,7 +245,7 @@ def test_process_that_ends_with_0_before_it_has_reported_its_start_is_replaced(s
 
 @pytest.mark.parametrize(("opened", "finished", "exit_code"), [(False, False, 0), (True, False, 1), (True, True, 0)])
 def test_a_process_that_our_signal_ends_with_nothing_in_flight_is_no_failure(opened, finished, exit_code):
-    child = supervisor._Child(1)
+    child = supervisor.Child(1)
     child.opened, child.finished = opened, finished
     assert supervisor._exit_code(-signal.SIGTERM, child, stopping=True) == exit_code
     assert supervisor._exit_code(-signal.SIGTERM, child, stopping=False) == 1

@@ -92,7 +92,7 @@ class Channel:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-class _Child:
+class Child:
     """One of the workers: its current process, and when to start the next."""
 
     def __init__(self, number: int) -> None:
@@ -109,6 +109,7 @@ class _Child:
         self.report = b""
 
     def start(self, command: Command) -> socket.socket:
+        """Start a process, and return this end of its channel."""
         ours, theirs = socket.socketpair()
         with theirs:
             try:
@@ -136,9 +137,22 @@ class _Child:
         _, marked, text = self.report.partition(_ERROR)
         return text.decode("utf-8", "replace") if marked else None
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process has ended, and not only its work."""
+        return self.process is None or self.process.poll() is not None
+
     def signal(self, number: int) -> None:
-        if self.process is not None and self.process.poll() is None:
+        """Send a signal, unless the process has ended."""
+        if self.process is not None and not self.has_ended:
             self.process.send_signal(number)
+
+    def wait(self) -> int:
+        """Wait for the end of the process, close its channel, and return its exit code."""
+        code = 0 if self.process is None else self.process.wait()
+        if self.channel is not None:
+            self.channel.close()
+        return code
 
 
 class Supervisor:
@@ -151,7 +165,7 @@ class Supervisor:
         """
         self._service = service
         self._command = command
-        self._children = [_Child(number + 1) for number in range(processes)]
+        self._children = [Child(number + 1) for number in range(processes)]
         self._selector = selectors.DefaultSelector()
         self._signals: list[int] = []
         self._stops = 0
@@ -180,7 +194,7 @@ class Supervisor:
             raise self._error
         return max(child.code or 0 for child in self._children)
 
-    def _start(self, child: _Child) -> None:
+    def _start(self, child: Child) -> None:
         try:
             channel = child.start(self._command)
         except OSError as error:  # no room for one more process
@@ -197,7 +211,7 @@ class Supervisor:
         for key, _ in self._selector.select(max(0.0, soonest - time.monotonic())):
             self._read(key.fileobj, key.data)  # type: ignore[arg-type]  # only sockets are registered
 
-    def _read(self, channel: socket.socket, child: _Child | None) -> None:
+    def _read(self, channel: socket.socket, child: Child | None) -> None:
         """Read a child's report; without a child, a signal woke us."""
         try:
             report = channel.recv(2 * _MAX_ERROR, socket.MSG_DONTWAIT)
@@ -239,7 +253,7 @@ class Supervisor:
             for child in self._children:
                 child.signal(signal.SIGKILL)
 
-    def _check(self, child: _Child) -> None:
+    def _check(self, child: Child) -> None:
         if child.code is not None:
             return
         if child.process is None:
@@ -260,7 +274,7 @@ class Supervisor:
             channel.close()
         self._on_ended(child, code)
 
-    def _on_ended(self, child: _Child, code: int) -> None:
+    def _on_ended(self, child: Child, code: int) -> None:
         """Stop all children because of an error that this one reported, or start another in its place."""
         if child.error is not None and self._error is None:
             self._error = CommandError(child.error, Exit(code) if code in list(Exit) else Exit.FAILURE)
@@ -293,7 +307,7 @@ class Supervisor:
                 signal.set_wakeup_fd(wakeup)
 
 
-def _exit_code(code: int, child: _Child, *, stopping: bool) -> int:
+def _exit_code(code: int, child: Child, *, stopping: bool) -> int:
     if stopping and code == -signal.SIGTERM and (child.finished or not child.opened):
         return Exit.OK  # the signal met it when it had nothing in flight any more, or not yet
     return code if code >= 0 else Exit.FAILURE
