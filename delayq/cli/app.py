@@ -16,7 +16,7 @@ import click
 
 import delayq
 from delayq.broker.transport.server_url import DEFAULT_URL
-from delayq.cli.support.exit_codes import CommandError, Exit, redact, to_command_error
+from delayq.cli.support.exit_codes import CommandError, Exit, print_error, to_command_error
 from delayq.cli.support.groups import SuggestingGroup
 from delayq.cli.support.options import TIMEOUT, ZONE
 from delayq.cli.support.session import Session
@@ -24,7 +24,6 @@ from delayq.cli.support.standard_streams import forget, outlasting, prepare_stre
 from delayq.errors import did_you_mean
 from delayq.values.other_names import COMMANDS as OTHER_COMMANDS
 from delayq.values.other_names import flag_hint
-from delayq.values.text import clean
 
 COMMANDS = {
     "Send and process": {
@@ -175,25 +174,21 @@ class Root(SuggestingGroup):
             sys.stdout.flush()
         except click.UsageError as error:
             code = Exit.USAGE
-            _print_error(_usage_text(error))
+            print_error(_usage_text(error))
         except click.ClickException as error:
             code = error.code if isinstance(error, CommandError) else error.exit_code
-            _print_error(error.format_message())
+            print_error(error.format_message())
         except click.Abort as error:
             interrupted = isinstance(error.__cause__ or error.__context__, KeyboardInterrupt)
             code = Exit.INTERRUPTED if interrupted else Exit.FAILURE
             if not interrupted:
-                _print_error("cancelled: nothing was changed")
+                print_error("cancelled: nothing was changed")
         except OSError as error:  # of the last flush
             code = Exit.OK if isinstance(error, BrokenPipeError) else Exit.FAILURE
             forget(sys.stdout)
             if code:
-                _print_error(to_command_error(error).format_message())
+                print_error(to_command_error(error).format_message())
         sys.exit(code)
-
-
-def _print_error(text: str) -> None:
-    click.echo(f"delayq: {redact(clean(text))}", err=True)
 
 
 def _usage_text(error: click.UsageError) -> str:

@@ -10,6 +10,7 @@ import click
 
 from delayq import errors
 from delayq.errors import did_you_mean
+from delayq.values.text import clean
 
 
 class Exit(IntEnum):
@@ -72,3 +73,8 @@ def to_command_error(error: Exception) -> CommandError:
 def redact(text: str) -> str:
     """Return a text with user and password removed from its URLs."""
     return re.sub(r"(?<=://)[^\s]*@", "***@", text)  # up to the last @: a password may have one
+
+
+def print_error(text: str) -> None:
+    """Print the line on stderr that ends a command, or tells what has failed in one of several queues."""
+    click.echo(f"delayq: {redact(clean(text))}", err=True)

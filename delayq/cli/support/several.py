@@ -12,7 +12,7 @@ import click
 from delayq.broker.engine import Feature
 from delayq.broker.keys import check_pattern
 from delayq.cli.support.engines import ENGINES
-from delayq.cli.support.exit_codes import Exit, redact, to_command_error
+from delayq.cli.support.exit_codes import Exit, print_error, to_command_error
 from delayq.cli.support.options import QUEUE, F, ParamType, engine_option
 from delayq.cli.support.output import json_of_queue, print_line, print_note
 from delayq.errors import ConfigurationError, DelayqError
@@ -99,5 +99,5 @@ def _run(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str,
             raise
         told = to_command_error(error) if isinstance(error, DelayqError) else error
         text = told.format_message()
-        click.echo(f"delayq: {redact(text if name in text else f'{name}: {text}')}", err=True)
+        print_error(text if name in text else f"{name}: {text}")
         return getattr(told, "code", Exit.FAILURE)
