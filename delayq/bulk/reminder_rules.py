@@ -20,6 +20,7 @@ from delayq.broker.keys import check_name
 from delayq.errors import ConfigurationError, did_you_mean, short_repr
 from delayq.values.checks import check_int, check_retries
 from delayq.values.times import Duration, to_millis
+from delayq.values.toml_tables import read_tables
 
 MAX_REPEATS = 1000
 """Reminders of one rule for one row; a higher number is surely a mistake."""
@@ -153,17 +154,7 @@ def read_rules(path: str | Path) -> tuple[Rule, ...]:
 
     Raises `ConfigurationError`, which names the file and the rule.
     """
-    import tomllib
-
-    try:
-        tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigurationError(f"cannot read the rules in {path}: {error}") from error
-    for key in tables:
-        if key != "rules":
-            hint = did_you_mean(key, ("rules",)) or "; write a rule as a table [rules.NAME]"
-            raise ConfigurationError(f"{path}: unknown table {key!r}{hint}")
-    rules = tables.get("rules", {})
+    rules = read_tables(path, "rules")
     if not isinstance(rules, dict) or not all(isinstance(table, dict) for table in rules.values()):
         raise ConfigurationError(f"{path}: each rule must be a table [rules.NAME]")
     try:

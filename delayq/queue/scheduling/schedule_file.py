@@ -6,10 +6,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from delayq.errors import ConfigurationError, did_you_mean
+from delayq.errors import ConfigurationError
 from delayq.queue.sending.message_options import NewMessage
 from delayq.schedules.definition import Schedule
 from delayq.values.checks import check_options
+from delayq.values.toml_tables import read_tables
 
 OPTIONS = {*(one.name.rstrip("_") for one in fields(Schedule)), "message_name"} - {"name"}
 """The keys of a table: `except` is `except_`, and `message_name` the name of its messages."""
@@ -21,16 +22,7 @@ def read_schedules(path: str | Path) -> list[Schedule]:
     Raises `ConfigurationError`, which names the file and the schedule. What a schedule says is checked when it is
     stored, before any other is.
     """
-    import tomllib
-
-    try:
-        tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigurationError(f"cannot read the schedules in {path}: {error}") from error
-    for key in tables.keys() - {"schedules"}:
-        hint = did_you_mean(key, ("schedules",)) or "; write a schedule as a table [schedules.NAME]"
-        raise ConfigurationError(f"{path}: unknown table {key!r}{hint}")
-    found = tables.get("schedules", {})
+    found = read_tables(path, "schedules")
     if not isinstance(found, dict):
         raise ConfigurationError(f"{path}: schedules must be tables [schedules.NAME]")
     return [_schedule_of(name, table, path) for name, table in found.items()]
