@@ -9,6 +9,8 @@ from typing import TypeVar
 
 BATCH = 250
 """Messages sent in one call: more cost the server no less, and consumers wait until it ends."""
+BATCH_BYTES = 1 << 20
+"""Payload bytes sent in one call; a single payload may be larger."""
 
 T = TypeVar("T")
 

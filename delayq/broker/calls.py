@@ -46,6 +46,8 @@ _REPLACE: dict[Any, str] = {False: "0", True: "1", "after": "2", "moved up": "3"
 """How a send says what to replace; see `Replace`."""
 QUEUE = "queue"
 """The scope of the limit of the whole queue."""
+SPENT = "4"
+"""The status of an id whose message has no retries left but is not yet in the dead letter; it is to be collected."""
 OWNED = "035"
 """The statuses of ids that the send left as they were: exists, running, settled."""
 _RECORDED = {"leased": State.ACTIVE, "ranked": State.READY}

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple, NoReturn
 
 import msgspec
 
-from delayq.broker.batches import BATCH, batched, byte_slices
+from delayq.broker.batches import BATCH, BATCH_BYTES, batched, byte_slices
 from delayq.broker.calls import Calls
 from delayq.broker.context import QueueContext
 from delayq.broker.replies import statuses
@@ -24,7 +24,6 @@ from delayq.bulk.load_options import check_load
 from delayq.bulk.load_run import Loaded, begin_load, digest_of, file_uri, window_of
 from delayq.bulk.table_sender import CALLS_PER_ROUND_TRIP, Refusal, TableSender
 from delayq.errors import ConfigurationError, DelayqError, ServerError, short_repr
-from delayq.queue.sending.producer import BATCH_BYTES
 from delayq.queue.sweeps.bulk_runs import check_run
 from delayq.values.checks import check_bool, check_int
 from delayq.values.states import State

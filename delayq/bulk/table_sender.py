@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import NamedTuple
 
-from delayq.broker.batches import byte_slices
-from delayq.broker.calls import SendStatuses
+from delayq.broker.batches import BATCH_BYTES, byte_slices
+from delayq.broker.calls import SPENT, SendStatuses
 from delayq.broker.requests import Outgoing, OutgoingTable, ScriptCall
 from delayq.bulk.connection import TargetQueue, connect, context_of
 from delayq.bulk.load_options import LoadOptions
 from delayq.errors import DelayqError
-from delayq.queue.sending.producer import BATCH_BYTES, SPENT, send_spent
+from delayq.queue.sending.producer import send_spent
 from delayq.queue.sweeps.bulk_runs import MAX_REFUSALS
 from delayq.values.times import monotonic
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from delayq._parity import awaited
-from delayq.broker.batches import batched, byte_slices
+from delayq.broker.batches import BATCH_BYTES, batched, byte_slices
 from delayq.broker.context import QueueContext
 from delayq.broker.requests import ScriptCall
 from delayq.broker.transport.operation import Operation
@@ -18,7 +18,6 @@ from delayq.queue.dead_groups import DeadGroup, check_group, group_of, grouped
 from delayq.queue.inspecting.deaths import BATCH, check_entry
 from delayq.queue.inspecting.inspector import MAX_ROWS, Inspector
 from delayq.queue.inspecting.message_info import MessageInfo, Page
-from delayq.queue.sending.producer import BATCH_BYTES
 from delayq.queue.sweeps.whole_calls import every_status
 from delayq.values.checks import check_bool, check_retries
 from delayq.values.codec import encode_payload

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from delayq.broker.batches import BATCH
+from delayq.broker.batches import BATCH, BATCH_BYTES
 from delayq.broker.requests import Outgoing
 from delayq.errors import OutcomeUnknown, ServerError
 from delayq.queue.sending import group_commit
 from delayq.queue.sending.group_commit import AsyncGroupCommit, GroupCommit, RoundTrips
-from delayq.queue.sending.producer import BATCH_BYTES, SendStatus, Sent
+from delayq.queue.sending.producer import SendStatus, Sent
 from tests.support.waiting import wait_until
 
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from delayq import CancelOutcome, ConfigurationError, NewMessage, PayloadError, RescheduleOutcome, SendStatus
-from delayq.broker.batches import BATCH
+from delayq.broker.batches import BATCH, BATCH_BYTES
 from delayq.broker.calls import Calls, SendStatuses
 from delayq.broker.context import QueueContext
 from delayq.broker.keys import Keys
@@ -16,7 +16,7 @@ from delayq.options import read_settings
 from delayq.queue.control.registered import queue_names
 from delayq.queue.delay_base import RemoveReply, remove
 from delayq.queue.sending.due_times import due_text
-from delayq.queue.sending.producer import BATCH_BYTES, Producer, SentMany
+from delayq.queue.sending.producer import Producer, SentMany
 from delayq.queue.sweeps.cancellation import cancel, reschedule
 from delayq.values.codec import BytesCodec, JsonCodec
 from tests.support.loop_harness import Asking

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from delayq._parity import awaited
-from delayq.broker.batches import BATCH, batched
+from delayq.broker.batches import BATCH, BATCH_BYTES, batched
 from delayq.broker.context import QueueContext
 from delayq.broker.requests import Outgoing
 from delayq.broker.transport.operation import Operation, Wait
 from delayq.errors import ConfigurationError, UnknownScheduleError
 from delayq.queue.scheduling.schedule_history import ScheduleHistory, history
-from delayq.queue.sending.producer import BATCH_BYTES, Producer
+from delayq.queue.sending.producer import Producer
 from delayq.queue.sweeps.cancellation import cancel, reschedule
 from delayq.schedules.calls import SchedulePut, StoredSchedule
 from delayq.schedules.definition import check_schedule, unpack

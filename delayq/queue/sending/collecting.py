@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypedDict, cast
 
-from delayq.broker.batches import BATCH, byte_slices
-from delayq.broker.calls import Calls, Debounced
+from delayq.broker.batches import BATCH, BATCH_BYTES, byte_slices
+from delayq.broker.calls import SPENT, Calls, Debounced
 from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
 from delayq.broker.message.same_id import Debounce
@@ -16,11 +16,6 @@ from delayq.errors import ConfigurationError
 from delayq.queue.sending.message_options import replacing
 from delayq.values.checks import check_options
 from delayq.values.times import Duration
-
-SPENT = "4"
-"""The status of an id whose message has no retries left but is not yet in the dead letter."""
-BATCH_BYTES = 1 << 20
-"""Payload bytes of a call; a single payload may be larger."""
 
 
 class CollectOptions(TypedDict, total=False):

@@ -19,11 +19,11 @@ from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from delayq.broker.batches import BATCH
+from delayq.broker.batches import BATCH, BATCH_BYTES
 from delayq.broker.requests import Outgoing, Replace
 from delayq.broker.transport.operation import Operation
 from delayq.errors import NotReplicatedError, OutcomeUnknown, QueueFullError
-from delayq.queue.sending.producer import BATCH_BYTES, Producer, Sent
+from delayq.queue.sending.producer import Producer, Sent
 from delayq.safe_log import SafeLog
 from delayq.values.times import monotonic
 from delayq.worker.drivers.own_threads import start_task

@@ -12,8 +12,8 @@ from enum import StrEnum
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-from delayq.broker.batches import BATCH, batched, byte_slices
-from delayq.broker.calls import Debounced, Owner, Placing, SendStatuses
+from delayq.broker.batches import BATCH, BATCH_BYTES, batched, byte_slices
+from delayq.broker.calls import SPENT, Debounced, Owner, Placing, SendStatuses
 from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
 from delayq.broker.keys import check_id
@@ -50,8 +50,6 @@ from delayq.values.times import Duration, from_millis, to_millis
 if TYPE_CHECKING:
     from delayq.broker.transport.executor import Executor
 
-BATCH_BYTES = 1 << 20
-"""Payload bytes of a batch; a single payload may be larger."""
 ROUND = 40 * BATCH
 """Messages sent in one round trip."""
 _STORED = frozenset([*STORED, *BESIDE])
@@ -159,8 +157,6 @@ NOT_REPLACED = "3"
 EXISTS = "0"
 AFTER = "6"
 """The status of a successor, which waits beside a leased message, started or not; see `replace_unstarted`."""
-SPENT = "4"
-"""The status of an id whose message has no retries left but is not yet in the dead letter; see `send_spent`."""
 
 
 def check_replace(replace: Any) -> Replace:
