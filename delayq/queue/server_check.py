@@ -23,8 +23,8 @@ log = SafeLog("delayq.doctor")
 
 NEW_SCHEMA = 3
 """The version of the data structures of a new queue."""
-SCHEMA = 4
-"""The newest version that this delayq knows: that of a new queue in which messages have had attributes."""
+SCHEMA = 6
+"""The newest version that this delayq knows: that of a queue with groups, hours, or templates of limits."""
 CHECK_EVERY = 10.0
 """Seconds between two checks that Redis still has an open queue."""
 _KNOWN = [str(version).encode() for version in range(SCHEMA + 1)]

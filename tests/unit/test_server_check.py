@@ -71,7 +71,7 @@ def test_danger_is_logged_as_a_warning(caplog):
 
 def test_a_danger_is_refused_if_strict():
     unsafe = replies(INFO.replace(b"noeviction", b"allkeys-lru"), schema=str(SCHEMA + 1).encode())
-    with pytest.raises(UnsafeServerError, match=r"allkeys-lru.*; queue reminders has schema 5"):
+    with pytest.raises(UnsafeServerError, match=r"allkeys-lru.*; queue reminders has schema 7"):
         check("reminders", unsafe, embedded=False, strict=True)
 
 
@@ -83,8 +83,8 @@ def test_a_safe_server_passes_if_strict(caplog):
 @pytest.mark.parametrize("embedded", [False, True])
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_newer_schema_is_refused_everywhere(embedded, strict):
-    with pytest.raises(UnsafeServerError, match="this delayq knows only 4: upgrade delayq"):
-        check("reminders", replies(schema=b"5"), embedded=embedded, strict=strict)
+    with pytest.raises(UnsafeServerError, match="this delayq knows only 6: upgrade delayq"):
+        check("reminders", replies(schema=b"7"), embedded=embedded, strict=strict)
 
 
 def test_embedded_server_may_lack_an_append_only_file():
@@ -96,7 +96,7 @@ def test_server_without_information_passes(refused):
     check("reminders", replies(refused), embedded=False, strict=True)
 
 
-@pytest.mark.parametrize("schema", [ServerError("HGET: WRONGTYPE"), None, b"4", b"3", b"2", b"1", b"0"], ids=repr)
+@pytest.mark.parametrize("schema", [ServerError("HGET: WRONGTYPE"), None, b"6", b"4", b"3", b"2", b"1", b"0"], ids=repr)
 def test_a_schema_that_is_not_newer_passes(schema):
     check("reminders", replies(schema=schema), embedded=False, strict=True)
 

@@ -282,9 +282,9 @@ CASES += [
         _FULL.but(limits=_FULL.limits | {"name:n5": "5 1000 1 1 0 - 0 0 0"}, meta=_RUNNING, wake=1),
     ),
 ]
-_KEYED = {"limited": "running k:*", "schema": 2}
+_KEYED = {"limited": "running k:*", "schema": 6}
 _ONE, _ORDERED, _ALL = "8001 0 1 1 0 - 0 0 0", "8001 0 1 1 0 - 0 0 0 in_order", "8001 0 1 0 0 - 0 0 0"
-_BESIDE = {"limited": _Templates("running k:* k*"), "schema": 2}
+_BESIDE = {"limited": _Templates("running k:* k*"), "schema": 6}
 _RUNS = LEASED.but(attributes={"a": "name=a key=k:1"})
 _WAITS = World(throttled={"b": (8001, -5)}, key_lines={(KEY, -5, "b")}, gates={KEY: None})
 CASES += [
@@ -315,7 +315,7 @@ CASES += [
         limit_call(calls, "k:*", places=1),
         LimitChange(0, -1),
         with_meta(_BOTH, World(limits={"key:j:*": _ONE}), _limits("8002 0 1 1 0 - 0 0 0", "key:k:*")).but(
-            meta={"limited": _Templates("running j:* k:*"), "schema": 2}
+            meta={"limited": _Templates("running j:* k:*"), "schema": 6}
         ),
     ),
     *(
@@ -354,7 +354,7 @@ CASES += [
         World(limits={"key:k:*": _ONE}, running={" a": KEY}, meta=_KEYED),
         limit_call(calls, "k:*", pace=_NOTHING, places=0),
         LimitChange(1, -1),
-        World(running={" a": KEY}, meta={"limited": "running ", "schema": 2}, wake=1),
+        World(running={" a": KEY}, meta={"limited": "running ", "schema": 6}, wake=1),
     ),
     Case(
         "a template beside one that was removed, and is not empty yet",
@@ -363,7 +363,7 @@ CASES += [
         LimitChange(0, -1),
         World(
             limits={"key:k:*": _ALL, "key:k*": "8002 0 1 1 0 - 0 0 0"},
-            meta={"limited": _Templates("running k:* k*"), "schema": 2},
+            meta={"limited": _Templates("running k:* k*"), "schema": 6},
             wake=1,
         )
         + _WAITS,

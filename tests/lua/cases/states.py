@@ -49,7 +49,7 @@ KEYED = World(
     running={" a": KEY},
     gates={KEY: None},
     limits={"key:k:*": "8001 0 1 1 0 - 0 0 0"},
-    meta={"limited": "running k:*", "schema": 2},
+    meta={"limited": "running k:*", "schema": 6},
 )
 """A template by which one of each key may run: `a` has the place of `k:1`, and others wait for it."""
 KEPT = KEYED.but(running={" a": KEY + 1}, limits={"key:k:*": "8001 0 1 1 0 - 0 0 0 in_order"})
@@ -166,7 +166,8 @@ def _new(world: World, before: World | None = None) -> World:
         for one in (world, before or world)
     )
     stored = {id: left for id, left in world.retries.items() if left != DEFAULT_RETRIES}
-    return world.but(retries=stored, meta={**world.meta, "schema": 4 if used else 3})
+    schema = world.meta.get("schema")
+    return world.but(retries=stored, meta={**world.meta, "schema": schema if schema == 6 else 4 if used else 3})
 
 
 def remembering(window: int, most: int = 100, **done: float) -> World:

@@ -63,7 +63,7 @@ if tells and #told > 0 then announce(waited, ends, told) end
 if #asked > 0 then
   redis.call('HSET', deliveries, unpack(asked))
   increase(meta, 'stopping', 1)
-  note_schema(meta)
+  note_schema(meta, false)
 end
 local reply = remember(meta, slot, sequence, now, table.concat(statuses))
 log(events, meta, logged, 'cancelled', now, 'ids', cancelled)

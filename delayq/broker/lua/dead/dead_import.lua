@@ -54,7 +54,7 @@ for i = 5, #ARGV, 10 do
     end
     if text ~= '' then attributed = true end
     unique = unique or string.find(text, 'unique_%a+=')
-    note_priority(text)
+    note_kinds(text)
   end
   statuses[#statuses + 1] = status
 end

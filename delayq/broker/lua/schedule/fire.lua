@@ -55,7 +55,7 @@ for i = 4, #ARGV, 10 do
         if header_text ~= '' then header_texts[#header_texts + 1], header_texts[#header_texts + 2] = id, header_text end
         if text ~= '' then
           texts[#texts + 1], texts[#texts + 2] = id, text
-          note_priority(text)
+          note_kinds(text)
         end
       end
     end

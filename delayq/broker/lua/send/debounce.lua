@@ -45,7 +45,7 @@ if refused then return refused end
 for _, hash in ipairs({retries, headers, attributes, errors, successors}) do redis.call('HLEN', hash) end
 if status == '2' and state ~= 'pending' then leave(state, id) end
 look_at_leaving(ranked, throttled, unack)
-note_priority(attribute_text)
+note_kinds(attribute_text)
 
 -- Adds before it removes, as a send does: a full Redis must refuse its first write.
 if status == '6' then

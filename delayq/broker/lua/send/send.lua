@@ -45,7 +45,7 @@ for n, id in ipairs(ids) do
     local retry_count, header_text, attribute_text, given = with_kept(ARGV[at + 2], stride > '4' and ARGV[at + 4] or '',
       stride > '5' and ARGV[at + 5] or '', before, retries, headers, attributes, successors)
     due = string.byte(due) == 64 and tonumber(string.sub(due, 2)) or due == '0' and at_once or now + due
-    if stride > '5' then note_priority(attribute_text) end
+    if stride > '5' then note_kinds(attribute_text) end
     if status == '6' then
       after[#after + 1] = id
       after[#after + 1] = successor_record(due, retry_count, header_text, attribute_text, payload)

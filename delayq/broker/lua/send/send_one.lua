@@ -35,7 +35,7 @@ if status == '1' then
     if header_text ~= '' then redis.call('HSET', headers, id, header_text) end
     if attribute_text ~= '' then
       redis.call('HSET', attributes, id, attribute_text)
-      note_priority(attribute_text)
+      note_kinds(attribute_text)
       note_attributes(meta)
       hold_asked(done, meta, at_once)
     end

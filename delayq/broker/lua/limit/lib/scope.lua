@@ -38,6 +38,6 @@ local function put_limit(limits, gates, throttled, meta, wake, scope, one, time)
   else
     redis.call('HSET', limits, scope, limit_text(one))
   end
-  if note_limited(limits, meta) then note_schema(meta) end
+  if note_limited(limits, meta) then note_schema(meta, prefix_of(scope)) end
   signal(wake)
 end
