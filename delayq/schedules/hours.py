@@ -17,6 +17,7 @@ from time import time as clock
 from typing import Any
 
 from delayq.broker.message.attributes import Attributes
+from delayq.broker.message.same_id import Debounce
 from delayq.errors import ConfigurationError, InvalidValueError, short_repr
 from delayq.schedules.recurring.changed_rule import OccurrenceRule
 from delayq.schedules.recurring.exceptions import HOLIDAYS, ExceptRule, read_exceptions
@@ -222,3 +223,9 @@ def _exceptions(text: str, days: str) -> tuple[str, ...]:
         return read_exceptions(given)
     except ConfigurationError as error:
         raise InvalidValueError(f"hours {short_repr(text)}: {error}") from None
+
+
+def until_open(how: Debounce, attributes: Attributes, now: int) -> Debounce:
+    """Return how a burst with these attributes is debounced: until its hours open if it would end outside of them."""
+    opens = hours_of(attributes).opening(now + how.quiet)
+    return how if opens == now + how.quiet else how._replace(quiet=opens - now, at_most=None)

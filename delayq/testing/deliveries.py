@@ -22,6 +22,7 @@ _OUTCOMES: dict[Disposition, Outcome] = {
     Disposition.ACK: "acked",
     Disposition.DISCARD: "discarded",
     Disposition.DROP: "discarded",
+    Disposition.JOIN: "acked",
     Disposition.NACK: "nacked",
     Disposition.REJECT: "rejected",
     Disposition.RELEASE: "snoozed",

@@ -22,7 +22,7 @@ MESSAGE_KEYS = {
     "id", "state", "payload", "encoding", "truncated", "size", "due", "attempts", "retries_left", "deadline",
     "token", "consumer", "headers", "error", "reason", "died", "entry", "name", "key", "snoozes", "expires",
     "priority", "timeout", "cancel_requested", "progress", "retention", "completed", "kept_until", "result", "sent",
-    "unhandled", "hours", "tz",
+    "unhandled", "hours", "tz", "group",
 }  # fmt: skip
 
 

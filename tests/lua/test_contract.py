@@ -129,7 +129,7 @@ SIGNATURES = {
     for name, parameters in re.findall(r"^local function (\w+)\(([^)]*)\)", text, re.MULTILINE)
 }
 FRAGMENTS = {name: functions(name) for name in re.findall(r"lib/(\w+)", " ".join(TEXTS))}
-LOG_CALL = re.compile(r"\b(log|log_deaths|log_status)\(")
+LOG_CALL = re.compile(r"\b(log|log_deaths|log_status|log_groups)\(")
 LOGGING = [*(name for name in SCRIPTS if "log" in header(name).get("Uses", "").split(", ")), "streams/relay"]
 """The scripts that write to the event log."""
 
@@ -304,7 +304,14 @@ def test_log_is_the_last_that_a_script_writes(name):
     assert not [text for text in functions if LOG_CALL.search(text) and "redis." in text]
     main = re.sub(r"(?ms)^local function .*?^end$", "", own)
     after = main[LOG_CALL.search(main).start() :]
-    assert set(re.findall(r"([\w.]+)\(", after)) <= {"log", "log_deaths", "log_status", "math.floor", "unmarked"}
+    assert set(re.findall(r"([\w.]+)\(", after)) <= {
+        "log",
+        "log_deaths",
+        "log_status",
+        "log_groups",
+        "math.floor",
+        "unmarked",
+    }
     assert re.search(r"\nreturn \w+\s*$", after)
 
 

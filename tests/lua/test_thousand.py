@@ -20,6 +20,7 @@ from delayq.queue.results.result_waits import await_ends_call
 from delayq.queue.sending.collecting import collect_call
 from delayq.queue.sweeps.rekeying import rekey_call
 from delayq.schedules.calls import ScheduleFire, SchedulePut, fire_call, schedule_put_call, schedule_remove_call
+from delayq.worker.delivery.joining import Joined, join_call
 from tests.lua.tables import MUTATING
 from tests.support.scripts import ANYWHERE, LOG, NOW, Case, Dead, Kept, T, World, calls, deliver, observe, plant
 
@@ -135,7 +136,7 @@ CASES = [
             messages=each(""),
             attributes=each(f"collect=9 gathers={T}:0:1:1:3:{NOW}:{NOW + 50}:99"),
             gathered={f"{id} 0": ",m" for id in IDS},
-            meta={"sent": MAX_IDS, "schema": 2, "priority_step": 60_000},
+            meta={"sent": MAX_IDS, "schema": 6, "priority_step": 60_000},
             wake=1,
         ),
     ),
@@ -184,6 +185,22 @@ CASES = [
     ),
     Case("delays", BACKOFF, calls.unack_to_retry(), ExpireReply(MAX_IDS, 0, -1), RETRY),
     Case("leased", LEASED, calls.ack(RECEIPTS), statuses(1), World(meta={"acked": MAX_IDS})),
+    Case(
+        "joined",
+        LEASED,
+        join_call(calls, 99, [Joined(*one, f"g{one.id}", 50, "", 2, b"h", b"collect=9", b",m") for one in RECEIPTS]),
+        statuses(1),
+        World(
+            pending={f"g{id}": 50 for id in IDS},
+            retries={f"g{id}": 2 for id in IDS},
+            messages={f"g{id}": "" for id in IDS},
+            headers={f"g{id}": "h" for id in IDS},
+            attributes={f"g{id}": f"collect=9 gathers={T}:0:1:1:3:{NOW}:{NOW + 50}:99" for id in IDS},
+            gathered={f"g{id} 0": ",m" for id in IDS},
+            meta={"acked": MAX_IDS, "sent": MAX_IDS, "schema": 6, "priority_step": 60_000},
+            wake=1,
+        ),
+    ),
     Case(
         "completed",
         LEASED.but(attributes=each("retention=50")) + World(waited=each(900), meta={"schema": 2}),
@@ -368,6 +385,7 @@ LOGGED = {
     "last leases": "expired",
     "delays": "retried",
     "leased": "acked",
+    "joined": "acked sent",
     "completed": "acked",
     "waited for": "",
     "failed": "nacked",
@@ -388,8 +406,18 @@ LOGGED = {
     "recounted": "",
 }
 """Events that the log has for a case, where they differ from its name."""
-REMEMBERED = {"leased", "completed", "rejected", "cancelled", "killed", "collected", "named", "trimmed at once"}
-REMEMBERED |= {"imported dead"}
+REMEMBERED = {
+    "leased",
+    "joined",
+    "completed",
+    "rejected",
+    "cancelled",
+    "killed",
+    "collected",
+    "named",
+    "trimmed at once",
+}
+REMEMBERED |= {"imported dead", "joined"}
 
 
 @pytest.mark.long

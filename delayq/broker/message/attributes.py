@@ -48,6 +48,8 @@ class Attributes(NamedTuple):
     """How many entries its payload may have; 0 for a payload that is no list of entries."""
     gathers: str = ""
     """What its script notes of the entries while it gathers them, see `lib/gathered`; '' once it does not."""
+    joins: str = ""
+    """The group that it joins once it is due, see `Joining`; '' for none."""
     timeout: int = 0
     """How long its callback may run (ms); 0 as its task or its queue says."""
     retention: int = 0

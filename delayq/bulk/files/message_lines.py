@@ -15,10 +15,12 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from delayq.broker.context import QueueContext
+from delayq.broker.engine import Feature
 from delayq.broker.keys import check_id
 from delayq.broker.message.attributes import Attributes
+from delayq.broker.message.joining import Joining
 from delayq.broker.requests import OutgoingTable
-from delayq.errors import ConfigurationError, PayloadTooLargeError
+from delayq.errors import ConfigurationError, PayloadTooLargeError, short_repr
 from delayq.privacy.redaction import RedactedPayload
 from delayq.queue.inspecting.decoded_payload import stored_payload
 from delayq.queue.sending.message_options import STORED, attributes_of
@@ -70,6 +72,8 @@ class MessageLine(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Only in the lines of a version before; ignored."""
     timeout: float | None = None
     collect: int | None = None
+    joins: str | None = None
+    """The group that it joins once it is due, as `Joining` has it."""
     retention: float | None = None
     unique_for: float | None = None
     unique_after: float | None = None
@@ -83,7 +87,7 @@ FIELDS = tuple(name for name in MessageLine.__struct_fields__ if name != "after_
 """The fields of a line that is written, in their order."""
 _WrittenLine: Any = msgspec.defstruct("_WrittenLine", [(name, Any, msgspec.UNSET) for name in FIELDS])
 """The fields of a line as they are written; a field that is not set is left out."""
-_attributes_in = attrgetter(*STORED, "expires_after", "snoozes")
+_attributes_in = attrgetter(*STORED, "expires_after", "snoozes", "joins")
 """Returns the fields of a line that are stored as attributes; `missed` says what becomes of one that expires."""
 _NO_ATTRIBUTES = _attributes_in(MessageLine(id="", payload=None))
 _decode_line = msgspec.json.Decoder(MessageLine).decode
@@ -139,6 +143,7 @@ def _attribute_fields(stored: bytes) -> dict[str, Any]:
         "tz": attributes.tz,
         "timeout": _seconds(attributes.timeout),
         "collect": attributes.collect,
+        "joins": attributes.joins,
         "retention": _seconds(attributes.retention),
         "unique_for": _seconds(attributes.unique_for),
         "unique_after": _seconds(attributes.unique_after),
@@ -206,8 +211,15 @@ def _attributes(line: MessageLine, context: QueueContext) -> bytes:
     missed = "dead" if expires is None else line.missed
     options = {name: getattr(line, name) for name in STORED} | {"expires": expires, "missed": missed, "tz": line.tz}
     stored = attributes_of(context, 0, options, line.id)  # one that was rescheduled may be due after it expires
-    snoozes = check_int(line.snoozes, "snoozes", 0, MAX_SNOOZES)
-    return stored if again or not snoozes else Attributes.of(stored)._replace(snoozes=snoozes).encode()
+    snoozes = 0 if again else check_int(line.snoozes, "snoozes", 0, MAX_SNOOZES)
+    joins = line.joins or ""
+    if joins and Joining.of(joins) is None:
+        raise ConfigurationError(f"joins is not a group as an export writes it: {short_repr(joins)}")
+    if not snoozes and not joins:
+        return stored
+    if joins:
+        context.calls.capabilities.require(Feature.COLLECT)
+    return Attributes.of(stored)._replace(snoozes=snoozes, joins=joins).encode()
 
 
 def _readable(stored: bytes) -> tuple[Any, _Encoding]:

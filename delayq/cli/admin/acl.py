@@ -102,7 +102,7 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
             [
                 *("pending_to_ready", "ready_to_unack", "pending_to_unack", "turn", "unack_to_retry"),
                 *("collect_garbage", "wake"),
-                *("ack", "complete", "nack", "extend", "release", "reject", "withdraw", "report", "ack_some"),
+                *("ack", "complete", "nack", "extend", "release", "reject", "withdraw", "report", "ack_some", "join"),
                 *("close", "declare"),
                 *("counts", "get", "page", "limits_page", *_FORECAST),
                 *("presence", "keep_presence", "workers_page", "history"),

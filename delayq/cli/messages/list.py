@@ -93,8 +93,8 @@ def list_(
     has the states ready, active, backoff and dead; a work queue has queued and processing.
 
     JSON, one line per page: {"messages": [{"id", "state", "payload", "encoding", "truncated", "size", "due",
-    "attempts", "retries_left", "deadline", "token", "consumer", "headers", "error", "reason", "died", "entry",
-    "name", "key", "snoozes", "expires", "hours", "tz", "priority", "timeout", "cancel_requested", "progress",
+    "attempts", "retries_left", "deadline", "token", "consumer", "headers", "error", "reason", "died", "entry", "name",
+    "key", "group", "snoozes", "expires", "hours", "tz", "priority", "timeout", "cancel_requested", "progress",
     "retention", "completed", "kept_until", "result", "sent", "unhandled"}, …], "cursor"}. "encoding" tells how to read
     the payload: json, text, base64, encrypted (in base64), or redacted (JSON, with "[redacted]" for what the queue
     hides). "cursor" is null on the last page. An item of a work queue has "id", "state", "payload", "encoding",
@@ -247,6 +247,7 @@ def _details(message: MessageInfo | ItemInfo, now: datetime) -> dict[str, str]:
         "next try" if message.state == State.BACKOFF else "lease ends": exact_time(message.deadline, now),
         "attempts": f"{message.attempts}, {retries} left",
         "expires": exact_time(message.expires, now),
+        "joins the group": message.group,
         "hours": f"{message.hours} {message.tz}".strip(),
         "priority": f"{message.priority:+d}" if message.priority else "",
         "timeout": format_duration(message.timeout) if message.timeout else "",

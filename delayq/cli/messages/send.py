@@ -83,6 +83,7 @@ _FEATURES = {
 @click.option(
     "--collect", type=int, metavar="N", help="With --debounce, deliver up to N payloads of this id as a list."
 )
+@click.option("--group", type=ID, help="With --collect, the id that collects; with --delay, it is joined once due.")
 @click.option("--name", metavar="NAME", help="The name of what is to be done, such as invoice.paid.")
 @click.option("--key", metavar="KEY", help="What it belongs to, such as account:7: see `delayq docs limits`.")
 @click.option("--jitter", type=DURATION, help="Make it due up to so long later, drawn from its id.")
@@ -118,6 +119,7 @@ def send(
     debounce: timedelta | None,
     at_most: timedelta | None,
     collect: int | None,
+    group: str | None,
     as_json: bool,
     **options: Any,
 ) -> Exit:
@@ -153,15 +155,14 @@ def send(
         if debounce is None:
             (sent,) = into.send_many([message(raw, "PAYLOAD")], **mode)
         else:
-            chosen = {name: value for name, value in options.items() if name not in ("delay", "at")}
-            chosen |= {"debounce": debounce, "at_most": at_most, "collect": collect}
-            sent = into.send_delay_msg(parse(raw, "PAYLOAD"), **chosen)
+            chosen = options | {"debounce": debounce, "at_most": at_most, "collect": collect, "group": group}
+            sent = into.send(parse(raw, "PAYLOAD"), **chosen)
         print_result(_sent_json(queue, sent), sent.id, as_json=as_json)
         if not as_json:
             reports = _REPORTS if has_delays else _REPORTS_WITHOUT_DUE
             reserved = sent.owner is not None and sent.status is SendStatus.SETTLED
             exact = sent.owner.due if reserved else sent.due if options["hours"] else None
-            due = zoned_iso(exact) if exact else _due(delay or debounce, at, options)
+            due = zoned_iso(exact) if exact else _due(delay or (None if at else debounce), at, options)
             print_note(reports[sent.status].format(queue, due))
         return Exit.FAILURE if sent.status is SendStatus.RUNNING else Exit.OK
     if options["id"] is not None:
@@ -190,12 +191,21 @@ def _check(params: dict[str, Any]) -> None:
         )
     if params["at_most"] is not None and params["debounce"] is None:
         raise click.UsageError("--at-most goes with --debounce")
-    if params["collect"] is not None and (params["debounce"] is None or params["id"] is None):
-        raise click.UsageError("--collect goes with --debounce and the --id of the group")
+    _check_collect(params)
     if params["debounce"] is not None:
         _check_debounce(params)
     _check_reserved(params)
     _check_replace(params)
+
+
+def _check_collect(params: dict[str, Any]) -> None:
+    group, debounced = params["group"] is not None, params["debounce"] is not None
+    if params["collect"] is not None and not (debounced and (group or params["id"] is not None)):
+        raise click.UsageError("--collect goes with --debounce and the --id of the group")
+    if group and params["collect"] is None:
+        raise click.UsageError("--group goes with --debounce and --collect")
+    if group and params["id"] is not None and params["delay"] is params["at"] is None:
+        raise click.UsageError("give --id or --group, not both, unless the message has a --delay")
 
 
 def _check_reserved(params: dict[str, Any]) -> None:
@@ -219,12 +229,13 @@ def _check_replace(params: dict[str, Any]) -> None:
 
 
 def _check_debounce(params: dict[str, Any]) -> None:
-    others = ("delay", "at", "jitter", "file", "replace", "replace_after", "unique_for", "unique_after")
+    timed = () if params["group"] is not None else ("delay", "at", "jitter")
+    others = (*timed, "file", "replace", "replace_after", "unique_for", "unique_after")
     other = next((name for name in others if params[name] not in (None, False)), None)
     if other is not None or params["payload"] == "-":
         shown = f"--{other.replace('_', '-')}" if other else "- as PAYLOAD"
         raise click.UsageError(f"--debounce does not go with {shown}")
-    if params["id"] is None and not params["unique"]:
+    if params["id"] is params["group"] is None and not params["unique"]:
         raise click.UsageError("--debounce needs an --id, or --unique")
 
 

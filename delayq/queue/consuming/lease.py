@@ -18,7 +18,7 @@ from delayq.values.checks import check_int
 from delayq.values.outcomes import Outcome, StopWorker
 from delayq.values.times import Duration, monotonic, to_millis
 from delayq.worker.delivery.attempt_log import log_completions, log_expired
-from delayq.worker.delivery.disposition import Completion, Disposition, disposition_of, missed, undecodable
+from delayq.worker.delivery.disposition import Completion, Disposition, before_start, disposition_of, undecodable
 from delayq.worker.delivery.in_flight_delivery import InFlightDelivery, deliveries_of
 from delayq.worker.delivery.message import AsyncMessage, Message
 from delayq.worker.drivers.wakeup import pass_on
@@ -137,8 +137,8 @@ class _LeaseBase(Generic[M]):
     def _add(self, claimed: ClaimReply) -> Operation[None]:
         now, failed = monotonic(), list[Completion]()
         for delivery in deliveries_of(claimed, now, self._sent_at + self._lease / 1000):
-            if delivery.claimed.attributes and (late := missed(delivery, now, self._context.queue)):
-                failed.append(late)
+            if delivery.claimed.attributes and (instead := before_start(delivery, now, self._context.queue)):
+                failed.append(instead)
                 continue
             try:
                 self.messages.append(self._message_class(delivery, self._context, self._executor, now))

@@ -67,6 +67,7 @@ _DONE: dict[Disposition, Ending] = {
     Disposition.ACK: "acked",
     Disposition.DISCARD: "discarded",
     Disposition.DROP: "discarded",
+    Disposition.JOIN: "acked",
 }
 
 

@@ -13,6 +13,7 @@ from delayq.broker.message.attributes import Attributes
 from delayq.broker.message.collected import decode_collected
 from delayq.broker.message.expiry import expiry_of
 from delayq.broker.message.ids import time_of
+from delayq.broker.message.joining import Joining
 from delayq.broker.replies import GetReply, MessageRow
 from delayq.broker.requests import ALWAYS, Period
 from delayq.broker.results import KeptRecord
@@ -225,12 +226,14 @@ class Inspector:
         """Return the fields that attributes have in `MessageInfo`; the due time in milliseconds, '' if unknown."""
         attributes = Attributes.of(stored)
         expires = expiry_of(attributes, int(due)) if due else None
+        joining = Joining.of(attributes.joins)
         return {
             "name": attributes.name,
             "key": attributes.key,
             "snoozes": attributes.snoozes,
             "expires": None if expires is None or expires > LATEST else from_millis(expires),
             "unhandled": attributes.unhandled,
+            "group": "" if joining is None else joining.group,
             "hours": attributes.hours.replace("_", " "),
             "tz": attributes.tz or ("UTC" if attributes.hours else ""),
             "priority": attributes.priority,

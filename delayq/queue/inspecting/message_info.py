@@ -48,6 +48,8 @@ class MessageInfo:
     """How often it was snoozed, or released with a delay."""
     expires: datetime | None = None
     """When it expires if it has not started by then; None for never."""
+    group: str = ""
+    """The id of the group that it joins once it is due; '' for none."""
     hours: str = ""
     """The hours in which it may be delivered; '' for at any time."""
     tz: str = ""

@@ -1,9 +1,9 @@
-"""Sends that are collected: each adds its payload to those of its group, which one message carries."""
+"""Sends of which only the last of a burst counts, and those that are collected: one message carries all of a group."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TypedDict, cast
+from typing import Any, TypedDict, cast
 
 from delayq.broker.batches import BATCH, BATCH_BYTES, byte_slices
 from delayq.broker.calls import SPENT, Calls, Debounced
@@ -13,7 +13,9 @@ from delayq.broker.message.same_id import Debounce
 from delayq.broker.requests import Outgoing, Replace, ScriptCall, flat
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError
+from delayq.queue.sending.due_times import debounced_in_hours
 from delayq.queue.sending.message_options import replacing
+from delayq.queue.sending.withdrawal import withdraw
 from delayq.values.checks import check_options
 from delayq.values.times import Duration
 
@@ -40,27 +42,34 @@ def collecting(options: CollectOptions, *, replace: Replace, run: str | None, de
     return how
 
 
+def send_debounced(context: EngineContext, message: Outgoing, how: Debounce) -> Operation[Debounced]:
+    """Send one message of a burst: in one round trip, unless what has its id is claimed and not started, or dies."""
+    calls: Any = context.calls
+    calls.capabilities.require(Feature.DEBOUNCE)
+    how = debounced_in_hours(context, how, message.attributes)
+    if how.collect:
+        return (yield from send_collected(context, [message], how))[0]
+    send = [calls.debounce(message, how, max_length=context.settings.max_length), *context.confirming]
+    sent: Debounced
+    sent, *_ = yield send
+    if sent.unstarted and (yield from withdraw(context, [message.id])):
+        sent, *_ = yield send
+    while sent.status == SPENT:
+        _, sent, *_ = yield [calls.collect(context.settings, ids=[message.id]), *send]
+    return sent
+
+
 def send_collected(context: EngineContext, messages: Sequence[Outgoing], how: Debounce) -> Operation[list[Debounced]]:
-    """Add the payloads of messages to their groups; returns what became of each.
-
-    A group whose last message is about to die waits for that.
-    """
+    """Add the payloads of messages to their groups; returns what became of each."""
     context.calls.capabilities.require(Feature.COLLECT)
-    found: dict[int, Debounced] = {}
-    left: Sequence[int] = range(len(messages))
-    dying: list[str] = []
-    while left:
-        collect = [context.calls.collect(context.settings, ids=dying)] if dying else []
-        calls = list(_calls(context, [messages[at] for at in left], how))
-        replies = yield [*collect, *calls, *context.confirming]
-        statuses = [one for reply in replies[len(collect) : len(collect) + len(calls)] for one in reply]
-        found |= dict(zip(left, statuses, strict=True))
-        left = [at for at in left if found[at].status == SPENT]
-        dying = [*dict.fromkeys(messages[at].id for at in left)][:BATCH]
-    return [found[at] for at in range(len(messages))]
+    calls = list(_calls(context, messages, how))
+    replies = yield [*calls, *context.confirming]
+    return [one for reply in replies[: len(calls)] for one in reply]
 
 
-def _calls(context: EngineContext, messages: list[Outgoing], how: Debounce) -> Iterator[ScriptCall[list[Debounced]]]:
+def _calls(
+    context: EngineContext, messages: Sequence[Outgoing], how: Debounce
+) -> Iterator[ScriptCall[list[Debounced]]]:
     calls, settings = cast("Calls", context.calls), context.settings
     max_length, max_payload = settings.max_length, settings.max_payload
     for batch in byte_slices([len(message.payload) for message in messages], BATCH_BYTES, BATCH):
@@ -70,7 +79,7 @@ def _calls(context: EngineContext, messages: list[Outgoing], how: Debounce) -> I
 def collect_call(
     calls: Calls, messages: Sequence[Outgoing], how: Debounce, *, max_length: int | None, max_payload: int
 ) -> ScriptCall[list[Debounced]]:
-    """Add payloads to their groups. Status: 1 new, 7 added, 6 in the successor, 4 to be collected.
+    """Add payloads to their groups. Status: 1 new, 7 added, 6 in the successor.
 
     Each payload is an entry, see `entry_of`. A batch has at most `max_payload` bytes.
     """

@@ -79,8 +79,6 @@ def debounced_in_hours(context: EngineContext, how: Debounce, attributes: bytes)
     """Return how a burst with these attributes is debounced: until its hours open if it would end outside of them."""
     if b"hours=" not in attributes:
         return how
-    from delayq.schedules.hours import hours_of
+    from delayq.schedules.hours import until_open
 
-    now = _now(context)
-    opens = hours_of(Attributes.of(attributes)).opening(now + how.quiet)
-    return how if opens == now + how.quiet else how._replace(quiet=opens - now, at_most=None)
+    return until_open(how, Attributes.of(attributes), _now(context))

@@ -18,7 +18,7 @@ from delayq.broker.message.attributes import Attributes, check_message_name, che
 from delayq.broker.message.collected import check_collect
 from delayq.broker.message.expiry import Missed, check_expiry
 from delayq.broker.message.ids import Unique
-from delayq.broker.message.same_id import check_debounce, check_reserved
+from delayq.broker.message.same_id import Debounce, check_debounce, check_reserved
 from delayq.broker.requests import Replace
 from delayq.broker.results import check_retention
 from delayq.errors import ConfigurationError
@@ -73,6 +73,9 @@ class SharedOptions(TypedDict, total=False):
     collect: int | None
     """How many payloads of these sends become one message, whose payload is the list of them: it is due at once when it
     has so many, from 1 to 1,000, or `max_payload` bytes. With `debounce`; the last payload alone by default."""
+    group: str | None
+    """The id of the message that collects it, in place of `id`. With a `delay` it waits by itself, under an id of its
+    own, and joins the group when it is due. With `collect`."""
 
 
 class SendOptions(SharedOptions, total=False):
@@ -156,6 +159,8 @@ def replacing(options: Mapping[str, Any], due: Duration | datetime) -> Replace:
     check_options(options, OPTIONS)
     replace: Replace = options.get("replace", False)
     how = check_debounce(options.get("debounce"), options.get("at_most"), options.get("collect"))
+    if options.get("group") is not None:
+        return _joining(options, how, due)
     if how is None:
         return replace
     if how.collect and options.get("unique") is not None:
@@ -165,6 +170,21 @@ def replacing(options: Mapping[str, Any], due: Duration | datetime) -> Replace:
     if due:
         timed = "at" if isinstance(due, datetime) else "delay"
         raise ConfigurationError(f"give {timed} or debounce, but not both: debounce says when the message is due")
+    return how
+
+
+def _joining(options: Mapping[str, Any], how: Debounce | None, due: Duration | datetime) -> Replace:
+    """Return what a send to a group replaces: with a due time nothing, since it joins the group later."""
+    if how is None or not how.collect:
+        raise ConfigurationError("group goes with debounce and collect: say how long it waits, and how many it takes")
+    other = next((one for one in ("replace", "unique_for", "unique_after") if options.get(one)), None)
+    if other is not None:
+        raise ConfigurationError(f"give group or {other}, but not both: what is in a group is no message of its own")
+    if due:
+        return False
+    other = next((one for one in ("id", "unique") if options.get(one) is not None), None)
+    if other is not None:
+        raise ConfigurationError(f"give group or {other}, but not both: without a delay, it is in the group at once")
     return how
 
 

@@ -19,12 +19,13 @@ from delayq.broker.engine import Feature
 from delayq.broker.keys import check_id
 from delayq.broker.message.collected import entry_of
 from delayq.broker.message.ids import digest_id, new_id, new_ids
+from delayq.broker.message.joining import joins
 from delayq.broker.message.same_id import Debounce, missing_id
 from delayq.broker.requests import OWN_ID, Messages, NewTable, Outgoing, OutgoingTable, Replace, ScriptCall
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, NotReplicatedError, OutcomeUnknown, QueueFullError, short_repr
-from delayq.queue.sending.collecting import send_collected
-from delayq.queue.sending.due_times import debounced_in_hours, due_text, placed
+from delayq.queue.sending.collecting import send_collected, send_debounced
+from delayq.queue.sending.due_times import due_text, placed
 from delayq.queue.sending.message_options import (
     BESIDE,
     NO_OPTIONS,
@@ -230,23 +231,6 @@ def send_spent(
     return "".join(changed), times
 
 
-def send_debounced(context: EngineContext, message: Outgoing, how: Debounce) -> Operation[Debounced]:
-    """Send one message of a burst: in one round trip, unless what has its id is claimed and not started, or dies."""
-    calls: Any = context.calls
-    calls.capabilities.require(Feature.DEBOUNCE)
-    how = debounced_in_hours(context, how, message.attributes)
-    if how.collect:
-        return (yield from send_collected(context, [message], how))[0]
-    send = [calls.debounce(message, how, max_length=context.settings.max_length), *context.confirming]
-    sent: Debounced
-    sent, *_ = yield send
-    if sent.unstarted and (yield from withdraw(context, [message.id])):
-        sent, *_ = yield send
-    while sent.status == SPENT:
-        _, sent, *_ = yield [calls.collect(context.settings, ids=[message.id]), *send]
-    return sent
-
-
 InOneForm = Callable[[str | None, Any], Any]
 
 
@@ -284,9 +268,8 @@ class Producer:
     ) -> Outgoing:
         """Return an encoded message with a due time from `due_text`; raises `ConfigurationError` or `PayloadError`."""
         encoded = encode_payload(payload, self.encode, self._context.settings.max_payload)
-        if (unique := options.get("unique")) is not None:
-            name = options.get("name")
-            id = digest_id(unique, id, name, self.encode_canonical(self.in_one_form(name, payload)))
+        if options:
+            id = self._id_by(options, id, payload, replace)
         if replace is not False and check_replace(replace) and id is None:
             raise missing_id(replace)
         own_id = id is not None
@@ -295,7 +278,7 @@ class Producer:
         if options:
             due = placed(self._context, due, id, options, replace)
             if not _STORED.isdisjoint(options):
-                extras = attributes_of(self._context, due, options, id if own_id else None, replace=replace)
+                extras = self._attributes_of(options, due, id, is_own=own_id, replace=replace)
         if isinstance(replace, Debounce):
             encoded = entry_of(encoded, is_json=self._is_json) if replace.collect else encoded
         elif replace:
@@ -312,6 +295,22 @@ class Producer:
             b"" if headers is None else encode_headers(headers),
             extras,
         )
+
+    def _id_by(self, options: Mapping[str, Any], id: str | None, payload: Any, replace: Replace) -> str | None:
+        """Return the id of a message: the one that is given, or what its options make of it."""
+        if (unique := options.get("unique")) is not None:
+            name = options.get("name")
+            return digest_id(unique, id, name, self.encode_canonical(self.in_one_form(name, payload)))
+        group: str | None = options.get("group")
+        return id if group is None or replace is False else group
+
+    def _attributes_of(
+        self, options: Mapping[str, Any], due: str | int, id: str, *, is_own: bool, replace: Replace
+    ) -> bytes:
+        found = attributes_of(self._context, due, options, id if is_own else None, replace=replace)
+        if replace is False and options.get("group") is not None:
+            return joins(options, id, found, is_json=self._is_json)
+        return found
 
     def send_by(self, executor: Executor, messages: list[Outgoing]) -> list[Sent]:
         """Send messages in one call; a single one needs no operation, which costs a tenth of its send."""

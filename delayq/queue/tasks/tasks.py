@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_WITH_FIELDS = ("key", "group")
+"""The options whose texts may have fields for the arguments of a call."""
 _current: ContextVar[Any] = ContextVar("delayq_message")
 
 
@@ -80,11 +82,14 @@ class BaseTask(Hinting, Generic[P, R]):
         if "at" in options and "delay" in options:
             raise ConfigurationError("give delay or at, but not both")
         timed, debounced = options.keys() & {"delay", "at"}, options.get("debounce") is not None
-        if timed and debounced:
+        grouped = (options if "group" in options else self._options).get("group") is not None
+        if timed and debounced and not grouped:
             raise ConfigurationError(f"give {min(timed)} or debounce, but not both: debounce says when it is due")
         instead = {"delay", "at", "debounce", "at_most"} if timed or debounced else set[str]()
         instead.update(["collect"] * bool(timed))
         instead.update(["jitter"] * debounced)
+        if grouped:  # it waits, then joins its group
+            instead = {"delay", "at"} if timed else set()
         if "id" in options:
             instead.add("unique")  # that of the task, which makes the id
         kept = {name: value for name, value in self._options.items() if name not in instead}
@@ -101,7 +106,7 @@ class BaseTask(Hinting, Generic[P, R]):
         options: dict[str, Any] = dict(self._options)
         if options.pop("replace", False):
             raise ConfigurationError("replace is an option of send_many, not of one of its messages")
-        if any(options.pop(option, None) is not None for option in ("debounce", "at_most", "collect")):
+        if any(options.pop(option, None) is not None for option in ("debounce", "at_most", "collect", "group")):
             raise ConfigurationError("debounce is an option of a single send, not of a message of send_many")
         payload = self._bind(options, args, kwargs)
         return NewMessage(payload, name=self.name, **options)
@@ -113,15 +118,17 @@ class BaseTask(Hinting, Generic[P, R]):
         return send(payload, name=self.name, **options)
 
     def _checked(self, options: TaskSendOptions) -> TaskSendOptions:
-        if has_fields(key := options.get("key")):
-            self.arguments.check_pattern(cast("str", key), "key")
+        for option in _WITH_FIELDS:
+            if has_fields(pattern := options.get(option)):
+                self.arguments.check_pattern(cast("str", pattern), option)
         return options
 
     def _bind(self, options: dict[str, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Return the payload of a call, and fill the fields of the key among its options."""
+        """Return the payload of a call, and fill the fields of its key and group."""
         payload = self.arguments.bind(args, kwargs)
-        if has_fields(options.get("key")):
-            options["key"] = self.arguments.fill(options["key"], payload)
+        for option in _WITH_FIELDS:
+            if has_fields(options.get(option)):
+                options[option] = self.arguments.fill(options[option], payload)
         return payload
 
     def problem(self, payload: Any) -> str:

@@ -10,6 +10,7 @@ from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import NamedTuple
 
 from delayq.broker.message.expiry import expiry_of
+from delayq.broker.message.joining import Joining
 from delayq.errors import ConfigurationError, UndecodableError, short_repr
 from delayq.safe_log import SafeLog
 from delayq.values.backoff import FailurePolicy
@@ -47,6 +48,8 @@ class Disposition(Enum):
     """Released after a delay, as the callback has asked: this is counted."""
     LEAVE = auto()
     """Released after a delay, since no function here takes the message: this is counted apart."""
+    JOIN = auto()
+    """Done, and its payload is one of its group's, as it has become due: no callback is for it."""
     COMPLETE = auto()
     """Acked or discarded, and a record of it is kept, since the message has retention."""
     NOTHING = auto()
@@ -149,19 +152,31 @@ def undecodable(delivery: InFlightDelivery, error: UndecodableError, policy: Fai
     return Completion([delivery], disposition, text)
 
 
-def missed(delivery: InFlightDelivery, now: float, queue: str) -> Completion | None:
-    """Return what becomes of a delivery that has expired at a local time, or is outside its hours; None if neither.
+def before_start(delivery: InFlightDelivery, now: float, queue: str) -> Completion | None:
+    """Return what becomes of a delivery at a local time before its callback starts; None if that may start.
 
-    If its due time is outside of its hours, it was due when they opened next.
+    It may have expired, be outside its hours, or join a group. If its due time is outside of its hours, it was due when
+    they opened next.
     """
     attributes = delivery.attributes
-    if not attributes.expires and not attributes.hours:
+    if not (attributes.expires or attributes.hours or attributes.joins):
         return None
     at = delivery.server_now + (now - delivery.claimed_at) * 1000
     expires = expiry_of(attributes, delivery.claimed.due)
     if expires is not None and at > expires:
         return _expired(delivery, at - expires, queue)
-    return _outside_hours(delivery, at, queue) if attributes.hours else None
+    outside = _outside_hours(delivery, at, queue) if attributes.hours else None
+    return outside or (_joining(delivery, queue) if attributes.joins else None)
+
+
+def _joining(delivery: InFlightDelivery, queue: str) -> Completion | None:
+    """Return what becomes of a delivery that is to join a group; None if it cannot, so that a callback decides."""
+    joining = Joining.of(delivery.attributes.joins)
+    if joining is None or joining.group == delivery.claimed.id or delivery.claimed.unreadable:
+        return None
+    label, fields = log_label([delivery], queue)
+    log.debug("%s is due, and joins the group %s", label, joining.group, extra=fields)
+    return Completion([delivery], Disposition.JOIN)
 
 
 def _expired(delivery: InFlightDelivery, late: float, queue: str) -> Completion:

@@ -21,10 +21,10 @@ from delayq.worker.delivery.attempt_log import log_completions, log_success, tel
 from delayq.worker.delivery.disposition import (
     Completion,
     Disposition,
+    before_start,
     describe,
     disposition_of,
     dispositions_of,
-    missed,
     stop_reason_of,
     stored_text,
     undecodable,
@@ -193,8 +193,8 @@ class WorkBuffer:
         if self._closed and self._scopes.closes(delivery):
             self._completions.append(Completion([delivery], Disposition.RELEASE))
             return None
-        if delivery.claimed.attributes and (late := missed(delivery, started, self._context.queue)):
-            self._completions.append(late)
+        if delivery.claimed.attributes and (instead := before_start(delivery, started, self._context.queue)):
+            self._completions.append(instead)
             return None
         raised: BaseException
         try:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, cast
 
+from delayq.broker.calls import Calls
 from delayq.broker.context import EngineCalls
 from delayq.broker.engine import Feature
 from delayq.broker.message.attributes import left_unhandled, snoozed
@@ -18,6 +19,7 @@ from delayq.safe_log import SafeLog
 from delayq.values.text import pluralize
 from delayq.worker.delivery.disposition import DONE, Completion, Disposition
 from delayq.worker.delivery.in_flight_delivery import InFlightDelivery, truncate
+from delayq.worker.delivery.joining import Joined, join_call, joined
 from delayq.worker.parts.breakers import ClosedScopes, scope_closed
 from delayq.worker.parts.part import ERROR_WAIT, Call, LoopPart, Stage
 
@@ -25,8 +27,8 @@ log = SafeLog("delayq.consumer")
 
 _ACK, _COMPLETE = Disposition.ACK, Disposition.COMPLETE
 """Looking up or hashing an enumeration member is slow before Python 3.12."""
-MAX_RESULT_BYTES = 1 << 20
-"""Bytes of results that one call stores; a single result may be larger."""
+MAX_SENT_BYTES = 1 << 20
+"""Bytes of results, or of payloads, that one call stores; a single one may be larger."""
 _NOTHING = (Ending.NOTHING, "", b"")
 _RELEASES = {
     Disposition.RELEASE: None,
@@ -61,7 +63,7 @@ class PendingSettlements(LoopPart):
         """What the loop is to acknowledge in this turn."""
         self.cut_short = False
         """Whether a call has made fewer than it was asked for: large successors take several calls."""
-        self._details: dict[InFlightDelivery, Failure | Rejection | Release | Completed] = {}
+        self._details: dict[InFlightDelivery, Failure | Rejection | Release | Joined | Completed] = {}
         """What all but an ack sends besides the receipt."""
         self._late: dict[InFlightDelivery, Completion] = {}
         """Successes of callbacks that took too long: they are settled once Redis has replied to the nack."""
@@ -75,8 +77,12 @@ class PendingSettlements(LoopPart):
             Disposition.SNOOZE: calls.release,
             Disposition.LEAVE: calls.release,
         }
+        if calls.capabilities.has(Feature.COLLECT):
+            self._calls[Disposition.JOIN] = partial(join_call, cast("Calls", calls), settings.max_payload)
         if calls.capabilities.has(Feature.EXPIRY):
             self._calls[Disposition.DROP] = calls.drop
+        self._largest = {_COMPLETE: settings.max_result, Disposition.JOIN: settings.max_payload}
+        """The most bytes that a settlement stores, of those that store something."""
         self._keeps_results = calls.capabilities.has(Feature.RESULTS)
         if self._keeps_results:
             self._calls[_COMPLETE] = calls.complete
@@ -94,18 +100,21 @@ class PendingSettlements(LoopPart):
         if len(self._acked) == self._count:
             return min(self._count, MAX_SETTLED)
         return sum(
-            self._fitting(queue) if disposition is _COMPLETE else min(len(queue), _min_per_call(disposition))
+            self._fitting(disposition) if disposition is _COMPLETE else min(len(queue), _min_per_call(disposition))
             for disposition, queue in self._queues.items()
         )
 
-    def _fitting(self, queue: list[InFlightDelivery]) -> int:
-        """Return how many completions one call makes: at most `MAX_MOVED`, and about a mebibyte of results."""
-        if len(queue) <= MAX_MOVED and len(queue) * self._settings.max_result <= MAX_RESULT_BYTES:
+    def _fitting(self, disposition: Disposition) -> int:
+        """Return how many settlements one call makes, of those that store something: about a mebibyte at most."""
+        queue, largest = self._queues[disposition], self._largest.get(disposition, 0)
+        if not largest:
+            return min(len(queue), _max_per_call(disposition))
+        if len(queue) <= MAX_MOVED and len(queue) * largest <= MAX_SENT_BYTES:
             return len(queue)
         total = 0
         for at, delivery in enumerate(queue[:MAX_MOVED]):
-            total += len(cast(Completed, self._details[delivery])[-1])
-            if at and total > MAX_RESULT_BYTES:
+            total += len(cast("Completed | Joined", self._details[delivery])[-1])
+            if at and total > MAX_SENT_BYTES:
                 return at
         return min(len(queue), MAX_MOVED)
 
@@ -146,6 +155,8 @@ class PendingSettlements(LoopPart):
             self._details[delivery] = Failure(*delivery.receipt, wait, truncate(text), delivery.span)
         elif disposition is Disposition.REJECT:
             self._details[delivery] = Rejection(*delivery.receipt, truncate(text), "")
+        elif disposition is Disposition.JOIN:
+            self._details[delivery] = joined(delivery)
         elif disposition in _RELEASES:
             count = _RELEASES[disposition]
             attributes = b"" if count is None else count(delivery.claimed.attributes)
@@ -161,7 +172,7 @@ class PendingSettlements(LoopPart):
         self.acks = self._acked[:MAX_SETTLED] if self.plain else []
         for disposition, queue in self._queues.items():
             if queue and not (self.plain and disposition is _ACK):
-                first = queue[: self._fitting(queue) if disposition is _COMPLETE else _max_per_call(disposition)]
+                first = queue[: self._fitting(disposition)]
                 items = [self._details.get(one, one.receipt) for one in first]
                 yield self._calls[disposition](items), partial(self._on_reply, disposition, len(items))
 
@@ -215,11 +226,11 @@ class PendingSettlements(LoopPart):
 
 
 def _min_per_call(disposition: Disposition) -> int:
-    return 1 if disposition in (Disposition.NACK, Disposition.REJECT) else _max_per_call(disposition)
+    return 1 if disposition in (Disposition.NACK, Disposition.REJECT, Disposition.JOIN) else _max_per_call(disposition)
 
 
 def _max_per_call(disposition: Disposition) -> int:
-    return MAX_MOVED if disposition is Disposition.REJECT or disposition in _RELEASES else MAX_SETTLED
+    return MAX_MOVED if disposition in (Disposition.REJECT, Disposition.JOIN, *_RELEASES) else MAX_SETTLED
 
 
 class Refusals:

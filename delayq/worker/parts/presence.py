@@ -38,6 +38,7 @@ COUNTED_AS = {
     Disposition.ACK: "acked",
     Disposition.DISCARD: "discarded",
     Disposition.DROP: "discarded",
+    Disposition.JOIN: "acked",
     Disposition.NACK: "nacked",
     Disposition.REJECT: "rejected",
     Disposition.RELEASE: "released",

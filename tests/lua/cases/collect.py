@@ -134,7 +134,7 @@ CASES = [
             messages={"a": "", "b": ""},
             attributes={"a": Group(4, last=1).text(), "b": Group(2).text()},
             gathered={"a 0": ",0", "a 1": ",1", "a 2": ",2", "a 3": ",3", "b 0": ",0", "b 1": ",1"},
-            meta={"schema": 2, "priority_step": 60_000, "sent": 2},
+            meta={"schema": 6, "priority_step": 60_000, "sent": 2},
             wake=1,
         ),
     ),
@@ -152,6 +152,7 @@ CASES = [
             "backoff": BACKOFF,
             "retry": RETRY,
             "leased": LEASED,
+            "about to die": GARBAGE,
         }.items()
     ),
     Case(
@@ -182,7 +183,6 @@ CASES = [
         found("6 5000"),
         with_meta(LEASED, following(Group())),
     ),
-    Case("about to die", GARBAGE + CROWD, collect(), found("4"), GARBAGE + CROWD),
     Case(
         "settled within the dedupe window: what is new is not refused",
         remembering(1000, a=-1),
@@ -219,7 +219,6 @@ CASES += logged(
         "added, and full": ["replaced 0; ids a; dues 0; retries 3"],
         "added behind a full batch": [],
         "to the successor": [],
-        "about to die": [],
         "no room": [],
     },
 )

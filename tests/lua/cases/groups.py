@@ -8,7 +8,7 @@ from tests.support.scripts import NOW, After, T, World
 
 ROOM = 30
 """How many bytes a batch of these groups may have."""
-SPECIAL = {"schema": 2, "priority_step": 60_000}
+SPECIAL = {"schema": 6, "priority_step": 60_000}
 """What `meta` notes of a queue with groups."""
 
 
@@ -35,24 +35,24 @@ class Group(NamedTuple):
         series = T + 1000 * self.began
         return f"{self.more}collect={self.most} gathers={series}:{self.first}:{self.entries}:{last}:{size}:{times}"
 
-    def gathered(self) -> dict[str, str]:
+    def gathered(self, id: str = "a") -> dict[str, str]:
         began = f" {self.began}" if self.began else ""
-        return {f"a {number}{began}": f",{number}" for number in range(self.first, self.first + self.entries)}
+        return {f"{id} {number}{began}": f",{number}" for number in range(self.first, self.first + self.entries)}
 
 
-def gathering(group: Group, due: int | None = None) -> World:
+def gathering(group: Group, due: int | None = None, id: str = "a") -> World:
     """Return a message that gathers, and is due at a time."""
     return World(
-        pending={"a": group.due if due is None else due},
-        retries={"a": 3},
-        messages={"a": ""},
-        attributes={"a": group.text()},
-        gathered=group.gathered(),
+        pending={id: group.due if due is None else due},
+        retries={id: 3},
+        messages={id: ""},
+        attributes={id: group.text()},
+        gathered=group.gathered(id),
         meta=SPECIAL,
     )
 
 
-def following(group: Group, due: int | None = None) -> World:
+def following(group: Group, due: int | None = None, id: str = "a") -> World:
     """Return a successor that gathers."""
     after = After(group.due if due is None else due, 3, "", "", group.text())
-    return World(successors={"a": after}, gathered=group.gathered(), meta=SPECIAL)
+    return World(successors={id: after}, gathered=group.gathered(id), meta=SPECIAL)

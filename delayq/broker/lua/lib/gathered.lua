@@ -6,17 +6,17 @@ local taken = {}
 
 -- Returns how many entries a batch may have, by the attributes of its message: a foreign number must not be looped to.
 local function most_of(kept)
-  return math.min(tonumber(string.match(kept, 'collect=(%d+)') or 1), 1000)
+  return math.min(tonumber(string.match(' ' .. kept, ' collect=(%d+)') or 1), 1000)
 end
 
 -- Returns a group by these attributes (a text); nil for a message that gathers nothing.
 local function group_of(text)
-  local at = text and string.find(text, 'gathers=', 1, true)
+  local at = text and string.find(text, ' gathers=', 1, true)
   if not at then return nil end
   local series, first, count, last, size, since, due, limit =
-    string.match(text, '^(%d+):(%d+):(%d+):(%d+):(%d+):(%d+):(%d+):(%d+)$', at + 8)
+    string.match(text, '^(%d+):(%d+):(%d+):(%d+):(%d+):(%d+):(%d+):(%d+)$', at + 9)
   if not series then return nil end
-  local kept = string.sub(text, 1, at - 1)
+  local kept = string.sub(text, 1, at)
   return {kept = kept, most = most_of(kept), series = series, first = tonumber(first),
     count = tonumber(count), last = tonumber(last), size = tonumber(size), since = since, due = due, limit = limit}
 end

@@ -36,7 +36,8 @@ def _pending(looked: Looked, message: MessageInfo) -> Iterator[Reason]:
         text = f"debounced since {looked.time(looked.debounced)}: it waits for quiet until {looked.time(due)}"
         yield Reason("debounced", f"{text}, and each send with its id moves that", due)
     else:
-        yield Reason("due", f"it is due at {looked.time(due)}", due)
+        joins = f", and then joins the group {message.group}" if message.group else ""
+        yield Reason("due", f"it is due at {looked.time(due)}{joins}", due)
     yield from _outside_hours(looked, message)
     yield from _back(message)
     yield from looked.pauses(None, due)

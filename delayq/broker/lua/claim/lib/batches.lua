@@ -10,7 +10,7 @@ local function take_batches(gathered, retries, messages, headers, attributes, su
   for n = 1, #due / 2 do ids[n] = due[2 * n - 1] end
   local texts = attributes_to_rank(attributes, step, ids)
   for n, text in ipairs(texts) do
-    local one, id = text and string.find(text, 'gathers=', 1, true) and group_of(text), ids[n]
+    local one, id = text and string.find(text, ' gathers=', 1, true) and group_of(text), ids[n]
     if one then
       if bytes_left <= 0 or #taken >= 1000 then return n - 1, texts end
       redis.call('HLEN', messages)

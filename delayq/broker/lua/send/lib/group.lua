@@ -1,4 +1,8 @@
--- What a send does to groups: see `gathered`.
+-- What new entries do to groups, see `gathered`: each is added to the message with the id of its group that gathers. Beside
+-- one that gathers no more, since it waits to be delivered, runs or dies, it is added to the successor, so that one batch
+-- of a group is delivered at a time. A batch that is full is due. The first entry of a message decides its retries,
+-- headers and attributes.
+local changed_groups, group_by_id, new_entries, new_groups, some_begin = {}, {}, {}, 0, false
 
 -- Returns a group without entries, of a series with this name.
 local function new_group(text, series, limit)
@@ -19,23 +23,33 @@ local function add_entry(one, size, at_once, paused, at_most)
   return one.count > one.last and at_once or one.due
 end
 
--- Deletes entries of no group, of a few: those that were cancelled or replaced leave theirs behind.
-local function delete_stray(gathered, attributes, successors)
-  for _, field in ipairs(redis.call('HRANDFIELD', gathered, 2)) do
-    local id, series, number = string.match(field, '^(.*)\n(%d+)\n(%d+)$')
-    local one = id and (group_of(read_payload(attributes, id)) or group_of(attributes_in(read_payload(successors, id))))
-    local live = one and one.series == series and number - one.first >= 0 and number - one.first < one.count
-    if not live then redis.call('HDEL', gathered, field) end
+-- Returns the group with an id: what gathers, else the successor of what does not, else a new one.
+local function group_for(messages, attributes, successors, id, retry_count, header_text, text, series, limit)
+  local one = group_of(read_payload(attributes, id))
+  if one then
+    one.status = '7'
+  elseif not read_payload(messages, id) then
+    one, new_groups = new_group(text, series, limit), new_groups + 1
+    one.status = '1'
+  else
+    inherit(id, read_payload(successors, id))
+    local n = #heirs.ids
+    one = heirs.ids[n] == id and group_of(heirs.attributes[n])
+    if one then retry_count, header_text, one.before = heirs.retries[n], heirs.headers[n], heirs.dues[n] end
+    one = one or new_group(text, series, limit)
+    one.status = '6'
+    for _, column in pairs(heirs) do column[n] = nil end -- it was only read
   end
+  some_begin, one.was_due = some_begin or one.count == 0, one.count > one.last or one.last >= one.most
+  one.id, one.retries, one.headers = id, retry_count, header_text
+  group_by_id[id], changed_groups[#changed_groups + 1] = one, one
+  return one
 end
 
--- Returns what the event log tells of the groups with a status whose due times are new: ids, due times and retries.
-local function told_of(groups, status)
-  local ids, dues, left = {}, {}, {}
-  for _, one in ipairs(groups) do
-    if one.status == status and not one.was_due then
-      ids[#ids + 1], dues[#dues + 1], left[#left + 1] = one.id, one.next_due, one.retries
-    end
-  end
-  return ids, dues, left
+-- Adds an entry to the group that is its; returns what became of it, see `collect`.
+local function gather(one, entry, at_once, paused, at_most)
+  local status, n = one.status == '1' and one.count > 0 and '7' or one.status, #new_entries
+  one.next_due = add_entry(one, #entry, string.format('%.0f', at_once), paused, at_most)
+  new_entries[n + 1], new_entries[n + 2] = entry_field(one.id, one.series, one.first + one.count - 1), entry
+  return status .. ' ' .. one.due
 end
