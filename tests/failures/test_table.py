@@ -121,6 +121,7 @@ PROVOKED = {
         "killed with groups: each payload in exactly one batch": """
             failures/test_groups.py::test_payloads_of_killed_workers_are_each_in_one_batch
             failures/test_groups.py::test_payloads_outlive_a_killed_server
+            failures/test_groups.py::test_each_payload_of_many_groups_is_in_one_batch_that_was_due
         """,
         "killed with keys in order: none overtakes, none runs twice at once, none is lost": """
             failures/test_order.py::test_messages_of_a_key_stay_in_order_while_workers_and_redis_are_killed
