@@ -87,7 +87,7 @@ BY_HAND = {("workqueue", Role.CONSUMER, "workqueue/add")}
 RELAYS_TOO = {
     *("pending_to_ready", "ready_to_unack", "ack", "nack", "reject", "release", "extend"),
     *("schedule_put", "schedule_remove", "recount"),
-    *("ack_some", "complete", "report", "await_ends", "withdraw"),
+    *("ack_some", "join", "complete", "report", "await_ends", "withdraw"),
 }
 """Scripts of a delay queue that the rights of a relay cover, some in part, though it never runs them."""
 REFUSED = "[Nn]o permissions to|can't run this command"

@@ -204,13 +204,6 @@ CASES = [
         found("7 5000"),
         gathering(Group(2)),
     ),
-    Case(
-        "what a group has left behind is deleted",
-        World(gathered={"b 7 -9": ",7"}),
-        collect(),
-        found("1 5000"),
-        _FIRST,
-    ),
 ]
 CASES += logged(
     CASES,

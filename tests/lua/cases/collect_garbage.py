@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from delayq.broker.replies import CollectReply
 from delayq.broker.requests import ScriptCall
 from delayq.broker.scripts import SLOT_TTL
+from tests.lua.cases.groups import SPECIAL, Group, following, gathering
 from tests.lua.cases.states import (
     AFTER,
     CROWD,
@@ -432,5 +433,31 @@ CASES += [
         collect(),
         CollectReply(0, 0, 0),
         World(replies=_LEFT, meta={"schema": 3}),
+    ),
+]
+
+_GROUP = with_meta(gathering(Group(3, first=4)), following(Group(2), id="f"))
+_STRAY = {"a 3": ",3", "a 7": ",7", "a 5 -9": ",5", "f 2": ",2", "gone 0": ",0"}
+CASES += [
+    Case(
+        "what groups have left behind",
+        _GROUP + World(gathered=_STRAY),
+        collect(),
+        CollectReply(0, 0, 0),
+        _GROUP,
+    ),
+    Case(
+        "what many have left behind, and nothing of what gathers",
+        World(gathered={f"g{number} 0": ",0" for number in range(990)}, meta=SPECIAL),
+        collect(),
+        CollectReply(0, 0, 0),
+        World(meta=SPECIAL),
+    ),
+    Case(
+        "in a queue without groups",
+        World(gathered=_STRAY, meta={"schema": 4}),
+        collect(),
+        CollectReply(0, 0, 0),
+        World(gathered=_STRAY, meta={"schema": 4}),
     ),
 ]

@@ -204,7 +204,6 @@ CASES = [
         "1",
         with_meta(_JOINED, reserved(a=600.5)),
     ),
-    Case("what a group has left behind is deleted", LEASED + World(gathered={"b 7 -9": ",7"}), join(), "1", _JOINED),
 ]
 CASES += keyed(CASES)
 CASES += logged(

@@ -1,18 +1,18 @@
 -- Moves messages without retries to the dead letter, as many as the byte budget allows, and trims it to its limits. Those
 -- that were asked to stop are cancelled. A successor that waits takes the place of its message. Deletes unused call
--- slots, also those that a version before keeps in replies, ids older than the dedupe window, and results whose time is
--- over.
+-- slots, also those that a version before keeps in replies, ids older than the dedupe window, results whose time is
+-- over, and entries of no group.
 -- KEYS: pending zset, garbage set, retries hash, messages hash, deliveries hash, headers hash, attributes hash,
 --   errors hash, successors hash, dead zset, dead_messages hash, dead_ids hash, completed zset, results hash,
---   waited zset, ends stream, events stream, done zset, replies hash, meta hash, wake list
+--   waited zset, ends stream, events stream, done zset, replies hash, gathered hash, meta hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), limit (ids), dead_max (entries), dead_ttl (ms; both only if the queue has
 --   none of its own), slot_ttl (ms), then ids (to collect; none for any)
 -- Returns: "collected trimmed left": ids; entries; ids still in garbage, and results whose time is over
 -- Re-run: returns the same reply.
 -- Uses: bytes, clock, numbers, once, schema, lasting, record, started, erase, dead, signal, successor, ends, expired,
---   log, done
+--   follower, gathered, stray, log, done
 local pending, garbage, retries, messages, deliveries, headers, attributes, errors, successors, dead, dead_messages,
-  dead_ids, completed, results, waited, ends, events, done, replies, meta, wake = unpack(KEYS)
+  dead_ids, completed, results, waited, ends, events, done, replies, gathered, meta, wake = unpack(KEYS)
 local slot, sequence, override, limit, dead_max, dead_ttl, slot_ttl = unpack(ARGV, 1, 7)
 local past, logged, schema = begun(meta, done, slot, sequence)
 if past then return past end
@@ -27,6 +27,7 @@ local waiting = waiting_in(successors, schema, pending, wake)
 local tells = is_waited_for(waited, ends, schema)
 look_at_results(completed, results, ends, schema)
 local leftover = stores_default(schema) and redis.call('HLEN', replies) > 0
+local gathers = look_at_gathered(gathered, schema)
 local kept = redis.call('HMGET', meta, 'slot_cursor', 'dead_max', 'dead_ttl')
 dead_max, dead_ttl = whole(kept[2]) or dead_max, whole(kept[3]) or dead_ttl
 local spent, gone, found, buried, ended, stopped, texts, ids, tokens = {}, {}, {}, {}, {}, {}, {}, {}, {}
@@ -79,6 +80,7 @@ if #trimmed > 0 then
 end
 
 tidy(done, now, tonumber(limit))
+if gathers then delete_stray(gathered, attributes, successors) end
 if leftover then forget_slots(replies, '0', now, slot_ttl) end
 local cursor = forget_slots(meta, whole(kept[1]) and kept[1] or '0', now, slot_ttl)
 if cursor == '0' then redis.call('HDEL', meta, 'slot_cursor') else redis.call('HSET', meta, 'slot_cursor', cursor) end

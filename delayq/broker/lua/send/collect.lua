@@ -8,7 +8,7 @@
 --   time (ms) of the batch
 -- Re-run: returns the same reply.
 -- Uses: bytes, clock, numbers, once, schema, lasting, record, attributed, signal, successor,
---   follower, gathered, log, group, regrouped, done, full
+--   gathered, log, group, regrouped, done, full
 local pending, retries, messages, headers, attributes, successors, gathered, events, done, meta, wake = unpack(KEYS)
 local slot, sequence, override, max_length, quiet, at_most, limit = unpack(ARGV, 1, 7)
 -- The access rights of consumers do not include this command: who only consumes sends nothing.

@@ -7,7 +7,7 @@
 -- Returns: a status for each of the first receipts: 1 settled by it, 0 not leased. The rest is left for another call if the
 --   byte budget is spent, or if one message is the group of another
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, numbers, once, schema, lasting, record, attributed, signal, places, successor, follower, gathered,
+-- Uses: bytes, clock, numbers, once, schema, lasting, record, attributed, signal, places, successor, gathered,
 --   log, group, regrouped, done
 local pending, unack, running, gates, retries, messages, deliveries, headers, attributes, errors, successors, gathered, events,
   done, meta, wake = unpack(KEYS)
@@ -36,7 +36,7 @@ for n, record in ipairs(redis.call('HMGET', deliveries, unpack(asked))) do
 end
 for n, id in ipairs(ended) do inherit(id, following[n]) end
 for _, zset in ipairs({pending, unack}) do redis.call('ZCARD', zset) end
-redis.call('HLEN', errors)
+for _, hash in ipairs({retries, messages, headers, errors}) do redis.call('HLEN', hash) end
 redis.call('LLEN', wake)
 look_at_groups(retries, headers, successors, gathered)
 -- Removes before it adds, as a settlement does: it must work when Redis is full.

@@ -39,12 +39,6 @@ local function store_groups(pending, retries, messages, headers, attributes, suc
   if not some_begin then return end
   prioritized, newest = true, true -- what is due is promoted first then, and what it has gathered becomes its payload
   note_attributes(meta)
-  for _, field in ipairs(redis.call('HRANDFIELD', gathered, 2)) do -- those that were cancelled leave entries behind
-    local id, series, number = string.match(field, '^(.*)\n(%d+)\n(%d+)$')
-    local one = id and (group_of(read_payload(attributes, id)) or group_of(attributes_in(read_payload(successors, id))))
-    local live = one and one.series == series and number - one.first >= 0 and number - one.first < one.count
-    if not live then redis.call('HDEL', gathered, field) end
-  end
 end
 
 -- Logs the groups that are new, and those whose due times have changed.
