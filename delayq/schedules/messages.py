@@ -35,11 +35,13 @@ def stored_attributes(definition: Definition, settings: Settings) -> bytes:
     return stored if hours is None else with_hours(Attributes.of(stored), hours).encode()
 
 
-def firing(stored: StoredSchedule, now: int, settings: Settings, *, ahead: int) -> tuple[ScheduleFire, DueOccurrences]:
-    """Return what a due schedule fires; raises `ConfigurationError` if it cannot be read."""
+def firing(
+    stored: StoredSchedule, now: int, settings: Settings, *, ahead: int, most: int | None = None
+) -> tuple[ScheduleFire, DueOccurrences]:
+    """Return what a due schedule fires, at `most` so many; raises `ConfigurationError` if it cannot be read."""
     definition, payload = unpack(stored.spec)
     alone = definition.overlap != "allow"
-    limit = 1 if alone else max(1, min(MAX_FIRED, BYTES // max(1, len(payload))))
+    limit = 1 if alone else max(1, min(most or MAX_FIRED, BYTES // max(1, len(payload))))
     first = now if stored.next is None else stored.next
     due = definition.timetable.due(first, now, stored.fired, ahead=ahead, limit=limit)
     rows = [_row(stored.name, definition, time) for time in due.times]

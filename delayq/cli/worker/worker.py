@@ -185,7 +185,11 @@ _NOT_EXPORTED = ("processes", "reload", "supervised", "http_port", "http_host", 
     metavar="PATTERN",
     help="Serve every queue that matches, such as 'tenant-*', like the one QUEUE given.",
 )
-@click.option("--reload", is_flag=True, help="Start anew when a Python file below the current folder changes.")
+@click.option(
+    "--reload",
+    is_flag=True,
+    help="For development: start anew when a Python file below the current folder changes, and log each message.",
+)
 @click.option("--strict", is_flag=True, help="One pool for all queues, by the order given: the first has precedence.")
 @click.option(
     "--limit", multiple=True, metavar="QUEUE=N", help="One pool, and N callbacks of a queue at a time at most."
@@ -306,7 +310,7 @@ def _as_parent(
         from delayq.cli.worker.reloading import run_reloading
 
         _export_options(ctx)
-        return run_reloading(partial(_command, ctx, lambda _: [], service), Path.cwd())
+        return run_reloading(partial(_command, ctx, lambda _: ["--log-messages"], service), Path.cwd())
     if processes == 1 and not any(limits):
         return None
     from delayq.cli.worker.supervisor import Supervisor

@@ -9,6 +9,7 @@ from importlib import import_module
 from delayq.broker.scripts import read_all
 
 LATE = (
+    "delayq.queue.hooks.firing_hooks",
     "delayq.queue.hooks.hooks",
     "delayq.queue.inspecting.forecast",
     "delayq.queue.sweeps.handler_check",

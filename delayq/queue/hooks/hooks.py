@@ -139,6 +139,8 @@ class Hooks:
         self._queue = queue
         self._callbacks: list[CallbackHook] = []
         self._ended: dict[Ending, tuple[Callable[[Ended], Any], ...]] = {}
+        self._firing: tuple[Callable[..., object], ...] = ()
+        self._firing_part: Any = None
 
     def around_callback(self, hook: F) -> F:
         """Run a hook around each call of a callback, with its message, or with the list of a batch; returns it.
@@ -189,15 +191,31 @@ class Hooks:
 
         return register
 
+    def before_fire(self, hook: F) -> F:
+        """Call a function with a `Firing` before an occurrence of a schedule fires; returns it.
+
+        It may `skip` the occurrence, or change its payload and headers. It is called in the consumer's loop up to a
+        quarter of a second ahead, so it must be quick; each consumer that tries to fire an occurrence calls it, and one
+        of them fires. Every consumer of the queue must have it. If it raises, the occurrence does not fire here, which
+        is logged, and is tried again. Counts for consumers that start afterwards.
+        """
+        if not callable(hook) or iscoroutinefunction(hook):
+            raise ConfigurationError(f"before_fire takes a plain function, not {short_repr(hook)}")
+        from delayq.queue.hooks.firing_hooks import FiringHooks  # few programs decide what fires
+
+        self._firing, self._firing_part = (*self._firing, hook), FiringHooks
+        return hook
+
     def around(self, callback: Callback, queue: str) -> Callback:
         """Return a callback within its hooks, for a consumer of `queue`."""
         if self._callbacks:
             callback = HookedCallbacks(self._callbacks, awaits=self._queue.awaits).around(callback)
-        return self._told(callback, queue) if self._ended else callback
-
-    def _told(self, callback: Callback, queue: str) -> Callback:
-        hooks = partial(EndingHooks, HookCalls(self._ended, queue), queue)
-        return callback._replace(parts=(*callback.parts, hooks))
+        parts: list[Callable[[], LoopPart]] = []
+        if self._ended:
+            parts.append(partial(EndingHooks, HookCalls(self._ended, queue), queue))
+        if self._firing:
+            parts.append(partial(self._firing_part, self._firing, self._queue, queue))
+        return callback._replace(parts=(*callback.parts, *parts)) if parts else callback
 
 
 def _entered(hook: Any) -> Any:

@@ -81,6 +81,8 @@ class Parts:
             part.connect(turns)
             if isinstance(part, PendingSettlements):
                 part.on_settled_by = self._that("on_settled")
+            if isinstance(part, ScheduleFirer):
+                part.deciders = self._that("before_fire")
 
     def _that(self, method: str) -> list[Any]:
         return [getattr(one, method) for one in self._all if self._has(one, method)]

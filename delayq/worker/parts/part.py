@@ -10,11 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from delayq.broker.replies import ClaimReply, ExpiredLease, PromoteReply
 from delayq.worker.delivery.disposition import Completion, Disposition
 from delayq.worker.delivery.in_flight_delivery import Batch, InFlightDelivery
+
+if TYPE_CHECKING:
+    from delayq.schedules.calls import ScheduleFire
 
 ERROR_WAIT = 1.0
 """Seconds until the next try after Redis refused a call."""
@@ -110,6 +113,10 @@ class LoopPart:
         self, claimed: ClaimReply, added: list[InFlightDelivery], sent_at: float, now: float
     ) -> list[InFlightDelivery] | None:
         """Learn what was claimed by a call sent and answered at these times; returns what it holds back of it."""
+
+    def before_fire(self, row: ScheduleFire) -> ScheduleFire:
+        """Return what is fired in place of one occurrence of a schedule; an exception keeps it from firing here."""
+        return row
 
     def on_expired(self, expired: Sequence[ExpiredLease]) -> None:
         """Learn which leases of lost workers have expired."""

@@ -6,7 +6,7 @@ Every consumer does this. The script alone decides which of them stores an occur
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from delayq.broker.foreign import shown_id
@@ -55,6 +55,8 @@ class ScheduleFirer(LoopPart):
         self._calls = calls
         self._settings = settings
         self._tick = tick
+        self.deciders: Sequence[Callable[[ScheduleFire], ScheduleFire]] = ()
+        """Who decides what is fired: then one occurrence at a time, since each has a payload of its own."""
         self.occurs_at: float | None = None
         """When the next schedule occurs; None for never."""
         self._wait_until = 0.0
@@ -133,7 +135,12 @@ class ScheduleFirer(LoopPart):
         self._complete = reply.complete
         for schedule in reply.schedules:
             try:
-                row, taken = self._firing(schedule, reply.now, self._settings, ahead=FIRE_AHEAD)
+                most = 1 if self.deciders else None
+                row, taken = self._firing(schedule, reply.now, self._settings, ahead=FIRE_AHEAD, most=most)
+                for decide in self.deciders if row.occurrences else ():
+                    row = decide(row)
+                    if not row.occurrences:
+                        break
             except Exception as error:  # noqa: BLE001 - another program may have stored anything
                 failed += 1
                 if self._reported.get(schedule.name) != schedule.revision:
