@@ -57,7 +57,7 @@ def test_change_starts_the_worker_anew_after_its_callbacks(start, queue, app, tm
     (tmp_path / "go").touch()
     program.until(lambda: done(tmp_path) == ["one wait", "two next"], "the message of the new version")
     program.says("succeeded at attempt 1", 2)
-    assert queue.stats().totals["acked"] == 2
+    wait_until(lambda: queue.stats().totals["acked"] == 2)
     app("three", "syntax error(")
     program.says("the worker has ended with exit code 2: it starts anew once a file changes")
     app("three")
