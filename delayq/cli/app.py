@@ -82,6 +82,7 @@ COMMANDS = {
     "Verify": {"torture": ("delayq.cli.admin.torture:torture", "Run a workload under faults and check its history.")},
     "Help": {
         "docs": ("delayq.cli.admin.docs:docs", "Read the handbook."),
+        "tour": ("delayq.cli.admin.tour:tour", "Try the queue in ten steps."),
         "demo": ("delayq.cli.admin.demo:demo", "Watch the queue deliver real reminders."),
     },
 }

@@ -301,7 +301,11 @@ def commands(group: click.Group, *path: str):
         yield from commands(command, *path, name) if isinstance(command, click.Group) else [((*path, name), command)]
 
 
-VERBS = [path for path, _ in commands(main) if path[0] not in {"demo", "torture", "docs", "acl", "preload", "migrate"}]
+VERBS = [
+    path
+    for path, _ in commands(main)
+    if path[0] not in {"demo", "tour", "torture", "docs", "acl", "preload", "migrate"}
+]
 """All commands that work on a queue. The others run their own programs, or have their engine tested elsewhere."""
 WORDS = {
     "send": ("1",),
