@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from delayq.queue.inspecting.history import QueueHistory as QueueHistory
     from delayq.queue.inspecting.lateness_report import LatenessCounts as LatenessCounts
     from delayq.queue.inspecting.lateness_report import SloReport as SloReport
+    from delayq.queue.inspecting.memory_usage import MemoryUsage as MemoryUsage
     from delayq.queue.inspecting.message_info import MessageInfo as MessageInfo
     from delayq.queue.inspecting.message_info import Page as Page
     from delayq.queue.inspecting.why.looked import Reason as Reason

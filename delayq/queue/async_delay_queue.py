@@ -110,6 +110,7 @@ class AsyncDelayQueue(DelayBase[T, AsyncMessage[T]], AsyncBase[T]):
     stats = awaited(DelayQueue.stats)
     workers = awaited(DelayQueue.workers)
     history = awaited(DelayQueue.history)
+    memory_usage = awaited(DelayQueue.memory_usage)
     list = awaited(DelayQueue.list)
     search = awaited(DelayQueue.search)
     forecast = awaited(DelayQueue.forecast)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from delayq.queue.inspecting.forecast import Forecast
     from delayq.queue.inspecting.forecast_periods import Unit
     from delayq.queue.inspecting.history import QueueHistory
+    from delayq.queue.inspecting.memory_usage import MemoryUsage
     from delayq.queue.inspecting.why.looked import Why
     from delayq.queue.results.result_waits import BlockingResultWaits
     from delayq.queue.scheduling.schedules import Schedules
@@ -265,6 +266,15 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
     def stats(self) -> Stats:
         """Read the counts, the next and the oldest due time, and totals since the queue was created."""
         return self._perform(self._inspector.stats())
+
+    def memory_usage(self, samples: int = 5) -> MemoryUsage:
+        """Ask the server how many bytes each structure of the queue takes, of so many values of each; 0 for all.
+
+        Raises `ServerError` on an embedded server, which does not tell.
+        """
+        from delayq.queue.inspecting.memory_usage import memory_usage  # few programs ask
+
+        return self._perform(memory_usage(self.context, samples))
 
     def workers(self) -> builtins.list[WorkerInfo]:
         """Read which consumers run, where, and on what messages, as each tells every 10 s; the longest-running first.

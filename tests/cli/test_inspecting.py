@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from delayq import DelayQueue, NewMessage, State
+from delayq import ConfigurationError, DelayQueue, NewMessage, State
 from delayq.cli.support.session import Session
 from delayq.queue.inspecting.readings import READ_TOGETHER
 from tests.cli.conftest import PATIENCE
@@ -200,6 +200,31 @@ def test_says_that_messages_are_due_and_nobody_consumes(cli, redis_url, queue):
 
 
 @pytest.mark.long
+def test_stats_tells_the_memory_of_each_structure(cli, populated):
+    found = populated.memory_usage()
+    (stats,) = [cli("stats", "reminders", "--memory", "--json").json]
+    assert stats["memory"] == {"total": found.total, "structures": found.structures, "unknown": []}
+    assert found.structures["messages"] > 100
+    assert list(found.structures.values()) == sorted(found.structures.values(), reverse=True)
+    assert "results" not in found.structures
+    lines = [line.split() for line in cli("stats", "reminders", "--memory").out.splitlines()]
+    assert ["total", f"{found.total:,}"] in lines
+    assert ["messages", f"{found.structures['messages']:,}"] in lines
+    for samples in (-1, 1001, "all"):
+        with pytest.raises(ConfigurationError, match="samples must be"):
+            populated.memory_usage(samples)
+
+
+def test_stats_tells_the_memory_only_where_it_is_known(cli, queue):
+    queue.send_delay_msg(1)
+    assert "does not go with --watch" in cli("stats", "reminders", "--memory", "--watch").line
+    assert "for delay queues" in cli("stats", "reminders", "--memory", "--engine", "streams").line
+    with DelayQueue("reminders", url="memory://sizes") as embedded:
+        embedded.send_delay_msg(1)
+        ended = cli("--url", "memory://sizes", "stats", "reminders", "--memory")
+        assert (ended.code, "MEMORY" in ended.line) == (1, True)
+
+
 def test_stats_watch_runs_until_ctrl_c(start, queue):
     queue.send_delay_msg(1, "1h")
     program = start("stats", "reminders", "--watch", "--json", "--every", "100ms")

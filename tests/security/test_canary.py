@@ -149,6 +149,7 @@ def instances(url) -> dict[str, Any]:
         wait_until(queue.workers)
         taken["WorkerInfo"] = queue.workers()[0]
         taken["QueueHistory"] = queue.history()
+        taken["MemoryUsage"] = queue.memory_usage()
         taken["HistoryBucket"] = queue.history().total
         taken["SloReport"] = slo_report("99% within 1s", queue.history().total.lateness)
         taken["LatenessCounts"] = queue.history().total.lateness

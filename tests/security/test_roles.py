@@ -74,7 +74,7 @@ SCRIPTS = {
 PLAIN = {
     Role.PRODUCER: {"hsetnx", "wait", "xread"},
     Role.CONSUMER: {"hsetnx", "exists", "blpop"},
-    Role.INSPECTOR: {"exists", "hgetall", "xinfo|stream", "xrange", "xrevrange", "xread"},
+    Role.INSPECTOR: {"exists", "hgetall", "memory|usage", "xinfo|stream", "xrange", "xrevrange", "xread"},
 }
 """Commands of each role besides scripts and the commands that all roles need."""
 READ_PARTS = {
@@ -473,6 +473,7 @@ OPERATIONS = {
     "resume": Operation(lambda q: q.resume() is False),
     "workers": Operation(lambda q: q.workers() == []),
     "history": Operation(lambda q: q.history().total.delivered == 0),
+    "memory_usage": Operation(lambda q: q.memory_usage().structures["messages"] > 0),
     "limits.list": Operation(lambda q: q.limits.list() == []),
     "limits.set": Operation(lambda q: q.limits.set("mail", rate_limit="5/m") is None),
     "limits.remove": Operation(lambda q: not q.limits.remove("mail")),

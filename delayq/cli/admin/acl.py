@@ -118,7 +118,7 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
                 *_FORECAST,
                 *("schedules_page", "schedules_find"),
             ],
-            (*OPENING, "exists", "hgetall", "xinfo|stream", "xrange", "xrevrange", "xread"),
+            (*OPENING, "exists", "hgetall", "memory|usage", "xinfo|stream", "xrange", "xrevrange", "xread"),
             ("events", "runs", "refusals", "archives", "plans"),
             ("sscan",),
         ),
@@ -126,7 +126,7 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
         Role.ADMIN: Grant(
             names(),
             (
-                *(*OPENING, "hsetnx", "wait", "blpop", "exists", "script|load"),
+                *(*OPENING, "hsetnx", "wait", "blpop", "exists", "memory|usage", "script|load"),
                 *("xinfo|stream", "xrange", "xrevrange", "xread", "xtrim"),
             ),
             ("*",),

@@ -21,6 +21,7 @@ from delayq.cli.support.several import queues_with
 from delayq.cli.support.zones import exact_time
 from delayq.queue.inspecting.counts import Stats
 from delayq.queue.inspecting.lateness_report import percentile_text, slo_text
+from delayq.queue.inspecting.memory_usage import MemoryUsage
 from delayq.values.states import State
 from delayq.values.text import clean, iso, relative_time
 
@@ -32,11 +33,20 @@ if TYPE_CHECKING:
 @queues_with(Feature.COUNTS, names=True)
 @group_option
 @json_option
+@click.option("--memory", is_flag=True, help="Also the bytes that it takes on its server, by structure.")
 @click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
 @click.option("--every", type=DURATION, default="1s", help="Set the interval of --watch.")
 @click.pass_obj
 def stats(
-    session: Session, queue: str, *, engine: str, group: str | None, as_json: bool, watch: bool, every: timedelta
+    session: Session,
+    queue: str,
+    *,
+    engine: str,
+    group: str | None,
+    as_json: bool,
+    memory: bool,
+    watch: bool,
+    every: timedelta,
 ) -> None:
     """Count the messages of QUEUE in each state, and its totals since it was created.
 
@@ -48,20 +58,27 @@ def stats(
     seconds, workers the number of consumers that run: delayq workers lists them. lateness is that of the messages that
     started in this hour and the last, at most, in seconds; slo how the objective lateness_slo was kept over 30 days, or
     null. A stream has {"queue", "group", "group_exists", "ready", "active", "backoff", "dead"}, a work queue {"queue",
-    "queued", "processing"}.
+    "queued", "processing"}. With --memory, also "memory": {"total", "structures": {…}, "unknown"}, in bytes.
     """
+    if memory and (watch or engine != "delay"):
+        raise click.UsageError("--memory is for delay queues, and does not go with --watch: asking takes a while")
     read = ENGINES[engine].commands(session, group=group).counting(queue)
     if watch:
         _watch(queue, read, max(every.total_seconds(), 0.1), as_json=as_json)
     else:
-        _print(queue, read(), as_json=as_json)
+        _print(queue, read(), as_json=as_json, memory=session.queue(queue).memory_usage() if memory else None)
 
 
-def _print(queue: str, found: Stats | StateCounts, *, as_json: bool) -> None:
+def _print(queue: str, found: Stats | StateCounts, *, as_json: bool, memory: MemoryUsage | None = None) -> None:
     if as_json:
-        print_json(_fields(queue, found))
-    else:
-        print_rich(_tables(queue, found))
+        more = {} if memory is None else {"memory": {"total": memory.total, **json_fields(memory)}}
+        print_json(_fields(queue, found) | more)
+        return
+    print_rich(_tables(queue, found))
+    if memory is not None:
+        unknown = [[name, "may not be read"] for name in memory.unknown]
+        rows = [["total", f"{memory.total:,}"], *([name, f"{size:,}"] for name, size in memory.structures.items())]
+        print_rich(table(["memory", "bytes"], [*rows, *unknown]))
 
 
 def _watch(queue: str, read: Callable[[], Stats | StateCounts], interval: float, *, as_json: bool) -> None:

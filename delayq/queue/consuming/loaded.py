@@ -14,6 +14,7 @@ LATE = (
     "delayq.queue.inspecting.forecast",
     "delayq.queue.sweeps.handler_check",
     "delayq.queue.inspecting.history",
+    "delayq.queue.inspecting.memory_usage",
     "delayq.queue.inspecting.why.why",
     "delayq.queue.consuming.lifespans",
     "delayq.queue.control.limits",
