@@ -39,7 +39,7 @@ def memory_usage(context: QueueContext, samples: int) -> Operation[MemoryUsage]:
         for name in names
     ]
     if all(reply is False for reply in replies):
-        raise ServerError("this login has no permissions to ask MEMORY USAGE: see delayq acl")
+        raise ServerError("MEMORY: no permissions to ask what a key takes: see delayq acl")
     found = {name: size for name, size in zip(names, replies, strict=True) if size}
     largest = sorted(found, key=found.__getitem__, reverse=True)
     return MemoryUsage(
