@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from delayq.broker.keys import check_id
 from delayq.broker.message.attributes import Attributes
 from delayq.broker.message.collected import MAX_COLLECT
 from delayq.broker.message.same_id import Debounce, check_debounce
@@ -45,12 +44,11 @@ class Joining(NamedTuple):
         return kept._replace(collect=self.how.collect).encode()
 
 
-def joins(options: Mapping[str, Any], id: str, stored: bytes, *, is_json: bool) -> bytes:
+def joins(options: Mapping[str, Any], group: str, id: str, stored: bytes, *, is_json: bool) -> bytes:
     """Return the attributes of a message that joins a group, by the options of its send, and those without the group.
 
     Raises `ConfigurationError` for options that contradict each other.
     """
-    group = check_id(options["group"], "group")
     how = check_debounce(options.get("debounce"), options.get("at_most"), options.get("collect"))
     if group == id:
         raise ConfigurationError(f"a message with the id of its group cannot join it: give {group} an id of its own")

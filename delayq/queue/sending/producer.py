@@ -309,7 +309,7 @@ class Producer:
     ) -> bytes:
         found = attributes_of(self._context, due, options, id if is_own else None, replace=replace)
         if replace is False and options.get("group") is not None:
-            return joins(options, id, found, is_json=self._is_json)
+            return joins(options, check_id(options["group"], "group"), id, found, is_json=self._is_json)
         return found
 
     def send_by(self, executor: Executor, messages: list[Outgoing]) -> list[Sent]:
