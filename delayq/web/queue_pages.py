@@ -44,7 +44,6 @@ def show_limits(request: Request) -> Response:
 
 SPANS = {"1h": "minute", "24h": "hour", "3d": "hour", "7d": "day", "30d": "day"}
 """How far ahead to look, and in which buckets."""
-FORMATS = {"minute": "%H:%M", "hour": "%d %b %H:%M", "day": "%a %d %b"}
 MAX_NAMES = 20
 
 
@@ -62,7 +61,6 @@ def show_forecast(request: Request) -> Response:
         "span": span,
         "spans": SPANS,
         "forecast": found,
-        "format": FORMATS[found.unit],
     }
     return site.page(request, "forecast.html", **shared, named=named if set(found.names) - {""} else [])
 

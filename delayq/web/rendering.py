@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from delayq.queue.inspecting.lateness_report import percentile_text
 from delayq.values.text import clean, format_duration, pluralize, relative_time
+from delayq.web.charts import Column, columns, period_text
 
 
 class FormField(NamedTuple):
@@ -96,10 +97,7 @@ def action_form(refused: RefusedForm | None, action: str, hidden: Mapping[str, o
     return ActionForm(action, refused)
 
 
-_SCALE = 1000
-"""The units of a chart's height and width."""
 _SMALL = 10
-_THOUSAND = 10_000
 
 
 def _finalize(value: Any) -> Any:
@@ -145,47 +143,6 @@ def exact(at: datetime | None) -> str:
     return "" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3] + " UTC"
 
 
-def bar(value: float, highest: float) -> Markup:
-    """Return a bar for a cell of a table."""
-    width = round(_SCALE * value / highest) if highest else 0
-    return Markup(
-        '<svg class="bar" viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true">'
-        '<rect width="{}" height="10"/></svg>'
-    ).format(max(width, 4 if value else 0))
-
-
-def columns(title: str, parts: Sequence[tuple[str, Sequence[float]]]) -> Markup:
-    """Return a chart of columns, for each a label and the numbers that are stacked in it; a table says the same."""
-    highest = max((sum(numbers) for _, numbers in parts), default=0)
-    step = _SCALE / max(1, len(parts))
-    shapes: list[Markup] = []
-    for n, (label, numbers) in enumerate(parts):
-        x, gap, y = n * step, min(step / 5, 6), 200.0
-        shapes.append(
-            Markup('<g><title>{}: {}</title><rect class="hover" x="{:.1f}" width="{:.1f}" height="200"/>').format(
-                label, number(sum(numbers)), x, step
-            )
-        )
-        for level, one in enumerate(numbers):
-            height = 190 * one / highest if highest else 0
-            if one:
-                height = max(height, 1.5)
-                y -= height
-                shapes.append(
-                    Markup('<rect class="level{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>').format(
-                        level, x + gap / 2, y, step - gap, height
-                    )
-                )
-        shapes.append(Markup("</g>"))
-    return (
-        Markup(
-            '<svg class="columns" viewBox="0 0 1000 200" preserveAspectRatio="none" role="img" aria-label="{}">'
-        ).format(f"{title}, at most {number(highest)}")
-        + Markup("").join(shapes)
-        + Markup("</svg>")
-    )
-
-
 def query(**parameters: object) -> str:
     """Return the query of a link, without parameters that are None or empty."""
     return "?" + urlencode({name: value for name, value in parameters.items() if value not in (None, "")})
@@ -212,8 +169,9 @@ def make_environment() -> Environment:
         time_of=time_of,
         both_times=both_times,
         percentile=percentile_text,
-        bar=bar,
+        column=Column,
         columns=columns,
+        period_text=period_text,
         query=query,
         action_form=action_form,
     )
