@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
+from datetime import UTC, tzinfo
 from functools import partial
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,7 +23,8 @@ from delayq.values.text import clean, pluralize, truncate
 from delayq.web.message_pages import show_dead, show_message
 from delayq.web.queue_pages import show_limits, show_queue, show_schedules
 from delayq.web.rendering import FIELDS, RefusedForm, query
-from delayq.web.site import Site, site_of, time_in
+from delayq.web.shown_times import exact_in, time_in, zone_of
+from delayq.web.site import Site, site_of
 from delayq.web.viewers import MAX_NAME, Viewer
 
 if TYPE_CHECKING:
@@ -33,7 +35,12 @@ log = SafeLog("delayq.audit")
 MAX_FIELDS = 20
 MAX_LOGGED = 200
 """Characters of a field in the log."""
-Fields = Mapping[str, str]
+
+
+class Fields(dict[str, str]):
+    """What a form had in its fields, and the time zone of the page that it was on."""
+
+    zone: tzinfo = UTC
 
 
 class Done(NamedTuple):
@@ -54,7 +61,7 @@ def _pause(queue: DelayQueue[Any], fields: Fields) -> Done:
     if fields.get("end"):
         return Done(f"Resumed {what}." if queue.resume(name=name) else f"{what} was not paused.", page)
     made = queue.pause(fields.get("duration") or None, name=name, reason=fields.get("reason", ""))
-    end = "until it is resumed" if made.until is None else f"until {made.until:%Y-%m-%d %H:%M:%S} UTC"
+    end = "until it is resumed" if made.until is None else f"until {exact_in(fields.zone, made.until)}"
     return Done(f"Paused {what} {end}.", page)
 
 
@@ -64,9 +71,9 @@ def _cancel(queue: DelayQueue[Any], fields: Fields) -> Done:
 
 
 def _reschedule(queue: DelayQueue[Any], fields: Fields) -> Done:
-    delay, at = fields.get("delay") or None, time_in(fields.get("at", ""), "at")
+    delay, at = fields.get("delay") or None, time_in(fields.get("at", ""), "at", fields.zone)
     if (delay is None) == (at is None):
-        ways = " or ".join(f'"{field.label}"' for field in FIELDS["reschedule"].values())
+        ways = " or ".join(f'"{field.label_in(fields.zone)}"' for field in FIELDS["reschedule"].values())
         raise ConfigurationError(f"give either {ways}")
     return Done(f"{fields['id']}: {queue.reschedule(fields['id'], delay, at=at)}.", "/message", "id")
 
@@ -143,7 +150,8 @@ async def act(request: Request) -> Response:
     """Check who sends a form and from where, do what it says, and return to the page."""
     site = site_of(request)
     form = await request.form(max_files=0, max_fields=MAX_FIELDS)
-    fields = {name: value for name, value in form.items() if isinstance(value, str)}
+    fields = Fields((name, value) for name, value in form.items() if isinstance(value, str))
+    fields.zone = zone_of(request)
     token = fields.pop("form_token", None)
     request.state.page_query = fields.pop("page_query", "")
     return await run_in_threadpool(_checked, request, site, fields, token)
@@ -185,7 +193,7 @@ def _page_again(request: Request, action: str, fields: Fields, error: Exception)
     show = show_limits if action == "pause" and fields.get("name") else _PAGES.get(action)
     if show is None:
         return None
-    refused = RefusedForm(action, fields, str(error))
+    refused = RefusedForm(action, fields, str(error), fields.zone)
     request.state.refused = refused
     about = {"queue": fields["queue"], "id": fields.get("id"), "grouped": "yes" if fields.get("group") else None}
     shown = {**dict(parse_qsl(request.state.page_query)), **{name: one for name, one in about.items() if one}}

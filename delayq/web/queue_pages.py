@@ -18,6 +18,7 @@ from delayq.schedules.info import SchedulesPage, ScheduleState, rule_text
 from delayq.values.states import State
 from delayq.web.queue_source import Snapshot
 from delayq.web.rendering import labelled
+from delayq.web.shown_times import zone_of
 from delayq.web.site import Site, site_of
 from delayq.web.viewers import Viewer
 
@@ -55,7 +56,7 @@ def show_forecast(request: Request) -> Response:
     if span not in SPANS:
         raise HTTPException(400, f"The forecast is for {', '.join(SPANS)}.")
     unit: Any = SPANS[span]
-    found = queue.forecast(span, unit)
+    found = queue.forecast(span, unit, tz=zone_of(request))
     named = [(name or "(without a name)", count) for name, count in found.names.items()][:MAX_NAMES]
     shared: dict[str, Any] = {
         "span": span,
@@ -151,7 +152,7 @@ def show_queue(request: Request) -> Response:
     site = site_of(request)
     queue = site.queue(request)
     stats = queue.stats()
-    history, rates = queue.history(2), site.source.noted(queue.name, stats).rates
+    history, rates = queue.history(2, tz=zone_of(request)), site.source.noted(queue.name, stats).rates
     figures: dict[str, Any] = {"name": queue.name, "stats": stats, "rates": rates, "states": LISTED}
     more: dict[str, Any] = {"history": history, "slo": stats.slo, "limits": queue.limits.list()}
     return site.page(request, "queue.html", **figures, **more, live=f"?queue={queue.name}")

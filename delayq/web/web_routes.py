@@ -39,6 +39,7 @@ from delayq.web.queue_pages import (
     show_workers,
 )
 from delayq.web.queue_source import QueueSource, Snapshot
+from delayq.web.shown_times import zone_name, zone_of
 from delayq.web.site import Site, errors, site_of
 from delayq.web.viewers import Viewer
 
@@ -106,17 +107,18 @@ async def show_live(request: Request) -> Response:
     """Send the list of queues, or the figures of one, whenever they change."""
     site, viewer = site_of(request), request.state.viewer
     root, name = request.scope.get("root_path", ""), request.query_params.get("queue")
+    shared: dict[str, Any] = {"root": root, "zone": zone_of(request)}
     if name is not None and not site.sees(viewer, name):
         raise HTTPException(404, "There is no such queue.")
 
     def make(snapshot: Snapshot) -> str:
         if name is None:
-            return site.fragment("queue_rows.html", root=root, **list_context(site, snapshot, viewer))
+            return site.fragment("queue_rows.html", **shared, **list_context(site, snapshot, viewer))
         shown = figures_context(snapshot, name)
-        return "" if shown is None else site.fragment("queue_figures.html", root=root, **shown)
+        return "" if shown is None else site.fragment("queue_figures.html", **shared, **shown)
 
     figures = site.live.all if name is None else site.live.of(name)
-    key = (root, name, tuple(viewer.queues))
+    key = (root, name, tuple(viewer.queues), zone_name(shared["zone"]))
     return EventSourceResponse(_events(figures, key, make), ping=PING, headers={"X-Accel-Buffering": "no"})
 
 

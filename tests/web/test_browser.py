@@ -12,7 +12,6 @@ import pytest
 
 from delayq import DelayQueue, Reject, State
 from delayq.web import live_figures, web_app
-from tests.support.browsers import chromium
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -67,13 +66,6 @@ PATHS = {
 
 WIDE = ["queues", "queue", "pending", "waits", "dead", "limits"]
 """The pages that are looked at on a wide screen, too."""
-
-
-@pytest.fixture
-def browser() -> Iterator[Browser]:
-    """A Chromium of this test's own, because an open one runs an event loop in this thread."""
-    with chromium() as browser:
-        yield browser
 
 
 @contextmanager

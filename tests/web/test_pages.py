@@ -10,6 +10,7 @@ from html import unescape
 import pytest
 
 from delayq import DelayQueue, Encrypted, NewMessage, RateLimited
+from delayq.web.shown_times import ZONE
 from tests.support.visitor import text_of
 from tests.support.waiting import wait_until
 
@@ -147,11 +148,11 @@ def test_message_with_its_whole_story(full, visit):
     spent = text_of(visitor.get("/message?queue=orders&id=spent"))
     told = re.search(r"Story (.*) Payload", spent)[1]
     kinds = re.findall(r"(\w+) \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} UTC", told)
-    assert [kind for kind in kinds if kind != "due"] == ["sent", "promoted", "delivered", "nacked", "dead"]
+    assert [kind for kind in kinds if kind != "due"] == ["sent", "delivered", "failed", "dead"]
     assert "by " in told
     assert "ValueError: not paid 17 times" in told
     done = text_of(visitor.get("/message?queue=orders&id=done"))
-    assert 'Result json { "total": 42 }' in done
+    assert 'Result JSON { "total": 42 }' in done
 
 
 def test_message_that_is_gone_has_its_story(queue, visit):
@@ -313,8 +314,9 @@ def test_schedules_with_next_occurrences(queue, visit):
     queue.schedules.add("often", every="15m", payload=1)
     queue.schedules.add("weekly", every="7d", tz="Europe/Berlin", payload=1)
     queue.schedules.pause("often")
-    page = visit().get("/schedules?queue=orders")
-    text = text_of(page)
+    visitor = visit()
+    visitor.cookies.set(ZONE, "Europe/Berlin")
+    text = text_of(visitor.get("/schedules?queue=orders"))
     times = [f"{time:%a %Y-%m-%d %H:%M %Z}" for time in queue.schedules.next("daily", 3)]
     assert f"daily reports 0 9 * * * Europe/Berlin {' '.join(times)}" in text
     assert "often paused every 15m" in text

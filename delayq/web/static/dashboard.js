@@ -1,5 +1,17 @@
-// Shows new figures as the server sends them. Without it, pages show those of when they were loaded.
+// Tells the server the time zone, and shows new figures as it sends them. Without it, times are in UTC, and pages show
+// the figures of when they were loaded.
 "use strict";
+
+(function () {
+  const page = document.body.dataset;
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  if (!zone || !page.zone) return;
+  const told = "delayq-web-zone=" + zone;
+  const isTold = function () { return document.cookie.split("; ").includes(told); };
+  if (isTold()) return;
+  document.cookie = told + "; path=" + page.root + "; max-age=31536000; samesite=strict";
+  if (page.zone !== zone && isTold()) window.location.reload();
+})();
 
 (function () {
   const address = document.body.dataset.live;
