@@ -127,13 +127,13 @@ def test_lists_have_a_column_of_names_if_a_message_has_one(full, visit):
     full.send_delay_msg("refund", "1h", id="other", name="refund")
     full.kill("refund")
     shown = [visitor.get(page).text for page in pages]
-    assert [('data-label="Name">invoice' in page, ">Name</th>" in page) for page in shown] == [
+    assert [('class="name">invoice' in page, ">Name</th>" in page) for page in shown] == [
         (True, True),
         (False, False),
         (False, True),
     ]
     full.kill("waits")
-    assert 'data-label="Name">invoice' in visitor.get("/dead?queue=orders").text
+    assert 'class="name">invoice' in visitor.get("/dead?queue=orders").text
     full.cancel("other")
     assert ">Name</th>" not in visitor.get("/messages?queue=orders&state=backoff").text
 

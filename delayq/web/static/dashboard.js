@@ -1,5 +1,5 @@
-// Tells the server the time zone, and shows new figures as it sends them. Without it, times are in UTC, and pages show
-// the figures of when they were loaded.
+// Tells the server the time zone, shows new figures as it sends them, and scrolls rows of links to the current one.
+// Without it, times are in UTC, and pages show the figures of when they were loaded.
 "use strict";
 
 (function () {
@@ -12,6 +12,10 @@
   document.cookie = told + "; path=" + page.root + "; max-age=31536000; samesite=strict";
   if (page.zone !== zone && isTold()) window.location.reload();
 })();
+
+document.querySelectorAll(".tabs [aria-current], .states [aria-current]").forEach(function (one) {
+  one.parentElement.scrollLeft = one.offsetLeft + one.offsetWidth / 2 - one.parentElement.clientWidth / 2;
+});
 
 (function () {
   const address = document.body.dataset.live;
