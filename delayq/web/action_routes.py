@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, tzinfo
 from functools import partial
 from inspect import iscoroutinefunction
@@ -16,11 +16,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from delayq.broker.event_log import log_action_call
-from delayq.broker.transport.operation import single
+from delayq.broker.transport.operation import together
 from delayq.errors import ConfigurationError, DelayqError, UnknownScheduleError
 from delayq.safe_log import SafeLog
 from delayq.values.text import clean, pluralize, truncate
-from delayq.web.message_pages import show_dead, show_message
+from delayq.web.chosen_actions import MAX_CHOSEN, act_on_dead, act_on_messages
+from delayq.web.message_pages import show_dead, show_message, show_messages
 from delayq.web.queue_pages import show_limits, show_queue, show_schedules
 from delayq.web.rendering import FIELDS, RefusedForm, query
 from delayq.web.shown_times import exact_in, time_in, zone_of
@@ -32,15 +33,17 @@ if TYPE_CHECKING:
 
 log = SafeLog("delayq.audit")
 
-MAX_FIELDS = 20
+MAX_FIELDS = 20 + MAX_CHOSEN
 MAX_LOGGED = 200
 """Characters of a field in the log."""
 
 
 class Fields(dict[str, str]):
-    """What a form had in its fields, and the time zone of the page that it was on."""
+    """What a form had in its fields, what was chosen in it, and the time zone of its page."""
 
     zone: tzinfo = UTC
+    chosen: tuple[str, ...] = ()
+    """The messages that were chosen, by their ids or entries."""
 
 
 class Done(NamedTuple):
@@ -52,6 +55,8 @@ class Done(NamedTuple):
     """The parameter of the page beside the queue, with its value in the form: the id of a message."""
     entry: str = ""
     """The entry of the dead letter that it was about, if any."""
+    outcomes: Mapping[str, str] = {}
+    """What became of each message that was chosen, by id or entry; the page is as it was."""
 
 
 def _pause(queue: DelayQueue[Any], fields: Fields) -> Done:
@@ -88,6 +93,16 @@ def _redrive(queue: DelayQueue[Any], fields: Fields) -> Done:
         done = queue.dead.redrive(all=fields.get("all") == "yes", **rate)
     kept = f" {done.exists:,} stay, as messages with their ids are there." if done.exists else ""
     return Done(f"Sent {pluralize(done.redriven, 'message')} again.{kept}", "/dead", entry=fields.get("entry", ""))
+
+
+def _messages(queue: DelayQueue[Any], fields: Fields) -> Done:
+    done = act_on_messages(queue, fields.get("what", ""), fields.chosen, fields.get("delay") or None)
+    return Done(done.note, "/messages", outcomes=done.outcomes)
+
+
+def _dead(queue: DelayQueue[Any], fields: Fields) -> Done:
+    done = act_on_dead(queue, fields.get("what", ""), fields.chosen)
+    return Done(done.note, "/dead", outcomes=done.outcomes)
 
 
 def _limit(queue: DelayQueue[Any], fields: Fields) -> Done:
@@ -133,6 +148,8 @@ ACTIONS: dict[str, Callable[[DelayQueue[Any], Fields], Done]] = {
     "kill": lambda queue, fields: Done(f"{fields['id']}: {queue.kill(fields['id'])}.", "/message", "id"),
     "reschedule": _reschedule,
     "redrive": _redrive,
+    "messages": _messages,
+    "dead": _dead,
     "limit": _limit,
     "schedule": _schedule,
 }
@@ -140,6 +157,8 @@ _PAGES: dict[str, Callable[[Request], Response | Awaitable[Response]]] = {
     "pause": show_queue,
     "reschedule": show_message,
     "redrive": show_dead,
+    "messages": show_messages,
+    "dead": show_dead,
     "limit": show_limits,
     "schedule": show_schedules,
 }
@@ -152,6 +171,8 @@ async def act(request: Request) -> Response:
     form = await request.form(max_files=0, max_fields=MAX_FIELDS)
     fields = Fields((name, value) for name, value in form.items() if isinstance(value, str))
     fields.zone = zone_of(request)
+    if fields.pop("chosen", None) is not None:
+        fields.chosen = tuple(one for one in form.getlist("chosen") if isinstance(one, str))
     token = fields.pop("form_token", None)
     request.state.page_query = fields.pop("page_query", "")
     return await run_in_threadpool(_checked, request, site, fields, token)
@@ -182,7 +203,9 @@ def _checked(request: Request, site: Site, fields: Fields, token: str | None) ->
     _log(request, viewer, action, fields, done.note)
     _record(site, viewer, action, fields, done)
     about = {done.about: fields[done.about]} if done.about else {}
-    return site.done(request, f"{done.page}{query(queue=queue.name, **about)}", done.note)
+    if done.outcomes:
+        about = dict(parse_qsl(request.state.page_query))
+    return site.done(request, f"{done.page}{query(**{**about, 'queue': queue.name})}", done.note)
 
 
 def _page_again(request: Request, action: str, fields: Fields, error: Exception) -> Response | None:
@@ -219,10 +242,12 @@ def _log(request: Request, viewer: Viewer, action: str, fields: Fields, outcome:
 
 
 def _told(fields: Fields) -> dict[str, str]:
-    """Return what a form had, as it is logged."""
-    return {
+    """Return what a form had, as it is logged: of what was chosen, all."""
+    told = {
         truncate(clean(name), MAX_NAME): truncate(clean(value), MAX_LOGGED) for name, value in fields.items() if value
     }
+    chosen = clean(",".join(fields.chosen[:MAX_CHOSEN]))
+    return {**told, "chosen": truncate(chosen, MAX_CHOSEN * MAX_LOGGED)} if chosen else told
 
 
 def _as_text(given: dict[str, str]) -> str:
@@ -235,7 +260,12 @@ def _record(site: Site, viewer: Viewer, action: str, fields: Fields, done: Done)
     what = _as_text({name: value for name, value in _told(fields).items() if name not in ("queue", done.about)})
     text = clean(f"{action} {what}".strip() + f": {done.note}")
     id = fields[done.about] if done.about else done.entry.rpartition(":")[0]
+    texts = [(id, text)]
+    if done.outcomes:  # in the story of each message
+        ids = {one: one.rpartition(":")[0] if action == "dead" else one for one in done.outcomes}
+        texts = [(ids[one], f"{fields.get('what', '')}: {outcome}") for one, outcome in done.outcomes.items()]
+    calls = site.source.calls(queue)
     try:
-        site.source.executor.perform(single(log_action_call(site.source.calls(queue), viewer.name, text, id)))
+        site.source.executor.perform(together([log_action_call(calls, viewer.name, text, id) for id, text in texts]))
     except DelayqError as error:
         log.warning("%s: %s is not in the event log of %s: %s", viewer.name, action, queue, error)

@@ -35,6 +35,7 @@ FIELDS: dict[str, dict[str, FormField]] = {
     "pause": {"duration": FormField("Pause for", "until"), "reason": FormField("Reason", "reason")},
     "reschedule": {"delay": FormField("Due in", "delay"), "at": FormField("Due at ({zone})", "at")},
     "schedule": {"duration": FormField("Pause for", "until")},
+    "messages": {"delay": FormField("Due in", "delay")},
     "redrive": {"rate": FormField("Rate", "rate")},
     "limit": {
         "name": FormField("Name", "name"),
@@ -92,6 +93,10 @@ class ActionForm:
     def entry(self, name: str) -> str:
         """Return what a field contains."""
         return self._refused.entries.get(name, "") if self._refused else ""
+
+    def is_chosen(self, message: str) -> bool:
+        """Return whether a message was chosen."""
+        return self._refused is not None and message in getattr(self._refused.entries, "chosen", ())
 
     def is_wrong(self, name: str) -> bool:
         """Return whether this field is to be mended."""

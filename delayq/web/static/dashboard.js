@@ -13,6 +13,13 @@
   if (page.zone !== zone && isTold()) window.location.reload();
 })();
 
+document.querySelectorAll("[data-choose-all]").forEach(function (label) {
+  const all = label.querySelector("input");
+  const boxes = label.closest("form").querySelectorAll("[name=chosen]");
+  label.hidden = false;
+  all.addEventListener("change", function () { boxes.forEach(function (box) { box.checked = all.checked; }); });
+});
+
 document.querySelectorAll(".tabs [aria-current], .states [aria-current]").forEach(function (one) {
   one.parentElement.scrollLeft = one.offsetLeft + one.offsetWidth / 2 - one.parentElement.clientWidth / 2;
 });
