@@ -23,8 +23,8 @@ from delayq.values.text import clean, pluralize, truncate
 from delayq.web.chosen_actions import MAX_CHOSEN, act_on_dead, act_on_messages
 from delayq.web.message_pages import show_dead, show_message, show_messages
 from delayq.web.queue_pages import show_limits, show_queue, show_schedules
-from delayq.web.rendering import FIELDS, RefusedForm, query
-from delayq.web.shown_times import exact_in, time_in, zone_of
+from delayq.web.shown.rendering import FIELDS, RefusedForm, query
+from delayq.web.shown.shown_times import exact_in, time_in, zone_of
 from delayq.web.site import Site, site_of
 from delayq.web.viewers import MAX_NAME, Viewer
 

@@ -26,8 +26,8 @@ from delayq.values.states import State
 from delayq.values.text import clean
 from delayq.web.message_story import read_story
 from delayq.web.queue_pages import LISTED
-from delayq.web.rendering import labelled
-from delayq.web.shown_times import time_in, zone_name, zone_of
+from delayq.web.shown.rendering import labelled
+from delayq.web.shown.shown_times import time_in, zone_name, zone_of
 from delayq.web.site import one_at_a_time, site_of
 
 MAX_SHOWN = 200_000

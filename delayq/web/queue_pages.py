@@ -17,8 +17,8 @@ from delayq.schedules.definition import check_schedule
 from delayq.schedules.info import SchedulesPage, ScheduleState, rule_text
 from delayq.values.states import State
 from delayq.web.queue_source import Snapshot
-from delayq.web.rendering import labelled
-from delayq.web.shown_times import zone_of
+from delayq.web.shown.rendering import labelled
+from delayq.web.shown.shown_times import zone_of
 from delayq.web.site import Site, site_of
 from delayq.web.viewers import Viewer
 

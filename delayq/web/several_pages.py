@@ -32,7 +32,7 @@ class Row(NamedTuple):
     where: tuple[str, ...] = ()
 
 
-class _Walk:
+class _QueueWalk:
     """Reads queues by their names, as long as a page has room and the request may read more."""
 
     def __init__(self, site: Site, request: Request) -> None:
@@ -94,7 +94,7 @@ class _Walk:
 @one_at_a_time
 def show_all_dead(request: Request) -> Response:
     """List the first dead messages of each queue."""
-    walk = _Walk(site_of(request), request)
+    walk = _QueueWalk(site_of(request), request)
     dead = walk.dead()
     for name, _ in walk.from_cursor(iter(dead), needs=OF_EACH):
         limit = min(OF_EACH, walk.room)
@@ -109,7 +109,7 @@ def show_all_search(request: Request) -> Response:
     site = site_of(request)
     text = request.query_params.get("text", "")
     where = [one for one in request.query_params.getlist("in") if one in WHERE] or list(WHERE)
-    walk = _Walk(site, request)
+    walk = _QueueWalk(site, request)
     searched = 0
     for name, cursor in walk.from_cursor(iter(walk.seen if text else ())):
         asked: dict[str, Any] = {"limit": walk.room, "max_searched": MAX_SEARCHED - searched, "cursor": cursor}

@@ -16,8 +16,8 @@ from delayq.errors import ConfigurationError, DelayqError, NoReplyError
 from delayq.web.access import Access, FailedLogins
 from delayq.web.live_figures import LiveQueues
 from delayq.web.queue_source import QueueSource
-from delayq.web.rendering import RefusedForm, make_environment
-from delayq.web.shown_times import zone_of
+from delayq.web.shown.rendering import RefusedForm, make_environment
+from delayq.web.shown.shown_times import zone_of
 from delayq.web.viewers import Viewer
 
 if TYPE_CHECKING:

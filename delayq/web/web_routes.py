@@ -40,7 +40,7 @@ from delayq.web.queue_pages import (
 )
 from delayq.web.queue_source import QueueSource, Snapshot
 from delayq.web.several_pages import show_all_dead, show_all_search
-from delayq.web.shown_times import zone_name, zone_of
+from delayq.web.shown.shown_times import zone_name, zone_of
 from delayq.web.site import Site, errors, site_of
 from delayq.web.viewers import Viewer
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from delayq.web.charts import MAX_TICKS, Column, columns, highest_of, ticks
+from delayq.web.shown.charts import MAX_TICKS, Column, columns, highest_of, ticks
 from tests.support.visitor import text_of
 
 START = datetime(2027, 1, 30, 9, tzinfo=UTC)

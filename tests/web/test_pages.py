@@ -10,7 +10,7 @@ from html import unescape
 import pytest
 
 from delayq import DelayQueue, Encrypted, NewMessage, RateLimited
-from delayq.web.shown_times import ZONE
+from delayq.web.shown.shown_times import ZONE
 from tests.support.visitor import text_of
 from tests.support.waiting import wait_until
 

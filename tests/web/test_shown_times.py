@@ -10,8 +10,8 @@ import pytest
 
 from delayq.broker.keys import META_TOTALS
 from delayq.queue.inspecting.event_log import EventKind
-from delayq.web.labels import event_label, totals_of
-from delayq.web.shown_times import ZONE, exact_in, time_in
+from delayq.web.shown.labels import event_label, totals_of
+from delayq.web.shown.shown_times import ZONE, exact_in, time_in
 from tests.support.visitor import text_of
 from tests.web.test_browser import looking, serving
 

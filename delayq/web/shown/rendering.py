@@ -13,9 +13,9 @@ from markupsafe import Markup
 
 from delayq.queue.inspecting.lateness_report import percentile_text
 from delayq.values.text import clean, format_duration, pluralize
-from delayq.web.charts import Column, columns, period_text
-from delayq.web.labels import encoding_label, event_label, totals_of
-from delayq.web.shown_times import both_times, exact, exact_millis, time_of, zone_name, zoned
+from delayq.web.shown.charts import Column, columns, period_text
+from delayq.web.shown.labels import encoding_label, event_label, totals_of
+from delayq.web.shown.shown_times import both_times, exact, exact_millis, time_of, zone_name, zoned
 
 
 class FormField(NamedTuple):
