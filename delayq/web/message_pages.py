@@ -24,7 +24,7 @@ from delayq.queue.sweeps.search import WHERE
 from delayq.queue.sweeps.selection import WAITING
 from delayq.values.states import State
 from delayq.values.text import clean
-from delayq.web.message_story import read_story
+from delayq.web.message_story import MAX_KEPT, read_story
 from delayq.web.queue_pages import LISTED
 from delayq.web.shown.rendering import labelled
 from delayq.web.shown.shown_times import time_in, zone_name, zone_of
@@ -69,6 +69,8 @@ PERIOD = {"due_from": "Due from ({zone})", "due_to": "Before ({zone})"}
 
 _OFFSET = re.compile(r"[0-9]{1,18}")
 """An offset of the event log in the address of a page."""
+_OFFSETS = re.compile(rf"[0-9]{{1,18}}(?:-[0-9]{{1,18}}){{0,{MAX_KEPT - 1}}}")
+"""Those of the entries that parts of the log have had of a message."""
 
 
 def show_messages(request: Request) -> Response:
@@ -128,7 +130,10 @@ def show_message(request: Request) -> Response:
         return site.page(request, "no_message.html", status=400, id=id, wrong_id=wrong)
     message = queue.get(id)
     after = request.query_params.get("after", "")
-    story = read_story(site.source, queue.name, id, message, int(after) if _OFFSET.fullmatch(after) else None)
+    known = request.query_params.get("found", "")
+    found = [int(one) for one in known.split("-")] if _OFFSETS.fullmatch(known) else []
+    begin = int(after) if _OFFSET.fullmatch(after) else None
+    story = read_story(site.source, queue.name, id, message, after=begin, found=found)
     if message is None and not story.events and story.is_whole:
         wrong = "There is no such message, and the event log does not know it."
         return site.page(request, "no_message.html", status=404, id=id, wrong_id=wrong)
@@ -141,6 +146,7 @@ def show_message(request: Request) -> Response:
         id=id,
         message=message,
         story=story,
+        max_kept=MAX_KEPT,
         payload=shown,
         result=result,
         progress=progress,
