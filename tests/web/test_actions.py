@@ -174,7 +174,7 @@ def test_refused_form_keeps_the_filter_of_its_page(full, visitor, caplog):
 
 def test_mended_form_is_taken(full, visitor):
     page = visitor.submit("/message?queue=orders&id=waits", "/do/reschedule", queue="orders", id="waits", delay="soon")
-    (token,) = set(re.findall(r'name="form_token" value="(\w+)"', page.text))
+    (token,) = set(re.findall(r'name="form_token" value="([\w-]+)"', page.text))
     mended = {"queue": "orders", "id": "waits", "delay": "5h", "form_token": token}
     assert visitor.post("/do/reschedule", mended).status_code == 303
 
