@@ -112,11 +112,12 @@ def _limit(queue: DelayQueue[Any], fields: Fields) -> Done:
         removed = queue.limits.remove(name)
         return Done(f"Removed the limit of {what}." if removed else f"{what} has no limit.", "/limits")
     numbers = {key: _number(key, fields[key]) for key in ("burst", "running") if fields.get(key)}
-    rate = fields.get("rate_limit") or None
-    if rate is None and "running" not in numbers:
+    rate, in_order = fields.get("rate_limit") or None, bool(fields.get("in_order"))
+    if rate is None and "running" not in numbers and not in_order:
         ways = " or ".join(f'"{FIELDS["limit"][key].label}"' for key in ("rate_limit", "running"))
         raise ConfigurationError(f"give {ways}, or both")
-    queue.limits.set(name, rate_limit=rate, burst=numbers.get("burst"), running=numbers.get("running"))
+    burst, running = numbers.get("burst"), numbers.get("running")
+    queue.limits.set(name, rate_limit=rate, burst=burst, running=running, in_order=in_order)
     return Done(f"Limited {what}.", "/limits")
 
 

@@ -245,6 +245,26 @@ def test_limits_and_pauses_of_names(full, visitor):
     assert full.limits.list() == []
 
 
+def test_limit_that_keeps_the_order_of_keys(full, visitor):
+    page = "/limits?queue=orders"
+    assert "In order, for the keys of a name such as account:*" in text_of(visitor.get(page))
+    done = visitor.submit(page, "/do/limit", queue="orders", name="account:*", in_order="yes")
+    assert "Limited account:* of orders." in text_of(done)
+    assert "account:* – 1 0 0 in order" in text_of(done)
+    (limit,) = full.limits.list()
+    assert (limit.name, limit.in_order) == ("account:*", True)
+    visitor.submit(page, "/do/limit", queue="orders", name="tenant:*", running="3")
+    assert {one.name: one.in_order for one in full.limits.list()} == {"account:*": True, "tenant:*": False}
+    for fields, error in (
+        ({"name": "mail"}, '"In order, for the keys of a name such as account:*" is for the keys of a template'),
+        ({"name": "client:*", "running": "3"}, "runs one message of a key at a time"),
+    ):
+        refused = visitor.submit(page, "/do/limit", queue="orders", in_order="yes", **fields)
+        assert (refused.status_code, error in text_of(refused)) == (400, True), fields
+        assert 'name="in_order" value="yes" checked aria-invalid' in refused.text
+    assert len(full.limits.list()) == 2
+
+
 def test_schedules(full, visitor):
     full.schedules.add("daily", every="1d", payload=1)
     page = "/schedules?queue=orders"

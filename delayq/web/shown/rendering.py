@@ -41,6 +41,7 @@ FIELDS: dict[str, dict[str, FormField]] = {
         "name": FormField("Name", "name"),
         "rate_limit": FormField("Rate", "rate_limit"),
         "running": FormField("At a time", "running"),
+        "in_order": FormField("In order, for the keys of a name such as account:*", "in_order"),
     },
 }
 """The fields of each action, by their names in the form."""
