@@ -20,7 +20,7 @@ from delayq.broker.transport.operation import together
 from delayq.errors import ConfigurationError, DelayqError, UnknownScheduleError
 from delayq.safe_log import SafeLog
 from delayq.values.text import clean, pluralize, truncate
-from delayq.web.chosen_actions import MAX_CHOSEN, act_on_dead, act_on_messages
+from delayq.web.chosen_actions import MAX_CHOSEN, act_on_dead, act_on_messages, outcome_text
 from delayq.web.message_pages import show_dead, show_message, show_messages
 from delayq.web.queue_pages import show_limits, show_queue, show_schedules
 from delayq.web.shown.rendering import FIELDS, RefusedForm, query
@@ -72,7 +72,7 @@ def _pause(queue: DelayQueue[Any], fields: Fields) -> Done:
 
 def _cancel(queue: DelayQueue[Any], fields: Fields) -> Done:
     outcome = queue.cancel(fields["id"], running=bool(fields.get("running")))
-    return Done(f"{fields['id']}: {outcome}.", "/message", "id")
+    return Done(f"{fields['id']}: {outcome_text(outcome)}.", "/message", "id")
 
 
 def _reschedule(queue: DelayQueue[Any], fields: Fields) -> Done:
@@ -80,7 +80,12 @@ def _reschedule(queue: DelayQueue[Any], fields: Fields) -> Done:
     if (delay is None) == (at is None):
         ways = " or ".join(f'"{field.label_in(fields.zone)}"' for field in FIELDS["reschedule"].values())
         raise ConfigurationError(f"give either {ways}")
-    return Done(f"{fields['id']}: {queue.reschedule(fields['id'], delay, at=at)}.", "/message", "id")
+    outcome = queue.reschedule(fields["id"], delay, at=at)
+    return Done(f"{fields['id']}: {outcome_text(outcome)}.", "/message", "id")
+
+
+def _kill(queue: DelayQueue[Any], fields: Fields) -> Done:
+    return Done(f"{fields['id']}: {outcome_text(queue.kill(fields['id']))}.", "/message", "id")
 
 
 def _redrive(queue: DelayQueue[Any], fields: Fields) -> Done:
@@ -146,7 +151,7 @@ def _schedule(queue: DelayQueue[Any], fields: Fields) -> Done:
 ACTIONS: dict[str, Callable[[DelayQueue[Any], Fields], Done]] = {
     "pause": _pause,
     "cancel": _cancel,
-    "kill": lambda queue, fields: Done(f"{fields['id']}: {queue.kill(fields['id'])}.", "/message", "id"),
+    "kill": _kill,
     "reschedule": _reschedule,
     "redrive": _redrive,
     "messages": _messages,

@@ -37,6 +37,11 @@ _CANCELLED: dict[str, Phrase] = {
 }
 
 
+def outcome_text(outcome: str) -> str:
+    """Return what has become of one message, by what `cancel`, `kill` or `reschedule` has returned."""
+    return _CANCELLED[outcome].one if outcome in _CANCELLED else str(outcome)
+
+
 def _rescheduled(done: str) -> dict[str, Phrase]:
     return {
         RescheduleOutcome.RESCHEDULED: Phrase(done, done),

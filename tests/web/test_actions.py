@@ -60,7 +60,9 @@ def test_cancel_what_runs(queue, visitor):
         page = "/message?queue=orders&id=runs"
         assert "Ask it to stop" in visitor.get(page).text
         stopped = visitor.submit(page, "/do/cancel", queue="orders", id="runs", running="yes")
-        assert ": stopping." in text_of(stopped)
+        assert "runs: asked to stop." in text_of(stopped)
+        killed = visitor.submit(page, "/do/kill", queue="orders", id="runs")
+        assert "runs: was running." in text_of(killed)
         assert "cancel requested" in text_of(stopped)
         message.ack()
 
