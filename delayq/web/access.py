@@ -11,6 +11,7 @@ from ipaddress import IPv6Address, ip_network
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from itsdangerous import BadData, Signer, URLSafeTimedSerializer
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
@@ -49,8 +50,11 @@ class Access:
         self._hosts = {host.lower() for host in hosts}
         if self.is_open and not all(map(is_loopback, self._hosts)):
             raise ConfigurationError("hosts other than localhost need a token, viewers, a proxy header or viewer_of")
-        self._ended: dict[str, int] = {}  # sessions that were logged out, and until when they would have lasted
-        self._key = _key_of(tokens) if tokens else secrets.token_bytes(32)
+        self._ended: dict[str, float] = {}  # sessions that were logged out, and until when they may have lasted
+        key = _key_of(tokens) if tokens else secrets.token_bytes(32)
+        signed: dict[str, Any] = {"key_derivation": "hmac", "digest_method": hashlib.sha256}
+        self._sessions = URLSafeTimedSerializer(key, salt="delayq web session", signer_kwargs=signed)
+        self._forms = Signer(key, salt="delayq web form", **signed)
 
     # Hosts and origins
 
@@ -113,38 +117,33 @@ class Access:
         nonce = secrets.token_hex(16)
         if viewer is None:
             return nonce
-        content = f"{nonce}.{viewer.name.encode().hex()}.{int(time.time()) + SESSION_LASTS}"
-        return f"{content}.{self._sign('session', content)}"
+        return str(self._sessions.dumps([nonce, viewer.name]))
 
     def log_out(self, cookie: str) -> None:
         """End a session before its time, in this process; what is no session is ignored."""
         now = time.time()
         if self._of_session(cookie) is not None:
-            running = {content: end for content, end in self._ended.items() if end > now}
-            content = cookie.rpartition(".")[0]
-            self._ended = {**running, content: int(content.rpartition(".")[2])}
+            running = {nonce: end for nonce, end in self._ended.items() if end > now}
+            nonce, _ = self._sessions.loads(cookie)
+            self._ended = {**running, nonce: now + SESSION_LASTS}
 
     def _of_session(self, cookie: str) -> Viewer | None:
-        content, _, signature = cookie.rpartition(".")
-        if not hmac.compare_digest(signature.encode(), self._sign("session", content).encode()):
+        try:
+            nonce, name = self._sessions.loads(cookie, max_age=SESSION_LASTS)
+        except BadData:  # of somebody else, changed, or over
             return None
-        _, name, end = content.split(".")
-        is_over = content in self._ended or int(end) <= time.time()
-        return None if is_over else self._viewers.get(bytes.fromhex(name).decode())
+        return None if nonce in self._ended else self._viewers.get(name)
 
     # Forms
 
     def form_token(self, session: str, viewer: Viewer | None) -> str:
         """Return what a form of this session must contain: another website cannot know it."""
-        return self._sign("form", f"{session}\n{viewer.name if viewer else ''}")
+        return self._forms.get_signature(f"{session}\n{viewer.name if viewer else ''}").decode()
 
     def allows_form(self, session: str, viewer: Viewer | None, token: object) -> bool:
         """Return whether a form is from a page of this session."""
         expected = self.form_token(session, viewer).encode()
         return bool(session) and isinstance(token, str) and hmac.compare_digest(token.encode(), expected)
-
-    def _sign(self, purpose: str, text: str) -> str:
-        return hmac.new(self._key, f"{purpose}\n{text}".encode(), hashlib.sha256).hexdigest()
 
 
 FREE = 5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, tzinfo
 from typing import Any, NamedTuple
 
 from starlette.exceptions import HTTPException
@@ -24,10 +24,11 @@ from delayq.queue.sweeps.search import WHERE
 from delayq.queue.sweeps.selection import WAITING
 from delayq.values.states import State
 from delayq.values.text import clean
-from delayq.web.message_story import read_story
+from delayq.web.message_story import MAX_KEPT, read_story
 from delayq.web.queue_pages import LISTED
-from delayq.web.rendering import labelled
-from delayq.web.site import one_at_a_time, site_of, time_in
+from delayq.web.shown.rendering import labelled
+from delayq.web.shown.shown_times import time_in, zone_name, zone_of
+from delayq.web.site import one_at_a_time, site_of
 
 MAX_SHOWN = 200_000
 """Characters of a payload on the page of its message."""
@@ -63,11 +64,13 @@ def value_view(stored: Any, size: int | None = None) -> PayloadView:
 
 PAGE = 50
 """Messages that a page lists."""
-PERIOD = {"due_from": "Due from (UTC)", "due_to": "Before (UTC)"}
+PERIOD = {"due_from": "Due from ({zone})", "due_to": "Before ({zone})"}
 """The fields that select messages by their due times, and what the page calls them."""
 
 _OFFSET = re.compile(r"[0-9]{1,18}")
 """An offset of the event log in the address of a page."""
+_OFFSETS = re.compile(rf"[0-9]{{1,18}}(?:-[0-9]{{1,18}}){{0,{MAX_KEPT - 1}}}")
+"""Those of the entries that parts of the log have had of a message."""
 
 
 def show_messages(request: Request) -> Response:
@@ -78,7 +81,9 @@ def show_messages(request: Request) -> Response:
     if state not in LISTED:
         raise HTTPException(404, "There is no such state.")
     between = {name: request.query_params.get(name, "") for name in PERIOD}
-    due, wrong = _period(between) if state == State.PENDING else ({}, "")
+    zone = zone_of(request)
+    labels = {name: label.format(zone=zone_name(zone)) for name, label in PERIOD.items()}
+    due, wrong = _period(between, labels, zone) if state == State.PENDING else ({}, "")
     cursor = request.query_params.get("cursor") or None
     page = None if wrong else queue.list(state, limit=PAGE, cursor=cursor, **due)
     counts = queue.counts()
@@ -92,23 +97,25 @@ def show_messages(request: Request) -> Response:
         page=page,
         payload_line=payload_line,
         between=between,
-        labels=PERIOD,
+        labels=labels,
         wrong=wrong,
     )
 
 
-def _period(between: Mapping[str, str]) -> tuple[dict[str, datetime | None], str]:
+def _period(
+    between: Mapping[str, str], labels: Mapping[str, str], zone: tzinfo
+) -> tuple[dict[str, datetime | None], str]:
     """Return the times of the form, and what is wrong with them, as the page calls them; '' for nothing."""
     due: dict[str, datetime | None] = {}
     try:
-        due = {name: time_in(text, name) for name, text in between.items()}
+        due = {name: time_in(text, name, zone) for name, text in between.items()}
         low, high = due.values()
         wrong = "due_from is after due_to" if low and high and low > high else ""
         if not wrong:
             check_period(low, high)
     except ConfigurationError as error:
         wrong = str(error)
-    return due, re.sub(r"due_\w+", lambda found: f'"{PERIOD.get(found[0], found[0])}"', wrong, count=2)
+    return due, re.sub(r"due_\w+", lambda found: f'"{labels.get(found[0], found[0])}"', wrong, count=2)
 
 
 def show_message(request: Request) -> Response:
@@ -123,7 +130,10 @@ def show_message(request: Request) -> Response:
         return site.page(request, "no_message.html", status=400, id=id, wrong_id=wrong)
     message = queue.get(id)
     after = request.query_params.get("after", "")
-    story = read_story(site.source, queue.name, id, message, int(after) if _OFFSET.fullmatch(after) else None)
+    known = request.query_params.get("found", "")
+    found = [int(one) for one in known.split("-")] if _OFFSETS.fullmatch(known) else []
+    begin = int(after) if _OFFSET.fullmatch(after) else None
+    story = read_story(site.source, queue.name, id, message, after=begin, found=found)
     if message is None and not story.events and story.is_whole:
         wrong = "There is no such message, and the event log does not know it."
         return site.page(request, "no_message.html", status=404, id=id, wrong_id=wrong)
@@ -136,6 +146,7 @@ def show_message(request: Request) -> Response:
         id=id,
         message=message,
         story=story,
+        max_kept=MAX_KEPT,
         payload=shown,
         result=result,
         progress=progress,

@@ -21,6 +21,10 @@ MAX_READ = 2_000
 """Entries of a log that is read as a whole, and of each part of a longer one."""
 PART_BYTES = 4_000_000
 """Bytes after which a part ends: a fraction of a second."""
+MAX_PARTS = 5
+"""Parts that one request reads until it has found something: who looks need not ask for each that says nothing."""
+MAX_KEPT = 200
+"""Entries found in earlier parts that a page shows again, so that the story grows as it is read."""
 AROUND = 500
 """Entries that are read from a time on at which something has happened to the message."""
 MAX_BYTES = 500_000
@@ -41,28 +45,45 @@ class Story(NamedTuple):
     """Whether the queue has no event log."""
     begins: datetime | None = None
     """When the log begins, if what was before has been trimmed, and this may have had more of the story."""
-    part: tuple[datetime, datetime] | None = None
-    """The times between which the log was read, if a part was asked for."""
+    read_until: datetime | None = None
+    """Up to when the log was read, if a part was asked for."""
     next_after: int | None = None
     """The offset after which the next part begins; None at the end of the log."""
 
+    @property
+    def found(self) -> list[int]:
+        """The offsets of the entries in which the events are, for the request of the next part."""
+        return sorted({event.offset for event in self.events})
+
+    @property
+    def is_too_long(self) -> bool:
+        """Whether the next page cannot show again all that was found."""
+        return len(self.found) > MAX_KEPT
+
 
 def read_story(
-    source: QueueSource, queue: str, id: str, message: MessageInfo | None, after: int | None = None
+    source: QueueSource,
+    queue: str,
+    id: str,
+    message: MessageInfo | None,
+    *,
+    after: int | None = None,
+    found: Sequence[int] = (),
 ) -> Story:
     """Read what the event log says of a message; a long log only around its times, and at the end.
 
-    With `after`, read the part of the log that begins after this offset.
+    With `after`, read what the log says from this offset on, until a part says something, and again the entries at
+    the offsets that earlier parts have `found`.
     """
     sent = sent_by(id)
     known = [] if sent is None else [sent - SKEW, sent]
     if message is not None:
         known += [at for at in (message.due, message.died, message.completed) if at is not None]
     times = sorted({timestamp(at - AHEAD) for at in known})
-    return source.executor.perform(_read(source.calls(queue), id, times, after))
+    return source.executor.perform(_read(source.calls(queue), id, times, after, found))
 
 
-def _read(calls: Calls, id: str, times: Iterable[int], after: int | None) -> Operation[Story]:
+def _read(calls: Calls, id: str, times: Iterable[int], after: int | None, found: Sequence[int]) -> Operation[Story]:
     first, last = yield [read_events(calls, 1, limit=1), read_last_event(calls)]
     if not first or not last:
         return Story([], is_whole=True, is_empty=True)
@@ -71,10 +92,15 @@ def _read(calls: Calls, id: str, times: Iterable[int], after: int | None) -> Ope
     counted = end < MIN_TIME_OFFSET  # the offsets of older servers are times, which cannot be divided
     begins = from_millis(first[0].at) if start > 1 and counted else None
     if after is not None:
-        at = yield from reader.read(max(after + 1, start), MAX_READ, PART_BYTES)
-        span = (from_millis(reader.since), from_millis(reader.until)) if reader.until else None
+        yield from reader.read_again(found[-MAX_KEPT:])
+        known, at = len(reader.events), max(after, start - 1)
+        for _ in range(MAX_PARTS):
+            at = yield from reader.read(at + 1, MAX_READ, PART_BYTES)
+            if at >= end or len(reader.events) > known:
+                break
+        until = from_millis(reader.until or last[0].at)
         rest = at if at < end else None
-        return Story(reader.events, is_whole=False, is_empty=False, begins=begins, part=span, next_after=rest)
+        return Story(reader.events, is_whole=False, is_empty=False, begins=begins, read_until=until, next_after=rest)
     if counted and end - start < MAX_READ and (yield from reader.read(start, MAX_READ)) >= end:
         known = bool(reader.events) and reader.events[0].kind in BEGINNINGS
         return Story(reader.events, is_whole=True, is_empty=False, begins=None if known else begins)
@@ -105,8 +131,8 @@ class _StoryReader:
         self._id = id
         self._wanted = id.encode()
         self._found: dict[tuple[int, int], MessageEvent] = {}
-        self.since = self.until = 0
-        """The times of the first and the last entry that `read` has read (ms)."""
+        self.until = 0
+        """The time of the last entry that `read` has read (ms)."""
 
     @property
     def events(self) -> list[MessageEvent]:
@@ -121,9 +147,15 @@ class _StoryReader:
             if not entries:
                 break
             size += self._take(entries)
-            self.since, self.until = self.since or entries[0].at, entries[-1].at
+            self.until = entries[-1].at
             begin, number = entries[-1].offset + 1, number - len(entries)
         return begin - 1
+
+    def read_again(self, offsets: Sequence[int]) -> Operation[None]:
+        """Read the entries at some offsets, in one round trip; those that were trimmed meanwhile are missing."""
+        if offsets:
+            for entries in (yield [read_events(self._calls, offset, limit=1) for offset in offsets]):
+                self._take(entries)
 
     def read_back(self, number: int) -> Operation[None]:
         """Read some entries from the end of the log."""

@@ -17,7 +17,8 @@ from delayq.schedules.definition import check_schedule
 from delayq.schedules.info import SchedulesPage, ScheduleState, rule_text
 from delayq.values.states import State
 from delayq.web.queue_source import Snapshot
-from delayq.web.rendering import labelled
+from delayq.web.shown.rendering import labelled
+from delayq.web.shown.shown_times import zone_of
 from delayq.web.site import Site, site_of
 from delayq.web.viewers import Viewer
 
@@ -44,7 +45,6 @@ def show_limits(request: Request) -> Response:
 
 SPANS = {"1h": "minute", "24h": "hour", "3d": "hour", "7d": "day", "30d": "day"}
 """How far ahead to look, and in which buckets."""
-FORMATS = {"minute": "%H:%M", "hour": "%d %b %H:%M", "day": "%a %d %b"}
 MAX_NAMES = 20
 
 
@@ -56,13 +56,12 @@ def show_forecast(request: Request) -> Response:
     if span not in SPANS:
         raise HTTPException(400, f"The forecast is for {', '.join(SPANS)}.")
     unit: Any = SPANS[span]
-    found = queue.forecast(span, unit)
+    found = queue.forecast(span, unit, tz=zone_of(request))
     named = [(name or "(without a name)", count) for name, count in found.names.items()][:MAX_NAMES]
     shared: dict[str, Any] = {
         "span": span,
         "spans": SPANS,
         "forecast": found,
-        "format": FORMATS[found.unit],
     }
     return site.page(request, "forecast.html", **shared, named=named if set(found.names) - {""} else [])
 
@@ -153,7 +152,7 @@ def show_queue(request: Request) -> Response:
     site = site_of(request)
     queue = site.queue(request)
     stats = queue.stats()
-    history, rates = queue.history(2), site.source.noted(queue.name, stats).rates
+    history, rates = queue.history(2, tz=zone_of(request)), site.source.noted(queue.name, stats).rates
     figures: dict[str, Any] = {"name": queue.name, "stats": stats, "rates": rates, "states": LISTED}
     more: dict[str, Any] = {"history": history, "slo": stats.slo, "limits": queue.limits.list()}
     return site.page(request, "queue.html", **figures, **more, live=f"?queue={queue.name}")

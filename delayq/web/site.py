@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
@@ -17,7 +16,8 @@ from delayq.errors import ConfigurationError, DelayqError, NoReplyError
 from delayq.web.access import Access, FailedLogins
 from delayq.web.live_figures import LiveQueues
 from delayq.web.queue_source import QueueSource
-from delayq.web.rendering import RefusedForm, make_environment
+from delayq.web.shown.rendering import RefusedForm, make_environment
+from delayq.web.shown.shown_times import zone_of
 from delayq.web.viewers import Viewer
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ class Site:
             "page_query": request.url.query,
             "note": note,
             "refused": refused,
+            "zone": zone_of(request),
             "live": None,
             "wait": 0,
             "queue": getattr(request.state, "queue", None),
@@ -133,17 +134,6 @@ def show_error(request: Request, error: Exception) -> Response:
     elif isinstance(error, DelayqError):
         status, text = 502, str(error)
     return site_of(request).page(request, "error.html", status=status, status_code=status, text=text)
-
-
-def time_in(text: str, name: str) -> datetime | None:
-    """Return a time of a form, in UTC unless it has a zone; None for none; `ConfigurationError` for what is none."""
-    if not text:
-        return None
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise ConfigurationError(f"{name} must look like 2027-01-31T09:00, not {text!r:.60}") from None
-    return at if at.utcoffset() is not None else at.replace(tzinfo=UTC)
 
 
 errors = dict.fromkeys((HTTPException, DelayqError), show_error)

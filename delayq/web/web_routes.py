@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from http import HTTPStatus
 from pathlib import Path
@@ -39,10 +39,13 @@ from delayq.web.queue_pages import (
     show_workers,
 )
 from delayq.web.queue_source import QueueSource, Snapshot
+from delayq.web.several_pages import show_all_dead, show_all_search
+from delayq.web.shown.shown_times import zone_name, zone_of
 from delayq.web.site import Site, errors, site_of
 from delayq.web.viewers import Viewer
 
 log = SafeLog("delayq.web")
+_Show = Callable[[Request], Awaitable[Response]]
 
 
 def _target(text: str | None) -> str:
@@ -106,17 +109,18 @@ async def show_live(request: Request) -> Response:
     """Send the list of queues, or the figures of one, whenever they change."""
     site, viewer = site_of(request), request.state.viewer
     root, name = request.scope.get("root_path", ""), request.query_params.get("queue")
+    shared: dict[str, Any] = {"root": root, "zone": zone_of(request)}
     if name is not None and not site.sees(viewer, name):
         raise HTTPException(404, "There is no such queue.")
 
     def make(snapshot: Snapshot) -> str:
         if name is None:
-            return site.fragment("queue_rows.html", root=root, **list_context(site, snapshot, viewer))
+            return site.fragment("queue_rows.html", **shared, **list_context(site, snapshot, viewer))
         shown = figures_context(snapshot, name)
-        return "" if shown is None else site.fragment("queue_figures.html", root=root, **shown)
+        return "" if shown is None else site.fragment("queue_figures.html", **shared, **shown)
 
     figures = site.live.all if name is None else site.live.of(name)
-    key = (root, name, tuple(viewer.queues))
+    key = (root, name, tuple(viewer.queues), zone_name(shared["zone"]))
     return EventSourceResponse(_events(figures, key, make), ping=PING, headers={"X-Accel-Buffering": "no"})
 
 
@@ -137,6 +141,15 @@ async def _events(
                 return
 
 
+def _one_or_all(one: _Show, of_all: _Show) -> _Show:
+    """Return what shows a page of the queue that a request names, or of all queues."""
+
+    async def show(request: Request) -> Response:
+        return await (one if "queue" in request.query_params else of_all)(request)
+
+    return show
+
+
 ROUTES = [
     Route("/login", show_login, methods=["GET"]),
     Route("/login", log_in, methods=["POST"]),
@@ -145,8 +158,8 @@ ROUTES = [
     Route("/queue", show_queue),
     Route("/messages", show_messages),
     Route("/message", show_message),
-    Route("/dead", show_dead),
-    Route("/search", show_search),
+    Route("/dead", _one_or_all(show_dead, show_all_dead)),
+    Route("/search", _one_or_all(show_search, show_all_search)),
     Route("/workers", show_workers),
     Route("/schedules", show_schedules),
     Route("/forecast", show_forecast),

@@ -18,8 +18,10 @@ import pytest
 from rich.console import Console
 
 from delayq import DelayQueue, Reject
+from delayq.broker.stored_presence import HourCounts, HoursReply, write_counts
 from delayq.cli.queues.top_screen import MAX_COUNTED, TopFigures, TopScreen
 from delayq.cli.support.session import Session
+from delayq.queue.inspecting.readings import mean_rates
 from tests.cli.conftest import PATIENCE, terminal
 from tests.support.processes import Process
 from tests.support.waiting import wait_until
@@ -89,7 +91,10 @@ def test_shows_each_queue_with_its_figures(screen, queues, session):
     assert titles.split() == [
         "queue", "pending", "due", "active", "retry", "dead", "in/s", "out/s", "fail/s", "lag", "workers",
     ]  # fmt: skip
-    assert (mails.split(), orders.split()) == (["mails", *"100000"], ["orders", *"100000"])
+    assert (mails.split(), orders.split()) == (
+        ["mails", *"10000–", "~0", "~0", "0"],
+        ["orders", *"10000–", "~0", "~0", "0"],
+    )
     before = screen._figures.queues["mails"].stats.at
     queues[0].send_many(range(12_345), delay="2h")
     screen.read()
@@ -217,6 +222,57 @@ def test_action_that_is_refused_is_shown(screen, queues, redis_client):
     assert "WRONGTYPE" in look(screen)[-1]
 
 
+@pytest.mark.parametrize("height", [24, 50])
+def test_first_look_fills_every_row(session, redis_client, redis_url, height):
+    hour = int(time.time()) // 3600
+    done = write_counts(HourCounts(delivered=7_200_000, acked=7_200_000, nacked=720_000, rejected=7_200))
+    for n in range(60):
+        redis_client.sadd("delayq:queues", f"q{n:02}")
+        redis_client.hset(f"delayq:{{q{n:02}}}:meta", "schema", 1)
+        redis_client.hset(f"delayq:{{q{n:02}}}:history", mapping={str(hour): done, str(hour - 1): done})
+    screen = TopScreen(TopFigures(session, session.queue_names), session, height)
+    assert screen.read() <= 1 + 3 + MAX_COUNTED
+    rows = [line.split() for line in look(screen, height=height) if ROW.match(line)]
+    assert len(rows) >= height - 6
+    for row in rows:
+        name, *numbers, sent, acked, failed, workers = row
+        assert (numbers, sent, workers) == ([*"00000"], "–", "0"), name
+        assert re.fullmatch(r"~(\d+k?|\d+\.\dM)", acked), name
+        assert re.fullmatch(r"~[1-9]\S*", failed), name
+    screen.read()
+    assert screen._figures.queues["q00"].rates is not None
+    assert look(screen, height=height)[1].split()[6:9] == ["0", "0", "0"]
+
+
+@pytest.mark.table(
+    "minutes, counts, rates",
+    [
+        (30, [HourCounts(acked=3600, nacked=1800, rejected=1800), HourCounts(acked=10**9)], (2, 2)),
+        (5, [HourCounts(acked=100), HourCounts(acked=3800)], (1, 0)),
+        (5, [None, None], (0, 0)),
+        (0, [HourCounts(), HourCounts(acked=3600)], (1, 0)),
+    ],
+)
+def test_mean_rates_are_those_of_this_hour_or_also_of_the_last(minutes, counts, rates):
+    now = 3_600_000 * 500_000 + 60_000 * minutes
+    assert mean_rates(HoursReply(now, counts, HourCounts())) == pytest.approx(rates, rel=1e-3)
+
+
+def test_row_that_comes_into_view_is_read_at_the_next_look(session, redis_client):
+    for n in range(40):
+        redis_client.sadd("delayq:queues", f"q{n:02}")
+        redis_client.hset(f"delayq:{{q{n:02}}}:meta", "schema", 1)
+    screen = TopScreen(TopFigures(session, session.queue_names), session, 24)
+    screen.read()
+    look(screen)
+    press(screen, *"j" * 39)
+    look(screen)
+    screen.read()
+    rows = [line.split() for line in look(screen) if ROW.match(line)]
+    assert rows[-1][0] == "q39"
+    assert all(len(row) == 10 for row in rows), rows
+
+
 def test_reads_many_queues_in_turn_and_counts_its_commands(session, redis_client, redis_url):
     for n in range(30):
         with DelayQueue(f"q{n:02}", url=redis_url) as queue:
@@ -224,6 +280,7 @@ def test_reads_many_queues_in_turn_and_counts_its_commands(session, redis_client
     screen = TopScreen(TopFigures(session, session.queue_names), session)
     assert screen.read() <= 1 + 3 + MAX_COUNTED
     look(screen)
+    screen.read()
     redis_client.config_resetstat()
     counted = sum(screen.read() for _ in range(4))
     calls = sum(stat["calls"] for name, stat in redis_client.info("commandstats").items() if "evalsha" in name)

@@ -41,7 +41,7 @@ class Visitor:
 
     def form_token(self, page: str = "/login") -> str:
         """Return the token in the forms of a page."""
-        found = re.search(r'name="form_token" value="(\w+)"', self.get(page).text)
+        found = re.search(r'name="form_token" value="([\w-]+)"', self.get(page).text)
         assert found, f"no form on {page}"
         return found[1]
 

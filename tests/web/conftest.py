@@ -6,13 +6,17 @@ import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from delayq import DelayQueue, Reject
 from delayq.web import web_app
+from tests.support.browsers import chromium
 from tests.support.visitor import Visitor
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -62,3 +66,10 @@ def visit(redis_url) -> Iterator[Callable[..., Visitor]]:
             return Visitor(app, base=base, client=client)
 
         yield open_
+
+
+@pytest.fixture
+def browser() -> Iterator[Browser]:
+    """A Chromium of this test's own, because an open one runs an event loop in this thread."""
+    with chromium() as browser:
+        yield browser

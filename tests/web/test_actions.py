@@ -60,7 +60,9 @@ def test_cancel_what_runs(queue, visitor):
         page = "/message?queue=orders&id=runs"
         assert "Ask it to stop" in visitor.get(page).text
         stopped = visitor.submit(page, "/do/cancel", queue="orders", id="runs", running="yes")
-        assert ": stopping." in text_of(stopped)
+        assert "runs: asked to stop." in text_of(stopped)
+        killed = visitor.submit(page, "/do/kill", queue="orders", id="runs")
+        assert "runs: was running." in text_of(killed)
         assert "cancel requested" in text_of(stopped)
         message.ack()
 
@@ -174,7 +176,7 @@ def test_refused_form_keeps_the_filter_of_its_page(full, visitor, caplog):
 
 def test_mended_form_is_taken(full, visitor):
     page = visitor.submit("/message?queue=orders&id=waits", "/do/reschedule", queue="orders", id="waits", delay="soon")
-    (token,) = set(re.findall(r'name="form_token" value="(\w+)"', page.text))
+    (token,) = set(re.findall(r'name="form_token" value="([\w-]+)"', page.text))
     mended = {"queue": "orders", "id": "waits", "delay": "5h", "form_token": token}
     assert visitor.post("/do/reschedule", mended).status_code == 303
 
@@ -243,6 +245,26 @@ def test_limits_and_pauses_of_names(full, visitor):
     assert "Resumed mail" in text_of(visitor.submit(page, "/do/pause", queue="orders", name="mail", end="yes"))
     assert "Removed the limit" in text_of(visitor.submit(page, "/do/limit", queue="orders", name="mail", remove="yes"))
     assert full.limits.list() == []
+
+
+def test_limit_that_keeps_the_order_of_keys(full, visitor):
+    page = "/limits?queue=orders"
+    assert "In order, for the keys of a name such as account:*" in text_of(visitor.get(page))
+    done = visitor.submit(page, "/do/limit", queue="orders", name="account:*", in_order="yes")
+    assert "Limited account:* of orders." in text_of(done)
+    assert "account:* – 1 0 0 in order" in text_of(done)
+    (limit,) = full.limits.list()
+    assert (limit.name, limit.in_order) == ("account:*", True)
+    visitor.submit(page, "/do/limit", queue="orders", name="tenant:*", running="3")
+    assert {one.name: one.in_order for one in full.limits.list()} == {"account:*": True, "tenant:*": False}
+    for fields, error in (
+        ({"name": "mail"}, '"In order, for the keys of a name such as account:*" is for the keys of a template'),
+        ({"name": "client:*", "running": "3"}, "runs one message of a key at a time"),
+    ):
+        refused = visitor.submit(page, "/do/limit", queue="orders", in_order="yes", **fields)
+        assert (refused.status_code, error in text_of(refused)) == (400, True), fields
+        assert 'name="in_order" value="yes" checked aria-invalid' in refused.text
+    assert len(full.limits.list()) == 2
 
 
 def test_schedules(full, visitor):

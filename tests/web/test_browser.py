@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delayq import DelayQueue, Reject, State
+from delayq import DelayQueue, NewMessage, Reject, State
 from delayq.web import live_figures, web_app
-from tests.support.browsers import chromium
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -67,13 +66,6 @@ PATHS = {
 
 WIDE = ["queues", "queue", "pending", "waits", "dead", "limits"]
 """The pages that are looked at on a wide screen, too."""
-
-
-@pytest.fixture
-def browser() -> Iterator[Browser]:
-    """A Chromium of this test's own, because an open one runs an event loop in this thread."""
-    with chromium() as browser:
-        yield browser
 
 
 @contextmanager
@@ -161,6 +153,29 @@ def test_hostile_contents_do_nothing_and_pages_fit(browser, hostile, redis_url):
                 background = page.evaluate("getComputedStyle(document.body).backgroundColor")
                 assert background == ("rgb(250, 250, 249)" if scheme == "light" else "rgb(20, 23, 26)")
     assert queue.counts().dead == 2
+
+
+def test_fifty_messages_on_a_phone_take_less_than_three_screens(browser, queue, redis_url):
+    queue.send_many([NewMessage({"n": n, "text": "x" * 200}, name="invoice", delay="1h") for n in range(60)])
+    for n in range(60):
+        queue.send({"n": n, "text": "x" * 200}, id=f"dead-{n}", name="invoice", delay="1h")
+        queue.kill(f"dead-{n}")
+    paths = ("/messages?queue=orders", "/dead?queue=orders", "/search?queue=orders&text=xx")
+    with serving(url=redis_url, write=True) as address:
+        for scheme in ("light", "dark"):
+            view = {"viewport": {"width": 400, "height": 800}, "color_scheme": scheme}
+            with looking(browser, **view) as (page, found):
+                for path in paths:
+                    page.goto(f"{address}{path}")
+                    assert page.locator("a.id").count() == 50, path
+                    assert page.locator("a.id").first.is_visible()
+                    assert page.get_by_text("invoice").first.is_visible()
+                    assert page.evaluate("document.documentElement.scrollHeight") < 3 * 800, path
+                    assert page.evaluate("document.documentElement.scrollWidth") <= 400, path
+                page.goto(f"{address}/limits?queue=orders")
+                right = page.evaluate("document.querySelector('.tabs [aria-current]').getBoundingClientRect().right")
+                assert right <= 400  # the row of links is scrolled to the current one
+                assert found == []
 
 
 @pytest.mark.long

@@ -10,6 +10,7 @@ from html import unescape
 import pytest
 
 from delayq import DelayQueue, Encrypted, NewMessage, RateLimited
+from delayq.web.shown.shown_times import ZONE
 from tests.support.visitor import text_of
 from tests.support.waiting import wait_until
 
@@ -126,13 +127,13 @@ def test_lists_have_a_column_of_names_if_a_message_has_one(full, visit):
     full.send_delay_msg("refund", "1h", id="other", name="refund")
     full.kill("refund")
     shown = [visitor.get(page).text for page in pages]
-    assert [('data-label="Name">invoice' in page, ">Name</th>" in page) for page in shown] == [
+    assert [('class="name">invoice' in page, ">Name</th>" in page) for page in shown] == [
         (True, True),
         (False, False),
         (False, True),
     ]
     full.kill("waits")
-    assert 'data-label="Name">invoice' in visitor.get("/dead?queue=orders").text
+    assert 'class="name">invoice' in visitor.get("/dead?queue=orders").text
     full.cancel("other")
     assert ">Name</th>" not in visitor.get("/messages?queue=orders&state=backoff").text
 
@@ -147,11 +148,11 @@ def test_message_with_its_whole_story(full, visit):
     spent = text_of(visitor.get("/message?queue=orders&id=spent"))
     told = re.search(r"Story (.*) Payload", spent)[1]
     kinds = re.findall(r"(\w+) \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} UTC", told)
-    assert [kind for kind in kinds if kind != "due"] == ["sent", "promoted", "delivered", "nacked", "dead"]
+    assert [kind for kind in kinds if kind != "due"] == ["sent", "delivered", "failed", "dead"]
     assert "by " in told
     assert "ValueError: not paid 17 times" in told
     done = text_of(visitor.get("/message?queue=orders&id=done"))
-    assert 'Result json { "total": 42 }' in done
+    assert 'Result JSON { "total": 42 }' in done
 
 
 def test_message_that_is_gone_has_its_story(queue, visit):
@@ -173,28 +174,56 @@ def test_story_in_a_long_log_is_found_by_the_times_of_the_message(queue, visit, 
     assert "The log is long" in text
 
 
-def test_story_in_a_long_log_is_read_on_part_by_part(queue, visit, monkeypatch):
-    monkeypatch.setattr("delayq.web.message_story.MAX_READ", 5)
-    monkeypatch.setattr("delayq.web.message_story.AROUND", 1)
-    monkeypatch.setattr("delayq.web.message_story.PAGE", 2)
+def read_on(visitor, page):
+    """Return the kinds of events that each page of a long log shows, and the last page."""
+    shown, link = [], re.search(r'id="read-all" href="([^"]*)"', page.text)
+    while link:
+        page = visitor.get(unescape(link[1]))
+        assert page.status_code == 200
+        shown.append(re.findall(r"<b>(\w+)</b> <time", page.text))
+        link = re.search(r'id="read-on" href="([^"]*)"', page.text)
+    return shown, text_of(page)
+
+
+def test_story_in_a_long_log_grows_until_it_is_whole(queue, visit, monkeypatch):
+    for name, value in (("MAX_READ", 5), ("AROUND", 1), ("PAGE", 2), ("MAX_PARTS", 2)):
+        monkeypatch.setattr(f"delayq.web.message_story.{name}", value)
     queue.send_delay_msg(1, "1h", id="m")
     for n in range(9):
         queue.send_delay_msg(n, "1h", id=f"n{n}")
     queue.reschedule("m", "2h")
-    for n in range(9):
-        queue.cancel(f"n{n}")
+    for n in range(25):
+        queue.send_delay_msg(n, "1h", id=f"o{n}")
+    queue.cancel("m")
+    queue.cancel("n1")
     visitor = visit()
     page = visitor.get("/message?queue=orders&id=m")
     assert "events between may be missing" in text_of(page)
-    kinds, parts, link = [], 0, re.search(r'id="read-all" href="([^"]*)"', page.text)
-    while link:
-        page = visitor.get(unescape(link[1]))
-        assert page.status_code == 200
-        kinds += re.findall(r"<b>(\w+)</b> <time", page.text)
-        parts, link = parts + 1, re.search(r'id="read-on" href="([^"]*)"', page.text)
-    assert kinds == ["sent", "rescheduled"]
-    assert parts == 4
-    assert "its end" in text_of(page)
+    shown, text = read_on(visitor, page)
+    assert shown == [["sent"], *[["sent", "rescheduled"]] * 3, ["sent", "rescheduled", "cancelled"]]
+    assert "This is all that the log says, up to its end." in text
+
+
+def test_story_of_more_than_a_page_keeps_is_told_to_be_cut(queue, visit, monkeypatch):
+    monkeypatch.setattr("delayq.web.message_story.MAX_READ", 3)
+    monkeypatch.setattr("delayq.web.message_story.MAX_KEPT", 2)
+    monkeypatch.setattr("delayq.web.message_pages.MAX_KEPT", 2)
+    queue.send_delay_msg(1, "1h", id="m")
+    for n in range(6):
+        queue.reschedule("m", f"{n + 2}h")
+    visitor = visit()
+    page = visitor.get("/message?queue=orders&id=m&after=0")
+    assert "It is long: the next part shows the last of it again." in text_of(page)
+    after = visitor.get(unescape(re.search(r'id="read-on" href="([^"]*)"', page.text)[1]))
+    assert re.findall(r"<b>(\w+)</b> <time", after.text) == ["rescheduled"] * 5
+
+
+@pytest.mark.parametrize("found", ["x", "1-", "-1", "1--2", "9" * 30, "-".join("1" * 300), "7", "0"])
+def test_offsets_of_nothing_in_an_address_do_no_harm(queue, visit, found):
+    queue.send_delay_msg(1, "1h", id="m")
+    page = visit().get(f"/message?queue=orders&id=m&after=0&found={found}")
+    assert page.status_code == 200
+    assert re.findall(r"<b>(\w+)</b> <time", page.text) == ["sent"]
 
 
 def test_message_that_a_long_log_may_know_is_not_called_unknown(queue, visit, monkeypatch):
@@ -313,8 +342,9 @@ def test_schedules_with_next_occurrences(queue, visit):
     queue.schedules.add("often", every="15m", payload=1)
     queue.schedules.add("weekly", every="7d", tz="Europe/Berlin", payload=1)
     queue.schedules.pause("often")
-    page = visit().get("/schedules?queue=orders")
-    text = text_of(page)
+    visitor = visit()
+    visitor.cookies.set(ZONE, "Europe/Berlin")
+    text = text_of(visitor.get("/schedules?queue=orders"))
     times = [f"{time:%a %Y-%m-%d %H:%M %Z}" for time in queue.schedules.next("daily", 3)]
     assert f"daily reports 0 9 * * * Europe/Berlin {' '.join(times)}" in text
     assert "often paused every 15m" in text

@@ -54,7 +54,7 @@ def top(session: Session, names: tuple[str, ...], *, pattern: str | None, every:
         return [*names] or session.queue_names(pattern or "*")
 
     with catch_stop_signals() as stop, _unbuffered_keys():
-        screen = TopScreen(TopFigures(session, read_names), session)
+        screen = TopScreen(TopFigures(session, read_names), session, console().height)
         _show(screen, max(every.total_seconds(), KEY_WAIT), stop.event.is_set)
     return Exit.OK if stop.number in (0, signal.SIGINT) else stop.exit_code(right=True)
 

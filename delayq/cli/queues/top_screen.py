@@ -14,7 +14,7 @@ from delayq.cli.support.session import Session
 from delayq.errors import DelayqError, ServerError
 from delayq.queue.inspecting.counts import throttled_text
 from delayq.queue.inspecting.lateness_report import percentile_text, slo_text
-from delayq.queue.inspecting.readings import Readings
+from delayq.queue.inspecting.readings import MeanRates, Readings
 from delayq.queue.inspecting.why.looked import Looked
 from delayq.queue.inspecting.workers import PAGE, WorkerInfo
 from delayq.values.states import State
@@ -48,6 +48,13 @@ class TopRow(Readings):
 
     error: str = ""
     """Why it could not be read."""
+    lately: MeanRates | None = None
+    """What its consumers did on average, to show until two readings tell the rates."""
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it was never read."""
+        return self.stats is None and not self.error
 
 
 class TopFigures:
@@ -72,13 +79,20 @@ class TopFigures:
         """Read the names if it is time, then the selected queue, and of the visible ones those whose turn it is.
 
         `choose` returns the selected one and the visible ones of the names; this returns how many commands that took.
+        What comes into view for the first time is read at once, for an extra round trip that is not counted.
         """
         try:
             commands = self._read_names_in_time()
             selected, visible = choose()
+            new = [name for name in {selected: None, **dict.fromkeys(visible)} if name and self.queues[name].is_new]
             if selected:
                 commands += self._read_selected(selected)
-            return commands + self._count([name for name in visible if name != selected])
+            others = [name for name in new if name != selected]
+            if new:
+                self._count(others)
+                for name, rates in self._session.mean_rates(new).items():
+                    self.queues[name].lately = rates
+            return commands + self._count_in_turn([one for one in visible if one != selected and one not in others])
         except DelayqError as error:  # shown until Redis answers again
             self.error = str(error)
             return 1
@@ -103,17 +117,20 @@ class TopFigures:
         has_objective = figures.stats is not None and figures.stats.slo is not None
         return 3 + has_objective + len(self.workers) // PAGE
 
-    def _count(self, names: Sequence[str]) -> int:
+    def _count_in_turn(self, names: Sequence[str]) -> int:
         first = self._turn % len(names) if len(names) > MAX_COUNTED else 0
         some = [*names[first:], *names[:first]][:MAX_COUNTED]
         self._turn = first + len(some)
-        for name, found in self._session.stats(some).items():
+        self._count(some)
+        return len(some)
+
+    def _count(self, names: Sequence[str]) -> None:
+        for name, found in self._session.stats([*names]).items():
             if isinstance(found, ServerError):
                 self.queues[name].error = str(found)
             else:
                 self.queues[name].update(found)
                 self.queues[name].error = ""
-        return len(some)
 
     def running(self) -> list[RunningNow]:
         """Return what runs in the callbacks of the selected queue, the longest first, as workers last reported."""
@@ -137,6 +154,8 @@ _HELP = {
 }
 _MIN_SHOWN = 3
 """Lines that the queues and what runs have at least."""
+_OTHER_LINES = 4
+"""Lines that are of no queue and of nothing that runs: the titles of both tables, a blank line, and the last line."""
 _THOUSAND = 10_000
 """The least number that is shown in thousands."""
 
@@ -150,8 +169,8 @@ class _Question(NamedTuple):
 class TopScreen:
     """What `delayq top` shows, and what its keys do."""
 
-    def __init__(self, figures: TopFigures, session: Session) -> None:
-        """Show these figures; act over the connections of a session."""
+    def __init__(self, figures: TopFigures, session: Session, height: int = 0) -> None:
+        """Show these figures on so many lines; act over the connections of a session."""
         self.ended = False
         self._figures = figures
         self._session = session
@@ -161,7 +180,7 @@ class TopScreen:
         self._in_running = False
         self._first = 0
         """The first queue on the screen."""
-        self._queue_lines = _MIN_SHOWN
+        self._queue_lines = max(_MIN_SHOWN, height - _OTHER_LINES)
         self._question: _Question | None = None
         self._message = ""
 
@@ -253,7 +272,7 @@ class TopScreen:
         height = options.height or console.height
         running = self._figures.running()
         about = self._about()
-        room = height - len(about) - 4  # the titles of both tables, a blank line, and the last line
+        room = height - len(about) - _OTHER_LINES
         self._queue_lines = max(_MIN_SHOWN, min(len(self._figures.names), room - min(len(running) or 1, room // 2)))
         self._first = max(0, min(self._first, len(self._figures.names) - self._queue_lines))
         left = max(0, room - len(self._visible))
@@ -359,13 +378,13 @@ def _cells(found: TopRow) -> list[str]:
         return ["?" if found.error else ""] * len(_COLUMNS)
     counts = stats.counts
     numbers = (counts.pending, counts.overdue, counts.active, counts.backoff + counts.retry, counts.dead)
-    paces = (rates.sent, rates.acked, rates.failed) if rates else ()
+    paces = [_pace(one) for one in rates] if rates else ["–", *(f"~{_pace(one)}" for one in found.lately or ())]
     lag = stats.lag.total_seconds()
     late = "paused" if counts.paused else format_duration(lag).split(" ")[0] if lag >= 1 else ""
     return [
         *map(_short, numbers),
-        *(_pace(one) for one in paces),
-        *[""] * (3 - len(paces)),
+        *paces,
+        *["–"] * (3 - len(paces)),
         late,
         _short(stats.workers),
     ]

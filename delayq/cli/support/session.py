@@ -12,6 +12,7 @@ from delayq.broker.batches import batched
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys, check_name
 from delayq.broker.requests import RedisCommand
+from delayq.broker.stored_presence import HoursReply, history_call
 from delayq.broker.transport.operation import together
 from delayq.cli.support.exit_codes import NotFoundError
 from delayq.errors import ServerError
@@ -19,7 +20,8 @@ from delayq.options import QueueOptions, read_settings
 from delayq.privacy.redaction import codec_for_inspectors
 from delayq.queue.control.registered import is_in_use, queue_names
 from delayq.queue.inspecting.counts import Stats, stats_of
-from delayq.queue.inspecting.readings import read_queues
+from delayq.queue.inspecting.inspector import RECENT
+from delayq.queue.inspecting.readings import MeanRates, mean_rates, read_queues, run_each
 
 if TYPE_CHECKING:
     from delayq.broker.transport.executor import Executor
@@ -125,6 +127,12 @@ class Session:
         """
         found = read_queues(self.executor, names, lambda name: Calls(Keys.of(self.prefix, name)))
         return {name: one if isinstance(one, ServerError) else stats_of(one[0]) for name, one in found.items()}
+
+    def mean_rates(self, names: list[str]) -> dict[str, MeanRates]:
+        """Read what consumers did lately, in a round trip; queues that Redis refuses to read are missing."""
+        calls = [history_call(Calls(Keys.of(self.prefix, name)), limit=RECENT) for name in names]
+        replies = run_each(self.executor, calls)
+        return {name: mean_rates(one) for name, one in zip(names, replies, strict=True) if isinstance(one, HoursReply)}
 
     def close(self) -> None:
         """Close the connections if they were opened."""

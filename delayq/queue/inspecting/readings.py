@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from delayq.broker.batches import batched
 from delayq.broker.calls import Calls
 from delayq.broker.replies import CountsReply
+from delayq.broker.stored_presence import HOUR, HoursReply, sum_of
 from delayq.errors import DelayqError, ServerError
 from delayq.queue.inspecting.counts import Stats
 
@@ -71,6 +72,26 @@ class Rates(NamedTuple):
     sent: float
     acked: float
     failed: float
+
+
+class MeanRates(NamedTuple):
+    """What consumers did per second, on average, in the current hour, or if that is young in the last one as well."""
+
+    acked: float
+    failed: float
+
+
+YOUNG = 600_000
+"""Milliseconds for which an hour alone says little."""
+
+
+def mean_rates(recent: HoursReply) -> MeanRates:
+    """Return the rates of the hours that were counted last, of which the first is the current one."""
+    current = max(1, recent.now % HOUR)
+    used = recent.hours[: 1 if current >= YOUNG else 2]
+    seconds = (current + HOUR * max(0, len(used) - 1)) / 1000
+    counts = sum_of(one for one in used if one is not None)
+    return MeanRates(counts.acked / seconds, (counts.nacked + counts.rejected) / seconds)
 
 
 @dataclass(slots=True)

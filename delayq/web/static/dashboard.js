@@ -1,5 +1,28 @@
-// Shows new figures as the server sends them. Without it, pages show those of when they were loaded.
+// Tells the server the time zone, shows new figures as it sends them, and scrolls rows of links to the current one.
+// Without it, times are in UTC, and pages show the figures of when they were loaded.
 "use strict";
+
+(function () {
+  const page = document.body.dataset;
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  if (!zone || !page.zone) return;
+  const told = "delayq-web-zone=" + zone;
+  const isTold = function () { return document.cookie.split("; ").includes(told); };
+  if (isTold()) return;
+  document.cookie = told + "; path=" + page.root + "; max-age=31536000; samesite=strict";
+  if (page.zone !== zone && isTold()) window.location.reload();
+})();
+
+document.querySelectorAll("[data-choose-all]").forEach(function (label) {
+  const all = label.querySelector("input");
+  const boxes = label.closest("form").querySelectorAll("[name=chosen]");
+  label.hidden = false;
+  all.addEventListener("change", function () { boxes.forEach(function (box) { box.checked = all.checked; }); });
+});
+
+document.querySelectorAll(".tabs [aria-current], .states [aria-current]").forEach(function (one) {
+  one.parentElement.scrollLeft = one.offsetLeft + one.offsetWidth / 2 - one.parentElement.clientWidth / 2;
+});
 
 (function () {
   const address = document.body.dataset.live;

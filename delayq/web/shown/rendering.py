@@ -2,35 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping
+from datetime import UTC, timedelta, tzinfo
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
-from jinja2 import DictLoader, Environment, PackageLoader, StrictUndefined
+from jinja2 import DictLoader, Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
 from markupsafe import Markup
 
 from delayq.queue.inspecting.lateness_report import percentile_text
-from delayq.values.text import clean, format_duration, pluralize, relative_time
+from delayq.values.text import clean, format_duration, pluralize
+from delayq.web.shown.charts import Column, columns, period_text
+from delayq.web.shown.labels import encoding_label, event_label, totals_of
+from delayq.web.shown.shown_times import both_times, exact, exact_millis, time_of, zone_name, zoned
 
 
 class FormField(NamedTuple):
     """A field that somebody fills in."""
 
     label: str
+    """What pages call it, with `{zone}` for the time zone of who looks."""
     option: str
     """What errors of the library call it."""
+
+    def label_in(self, zone: tzinfo) -> str:
+        """Return its label on a page with times in a zone."""
+        return self.label.format(zone=zone_name(zone))
 
 
 FIELDS: dict[str, dict[str, FormField]] = {
     "pause": {"duration": FormField("Pause for", "until"), "reason": FormField("Reason", "reason")},
-    "reschedule": {"delay": FormField("Due in", "delay"), "at": FormField("Due at (UTC)", "at")},
+    "reschedule": {"delay": FormField("Due in", "delay"), "at": FormField("Due at ({zone})", "at")},
     "schedule": {"duration": FormField("Pause for", "until")},
+    "messages": {"delay": FormField("Due in", "delay")},
     "redrive": {"rate": FormField("Rate", "rate")},
     "limit": {
         "name": FormField("Name", "name"),
         "rate_limit": FormField("Rate", "rate_limit"),
         "running": FormField("At a time", "running"),
+        "in_order": FormField("In order, for the keys of a name such as account:*", "in_order"),
     },
 }
 """The fields of each action, by their names in the form."""
@@ -44,7 +55,7 @@ def labelled(error: str, option: str, label: str) -> str:
 class RefusedForm:
     """A form with a wrong entry: what it contained, and what is wrong."""
 
-    def __init__(self, action: str, entries: Mapping[str, str], error: str) -> None:
+    def __init__(self, action: str, entries: Mapping[str, str], error: str, zone: tzinfo) -> None:
         """Take the error of the library, which begins with the option that is wrong, if it is one."""
         self.entries = entries
         self.field = ""
@@ -55,7 +66,7 @@ class RefusedForm:
         option = error.partition(" ")[0]
         for name, field in FIELDS.get(action, {}).items():
             if field.option == option:
-                self.field, self.text = name, labelled(error, option, field.label)
+                self.field, self.text = name, labelled(error, option, field.label_in(zone))
 
     def is_of(self, action: str, hidden: Mapping[str, object]) -> bool:
         """Return whether it came from a form of this action with these hidden fields."""
@@ -65,8 +76,9 @@ class RefusedForm:
 class ActionForm:
     """What a page shows in the form of an action: labels, and the entries and the error of one that was refused."""
 
-    def __init__(self, action: str, refused: RefusedForm | None) -> None:
+    def __init__(self, action: str, refused: RefusedForm | None, zone: tzinfo = UTC) -> None:
         """Show nothing in the fields, or what was in the refused one."""
+        self._zone = zone
         self._fields = FIELDS.get(action, {})
         self._refused = refused
 
@@ -77,29 +89,32 @@ class ActionForm:
 
     def label(self, name: str) -> str:
         """Return what a field is called."""
-        return self._fields[name].label
+        return self._fields[name].label_in(self._zone)
 
     def entry(self, name: str) -> str:
         """Return what a field contains."""
         return self._refused.entries.get(name, "") if self._refused else ""
+
+    def is_chosen(self, message: str) -> bool:
+        """Return whether a message was chosen."""
+        return self._refused is not None and message in getattr(self._refused.entries, "chosen", ())
 
     def is_wrong(self, name: str) -> bool:
         """Return whether this field is to be mended."""
         return self._refused is not None and self._refused.field == name
 
 
-def action_form(refused: RefusedForm | None, action: str, hidden: Mapping[str, object]) -> ActionForm:
+@pass_context
+def action_form(context: Context, refused: RefusedForm | None, action: str, hidden: Mapping[str, object]) -> ActionForm:
     """Return the form of an action; the first one that fits shows what was refused."""
+    zone: tzinfo = context["zone"]
     if refused is None or refused.is_shown or not refused.is_of(action, hidden):
-        return ActionForm(action, None)
+        return ActionForm(action, None, zone)
     refused.is_shown = True
-    return ActionForm(action, refused)
+    return ActionForm(action, refused, zone)
 
 
-_SCALE = 1000
-"""The units of a chart's height and width."""
 _SMALL = 10
-_THOUSAND = 10_000
 
 
 def _finalize(value: Any) -> Any:
@@ -119,71 +134,6 @@ def duration(time: timedelta | float | None) -> str:
         return ""
     seconds = time.total_seconds() if isinstance(time, timedelta) else time
     return format_duration(max(0.0, seconds)) or "0s"
-
-
-def time_of(at: datetime | None, now: datetime | None = None) -> Markup:
-    """Return a time relative to now, which shows the exact one in UTC to the mouse alone; '' for None."""
-    return _time(Markup('<time datetime="{utc}" title="{exact}">{relative}</time>'), at, now)
-
-
-def both_times(at: datetime | None, now: datetime | None = None) -> Markup:
-    """Return a time relative to now, and below it the exact one in UTC, for everybody; '' for None."""
-    return _time(Markup('{relative} <time class="exact" datetime="{utc}">{exact}</time>'), at, now)
-
-
-def _time(form: Markup, at: datetime | None, now: datetime | None) -> Markup:
-    """Return a form with a time in it: relative to now, exact to the second, and for programs; '' for None."""
-    if at is None:
-        return Markup("")
-    utc = at.astimezone(UTC)
-    relative, exact = relative_time(at, now or datetime.now(UTC)), f"{utc:%Y-%m-%d %H:%M:%S} UTC"
-    return form.format(utc=utc.isoformat(), exact=exact, relative=relative)
-
-
-def exact(at: datetime | None) -> str:
-    """Return a time in UTC, with milliseconds; '' for None."""
-    return "" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3] + " UTC"
-
-
-def bar(value: float, highest: float) -> Markup:
-    """Return a bar for a cell of a table."""
-    width = round(_SCALE * value / highest) if highest else 0
-    return Markup(
-        '<svg class="bar" viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true">'
-        '<rect width="{}" height="10"/></svg>'
-    ).format(max(width, 4 if value else 0))
-
-
-def columns(title: str, parts: Sequence[tuple[str, Sequence[float]]]) -> Markup:
-    """Return a chart of columns, for each a label and the numbers that are stacked in it; a table says the same."""
-    highest = max((sum(numbers) for _, numbers in parts), default=0)
-    step = _SCALE / max(1, len(parts))
-    shapes: list[Markup] = []
-    for n, (label, numbers) in enumerate(parts):
-        x, gap, y = n * step, min(step / 5, 6), 200.0
-        shapes.append(
-            Markup('<g><title>{}: {}</title><rect class="hover" x="{:.1f}" width="{:.1f}" height="200"/>').format(
-                label, number(sum(numbers)), x, step
-            )
-        )
-        for level, one in enumerate(numbers):
-            height = 190 * one / highest if highest else 0
-            if one:
-                height = max(height, 1.5)
-                y -= height
-                shapes.append(
-                    Markup('<rect class="level{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>').format(
-                        level, x + gap / 2, y, step - gap, height
-                    )
-                )
-        shapes.append(Markup("</g>"))
-    return (
-        Markup(
-            '<svg class="columns" viewBox="0 0 1000 200" preserveAspectRatio="none" role="img" aria-label="{}">'
-        ).format(f"{title}, at most {number(highest)}")
-        + Markup("").join(shapes)
-        + Markup("</svg>")
-    )
 
 
 def query(**parameters: object) -> str:
@@ -207,13 +157,25 @@ def make_environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(number=number, duration=duration, exact=exact, plural=pluralize)
+    environment.filters.update(
+        number=number,
+        duration=duration,
+        exact=exact,
+        exact_millis=exact_millis,
+        zoned=zoned,
+        zone_name=zone_name,
+        plural=pluralize,
+        event=event_label,
+        encoding=encoding_label,
+    )
     environment.globals.update(
         time_of=time_of,
         both_times=both_times,
         percentile=percentile_text,
-        bar=bar,
+        column=Column,
         columns=columns,
+        totals_of=totals_of,
+        period_text=period_text,
         query=query,
         action_form=action_form,
     )

@@ -1,0 +1,1 @@
+"""What pages show: times, charts, labels and forms, and the templates that put them together."""
