@@ -21,6 +21,7 @@ class Feature(StrEnum):
     SCHEDULES = "schedules"
     CANCEL = "cancelling and rescheduling"
     KILL = "killing"
+    EDIT = "editing"
     REPLACE = "replacing"
     SUCCESSORS = "successors"
     EXPIRY = "expiry"

@@ -55,6 +55,7 @@ COMMANDS = {
         "cancel": ("delayq.cli.messages.actions:ACTIONS", "Cancel messages."),
         "kill": ("delayq.cli.messages.actions:ACTIONS", "Move messages to the dead letter."),
         "reschedule": ("delayq.cli.messages.actions:ACTIONS", "Change the due time of messages."),
+        "edit": ("delayq.cli.messages.edit:edit", "Change a message that waits."),
         "run-now": ("delayq.cli.messages.actions:ACTIONS", "Make messages due now."),
         "dead": ("delayq.cli.messages.dead:dead", "List, redrive or purge the dead letter."),
         "schedules": ("delayq.cli.scheduling.schedules:schedules", "List, add, pause or run schedules."),

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from delayq.queue.inspecting.why.looked import Why
     from delayq.queue.results.result_waits import BlockingResultWaits
     from delayq.queue.scheduling.schedules import Schedules
+    from delayq.queue.sweeps.editing import EditOptions, EditOutcome
     from delayq.queue.sweeps.handler_check import HandlerCheck
     from delayq.queue.sweeps.rekeying import Rekeyed
     from delayq.queue.sweeps.search import SearchPage
@@ -188,6 +189,30 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         seconds. A message that is being processed stays: `running`.
         """
         return self._perform(kill(self.context, id))
+
+    def edit(
+        self,
+        id: str,
+        *,
+        payload: T = MISSING,
+        if_unchanged: MessageInfo | None = None,
+        **changes: Unpack[EditOptions],
+    ) -> EditOutcome:
+        """Change a message that waits: its payload, headers, name, priority or expiry; all else stays.
+
+        It keeps its id, due time, attempts, retries and place; another priority ranks it anew. After `edited`, what it
+        had before is never delivered. A message that a consumer has claimed but not started is taken back from it,
+        which takes up to two seconds. One that is being processed stays: `running`. With `if_unchanged`, which `get`
+        has returned, one that was delivered, edited, rescheduled or sent again since stays, too: `changed`.
+
+        Atomic. Raises `ConfigurationError` if nothing is to change, for wrong options and for the payload of a message
+        that collects payloads; `PayloadError` as a send does; `QueueFullError` if Redis has no memory for it.
+        """
+        from delayq.queue.sweeps.editing import check_edit, edit  # few programs edit
+
+        new = () if payload is MISSING else (payload,)
+        change = check_edit(new, changes, self.producer.encode, self.settings.max_payload)
+        return self._perform(edit(self.context, id, change, if_unchanged))
 
     def rekey(self) -> Rekeyed:
         """Encrypt what waits, is dead or follows, and schedules, with the first key of `codec=Encrypted(keys)`.

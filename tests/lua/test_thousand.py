@@ -333,6 +333,7 @@ def test_every_script_has_a_case():
         "resume",
         "send_one",
         "debounce",
+        "edit",
     }
     of_one_or_no_id |= {"limit", "declare", "close", "presence"}
     assert {case.call.script.name for case in CASES} == set(MUTATING) - of_one_or_no_id

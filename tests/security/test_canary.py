@@ -178,6 +178,7 @@ NO_HOLDERS = {
         "ConsumeOptions",
         "ScheduleOptions",
         "SendOptions",
+        "EditOptions",
         "TaskOptions",
         "TaskSendOptions",
         "Codec",
@@ -196,6 +197,7 @@ NO_HOLDERS = {
     *(
         "CancelOutcome",
         "KillOutcome",
+        "EditOutcome",
         "EventKind",
         "FindingKind",
         "RescheduleOutcome",
@@ -496,6 +498,13 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     "runs": [["q"], ["q", "nightly"]],
     "cancel": [["q", "m"], ["q", "gone"], ["broken", "m"]],
     "kill": [["q", "m"], ["q", "gone"], ["broken", "m"]],
+    "edit": [
+        ["q", "m", "--name", "x"],
+        ["q", "m", '{"word": "c4n4ry"}'],
+        ["q", "m", "c4n4ry"],
+        ["q", "gone", "1"],
+        ["broken", "m", "1"],
+    ],
     "reschedule": [["q", "m", "--delay", "1h"], ["q", "gone", "--delay", "1h"]],
     "dead redrive": [
         ["q", "--all", "--dry-run"],

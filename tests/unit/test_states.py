@@ -35,6 +35,7 @@ def test_every_script_that_moves_messages_is_in_the_table():
         "repair_dead",
         "recount",
         "rekey",
+        "edit",
     }
     elsewhere |= {
         "schedule_put",

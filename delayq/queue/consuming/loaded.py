@@ -11,6 +11,7 @@ from delayq.broker.scripts import read_all
 LATE = (
     "delayq.queue.hooks.hooks",
     "delayq.queue.inspecting.forecast",
+    "delayq.queue.sweeps.editing",
     "delayq.queue.sweeps.handler_check",
     "delayq.queue.inspecting.history",
     "delayq.queue.inspecting.why.why",
