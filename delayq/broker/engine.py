@@ -22,6 +22,7 @@ class Feature(StrEnum):
     CANCEL = "cancelling and rescheduling"
     KILL = "killing"
     EDIT = "editing"
+    FORGET = "forgetting"
     REPLACE = "replacing"
     SUCCESSORS = "successors"
     EXPIRY = "expiry"

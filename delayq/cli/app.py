@@ -62,6 +62,7 @@ COMMANDS = {
         "pause": ("delayq.cli.queues.actions:ACTIONS", "Hold back all messages of a queue or a name."),
         "resume": ("delayq.cli.queues.actions:ACTIONS", "End the pause of a queue or a name."),
         "limits": ("delayq.cli.queues.actions:limits", "Limit what starts in a time, or runs at a time."),
+        "forget": ("delayq.cli.messages.forget:ACTIONS", "Erase what is kept of messages that have ended."),
         "purge": ("delayq.cli.queues.actions:ACTIONS", "Delete every message of a queue."),
         "remove": ("delayq.cli.queues.actions:ACTIONS", "Remove an empty queue."),
     },

@@ -76,6 +76,7 @@ class AsyncDelayQueue(DelayBase[T, AsyncMessage[T]], AsyncBase[T]):
     cancel = awaited(DelayQueue.cancel)
     kill = awaited(DelayQueue.kill)
     edit = awaited(DelayQueue[T].edit)
+    forget = awaited(DelayQueue.forget)
     rekey = awaited(DelayQueue.rekey)
     reschedule = awaited(DelayQueue.reschedule)
 

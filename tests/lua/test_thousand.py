@@ -18,6 +18,7 @@ from delayq.bulk.import_messages import ImportedDeath, dead_import_call
 from delayq.queue.repairing.repair import recount_call, repair_call, repair_dead_call
 from delayq.queue.results.result_waits import await_ends_call
 from delayq.queue.sending.collecting import collect_call
+from delayq.queue.sweeps.forgetting import ForgetReply, forget_call, forget_events_call
 from delayq.queue.sweeps.rekeying import rekey_call
 from delayq.schedules.calls import ScheduleFire, SchedulePut, fire_call, schedule_put_call, schedule_remove_call
 from tests.lua.tables import MUTATING
@@ -301,6 +302,20 @@ CASES = [
         statuses(1),
         BACKOFF.but(messages=each("new")),
     ),
+    Case(
+        "forgotten",
+        dead(-5, "no", 2) + World(done=each(5)),
+        forget_call(calls, IDS, fix=True),
+        ForgetReply(statuses(1), 0, MAX_IDS, MAX_IDS, 0),
+        World(meta={"dead_purged": MAX_IDS}),
+    ),
+    Case(
+        "forgotten events",
+        World(events=["acked 1; ids a; tokens T-9"] * MAX_IDS),
+        forget_events_call(calls, range(1, MAX_IDS + 1)),
+        statuses(1),
+        World(),
+    ),
     Case("purged", BACKOFF, calls.purge(), MAX_IDS, World(meta={"purged": MAX_IDS})),
     Case("put", World(), schedule_put_call(calls, PLACINGS), statuses(1), SCHEDULED.but(wake=1)),
     Case("removed", SCHEDULED, schedule_remove_call(calls, IDS), statuses(1), World()),
@@ -387,6 +402,8 @@ LOGGED = {
     "in step": "",
     "rekeyed": "",
     "recounted": "",
+    "forgotten": "",
+    "forgotten events": "",
 }
 """Events that the log has for a case, where they differ from its name."""
 REMEMBERED = {"leased", "completed", "rejected", "cancelled", "killed", "collected", "named", "trimmed at once"}

@@ -498,6 +498,12 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     "runs": [["q"], ["q", "nightly"]],
     "cancel": [["q", "m"], ["q", "gone"], ["broken", "m"]],
     "kill": [["q", "m"], ["q", "gone"], ["broken", "m"]],
+    "forget": [
+        ["q", "m", "--dry-run"],
+        ["q", "--id-prefix", "m", "--yes"],
+        ["q", "gone", "--yes"],
+        ["broken", "m", "--yes"],
+    ],
     "edit": [
         ["q", "m", "--name", "x"],
         ["q", "m", '{"word": "c4n4ry"}'],
