@@ -212,6 +212,7 @@ NO_HOLDERS = {
         "OccurrenceChange",
         "OccurrenceHistory",
         "Rekeyed",
+        "Forgotten",
     ),  # times and numbers, and the error that events show, too
 }
 

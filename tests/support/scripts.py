@@ -542,7 +542,7 @@ def _events_in(entries: list[tuple[bytes, dict[bytes, bytes]]]) -> list[str]:
     texts = {id.decode(): _event_in(held) for id, held in entries}
     numbers = [int(id.removeprefix("0-")) for id in texts]
     assert numbers == sorted(numbers)
-    return [texts.get(f"0-{number}", GONE_ENTRY) for number in range(1, max(numbers) + 1)]
+    return [texts.get(f"0-{number}", GONE_ENTRY) for number in range(1, max(numbers, default=0) + 1)]
 
 
 def _event_in(held: dict[bytes, bytes]) -> str:

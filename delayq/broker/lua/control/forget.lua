@@ -29,7 +29,6 @@ local function note_deaths(id)
     if fix == '1' and #entries == 1000 then return true end
     entries[#entries + 1] = id .. ':' .. token
   end
-  return false
 end
 
 for i = 5, #ARGV do
@@ -44,17 +43,17 @@ for i = 5, #ARGV do
     local before, remains = #entries, 0
     local more = note_deaths(id)
     for _, hash in ipairs({retries, deliveries, headers, attributes, errors, successors}) do
-      remains = math.max(remains, redis.call('HEXISTS', hash, id))
+      if redis.call('HEXISTS', hash, id) == 1 then remains = 1 end
     end
+    local died = note(2, #entries - before)
     local kept = note(1, redis.call('HEXISTS', results, id))
     local held = note(3, redis.call('ZSCORE', done, id) and 1 or 0)
     local left = note(4, remains)
-    status = more and '3' or (kept or held or left or #entries > before) and '1' or '0'
+    status = more and '3' or (died or kept or held or left) and '1' or '0'
     ids[#ids + 1] = id
   end
   seen[id], statuses[#statuses + 1] = true, status
 end
-counts[2] = #entries
 local reply = table.concat(statuses) .. ' ' .. table.concat(counts, ' ')
 if fix == '0' then return reply end
 
