@@ -10,8 +10,6 @@ local past = answered(meta, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
-redis.call('XLEN', events)
 local statuses = {}
-begin(meta, slot)
 for i = 4, #ARGV do statuses[#statuses + 1] = redis.call('XDEL', events, ARGV[i]) end
 return remember(meta, slot, sequence, now, table.concat(statuses))
