@@ -214,7 +214,7 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
 
         new = () if payload is MISSING else (payload,)
         change = check_edit(new, changes, self.producer.encode, self.settings.max_payload)
-        return self._perform(edit(self.context, id, change, if_unchanged))
+        return self._perform(edit(self.context, id, change, if_unchanged), writes=True)
 
     def forget(
         self, *ids: str, id_prefix: str | None = None, name: str | None = None, dry_run: bool = False
