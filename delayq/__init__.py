@@ -91,6 +91,9 @@ if TYPE_CHECKING:
     from delayq.queue.sweeps.cancellation import CancelOutcome as CancelOutcome
     from delayq.queue.sweeps.cancellation import KillOutcome as KillOutcome
     from delayq.queue.sweeps.cancellation import RescheduleOutcome as RescheduleOutcome
+    from delayq.queue.sweeps.editing import EditOptions as EditOptions
+    from delayq.queue.sweeps.editing import EditOutcome as EditOutcome
+    from delayq.queue.sweeps.forgetting import Forgotten as Forgotten
     from delayq.queue.sweeps.handler_check import HandlerCheck as HandlerCheck
     from delayq.queue.sweeps.handler_check import HandlerProblem as HandlerProblem
     from delayq.queue.sweeps.rekeying import Rekeyed as Rekeyed

@@ -21,6 +21,8 @@ class Feature(StrEnum):
     SCHEDULES = "schedules"
     CANCEL = "cancelling and rescheduling"
     KILL = "killing"
+    EDIT = "editing"
+    FORGET = "forgetting"
     REPLACE = "replacing"
     SUCCESSORS = "successors"
     EXPIRY = "expiry"

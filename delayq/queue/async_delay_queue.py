@@ -75,6 +75,8 @@ class AsyncDelayQueue(DelayBase[T, AsyncMessage[T]], AsyncBase[T]):
     send_many = awaited(DelayQueue[T].send_many)
     cancel = awaited(DelayQueue.cancel)
     kill = awaited(DelayQueue.kill)
+    edit = awaited(DelayQueue[T].edit)
+    forget = awaited(DelayQueue.forget)
     rekey = awaited(DelayQueue.rekey)
     reschedule = awaited(DelayQueue.reschedule)
 

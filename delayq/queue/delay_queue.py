@@ -30,6 +30,7 @@ from delayq.queue.sending.producer import Sent, SentMany
 from delayq.queue.sweeps.bulk_runs import RunInfo, end_run, forget_run, list_runs, refusals_of
 from delayq.queue.sweeps.cancellation import CancelOutcome, KillOutcome, RescheduleOutcome, cancel, kill, reschedule
 from delayq.queue.tasks.handlers import MISSING
+from delayq.values.checks import check_bool
 from delayq.values.states import State
 from delayq.values.times import Duration, to_millis
 from delayq.worker.delivery.message import Message
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from delayq.queue.inspecting.why.looked import Why
     from delayq.queue.results.result_waits import BlockingResultWaits
     from delayq.queue.scheduling.schedules import Schedules
+    from delayq.queue.sweeps.editing import EditOptions, EditOutcome
+    from delayq.queue.sweeps.forgetting import Forgotten
     from delayq.queue.sweeps.handler_check import HandlerCheck
     from delayq.queue.sweeps.rekeying import Rekeyed
     from delayq.queue.sweeps.search import SearchPage
@@ -189,6 +192,49 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         seconds. A message that is being processed stays: `running`.
         """
         return self._perform(kill(self.context, id))
+
+    def edit(
+        self,
+        id: str,
+        *,
+        payload: T = MISSING,
+        if_unchanged: MessageInfo | None = None,
+        **changes: Unpack[EditOptions],
+    ) -> EditOutcome:
+        """Change a message that waits: its payload, headers, name, priority or expiry; all else stays.
+
+        It keeps its id, due time, attempts, retries and place; another priority ranks it anew. After `edited`, what it
+        had before is never delivered. A message that a consumer has claimed but not started is taken back from it,
+        which takes up to two seconds. One that is being processed stays: `running`. With `if_unchanged`, which `get`
+        has returned, one that was delivered, edited, rescheduled or sent again since stays, too: `changed`.
+
+        Atomic. Raises `ConfigurationError` if nothing is to change, for wrong options and for the payload of a message
+        that collects payloads; `PayloadError` as a send does; `QueueFullError` if Redis has no memory for it.
+        """
+        from delayq.queue.sweeps.editing import check_edit, edit  # few programs edit
+
+        new = () if payload is MISSING else (payload,)
+        change = check_edit(new, changes, self.producer.encode, self.settings.max_payload)
+        return self._perform(edit(self.context, id, change, if_unchanged), writes=True)
+
+    def forget(
+        self, *ids: str, id_prefix: str | None = None, name: str | None = None, dry_run: bool = False
+    ) -> Forgotten:
+        """Erase what is kept of messages that have ended: results, dead letters, reserved ids, and events of the log.
+
+        Give ids, or the beginning of ids, or a name, by which kept results and dead messages are found. A message that
+        is alive, and whatever is kept of its id, stays and is counted: cancel it first. An entry of the event log
+        cannot be changed: it is deleted whole, with its events of other messages, which are counted. With `dry_run`
+        counts the same and changes nothing.
+
+        Works in short calls beside running workers, and on a full Redis. Repeat a call that was cut off: it does the
+        rest. What may remain elsewhere for a while is in `delayq docs privacy`.
+        """
+        from delayq.queue.sweeps.forgetting import check_forgotten, forget  # few programs erase
+
+        wanted = check_forgotten(ids, id_prefix, name)
+        counts_only = check_bool(dry_run, "dry_run")
+        return self._perform(forget(self.context, wanted, dry_run=counts_only), writes=not counts_only)
 
     def rekey(self) -> Rekeyed:
         """Encrypt what waits, is dead or follows, and schedules, with the first key of `codec=Encrypted(keys)`.

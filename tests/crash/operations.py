@@ -161,6 +161,8 @@ OPERATIONS = [
     Operation("send many", nothing, many),
     Operation("cancel", two_due, lambda queue, _: queue.cancel("a")),
     Operation("kill", two_due, lambda queue, _: queue.kill("a")),
+    Operation("edit", two_due, lambda queue, _: queue.edit("a", payload="A2", headers={"h": "2"}, priority=1)),
+    Operation("forget", two_dead, lambda queue, _: queue.forget("a")),
     Operation("rekey", one_of_each_to_rekey, lambda queue, _: rekeyed(queue)),
     Operation("reschedule", two_due, lambda queue, _: queue.reschedule("a", 60)),
     Operation("lease", two_due, lambda queue, _: [(one.id, one.attempt, one.payload) for one in queue.lease(n=2)]),

@@ -139,6 +139,18 @@ def test_message_that_was_claimed_and_not_started_is_cancelled_and_killed(held):
 
 @pytest.mark.long
 @one_face
+def test_message_that_was_claimed_and_not_started_is_edited(held):
+    queue, worker = held
+
+    assert queue.edit("a", payload="second") == "edited"
+    assert queue.edit("b", payload="second", priority=1) == "edited"
+    assert queue.edit("0-slow", payload="second") == "running"
+
+    assert rest_of(queue, worker) == ["a second 1", "b second 1", "c first 1", "d first 1"]
+
+
+@pytest.mark.long
+@one_face
 def test_message_that_was_claimed_and_not_started_is_rescheduled_and_replaced(held):
     queue, worker = held
 

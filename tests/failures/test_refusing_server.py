@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from delayq import DelayqError
+from delayq import DelayqError, QueueFullError
 from delayq.cli.app import main
 from delayq.metrics import QueueCollector
 from delayq.queue.repairing.repair_report import FindingKind
@@ -101,3 +101,21 @@ def test_login_without_info_learns_what_is_not_known(open_queue, server):
     assert (finding.kind, finding.count) == (FindingKind.SERVER, 0)
     assert finding.text.startswith("INFO may not be read with this login")
     assert queue.examine().healthy
+
+
+@pytest.mark.long
+def test_full_redis_forgets_and_refuses_an_edit(open_queue, server):
+    queue = open_queue(url=server.url, deadline="300ms", events=True, dedupe_window="1h")
+    for id in ("waits", "ends"):
+        queue.send_delay_msg("x", "1h", id=id)
+    queue.cancel("ends")
+    other = open_queue(url=server.url, deadline="300ms")
+    with server.client() as client:
+        fill(client, server)
+
+    with pytest.raises(QueueFullError):
+        other.edit("waits", payload="y" * 100)
+    assert other.get("waits").payload == "x"
+    found = other.forget("ends")
+    assert (found.reserved, found.events) == (1, 2)
+    assert other.forget("ends").events == 0

@@ -37,11 +37,14 @@ def adds(case: Case) -> bool:
     name, before, after = case.call.script.name, case.before, case.after
     if name == "schedule_put":
         return before.schedule_specs != after.schedule_specs
+    if name == "edit" and case.reply == "1":
+        parts = ((one.messages, one.headers, one.attributes) for one in (after, before))
+        return any(new.items() - old.items() for new, old in zip(*parts, strict=True))
     return name in ADDING or (name == "fire" and before.messages != after.messages)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("script", [*sorted(ADDING), "fire", "schedule_put"])
+@pytest.mark.parametrize("script", [*sorted(ADDING), "edit", "fire", "schedule_put"])
 def test_calls_that_store_something_new_are_refused_completely(executor, script):
     executor.client.script_load(TABLES[script][0].call.script.text)
     for case in filter(adds, TABLES[script]):

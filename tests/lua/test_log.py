@@ -48,7 +48,7 @@ def test_calls_create_no_log_or_window_that_is_off(real_executor, case: Case):
     if not case.before.events:
         assert not real_executor.client.exists(KEYS.events)
     if not case.after.meta.keys() & {"dedupe", "unique"}:
-        assert observe(real_executor).done == case.before.done
+        assert observe(real_executor).done.items() <= case.before.done.items()
 
 
 # Texts

@@ -18,6 +18,7 @@ from delayq.bulk.import_messages import ImportedDeath, dead_import_call
 from delayq.queue.repairing.repair import recount_call, repair_call, repair_dead_call
 from delayq.queue.results.result_waits import await_ends_call
 from delayq.queue.sending.collecting import collect_call
+from delayq.queue.sweeps.forgetting import ForgetReply, forget_call, forget_events_call
 from delayq.queue.sweeps.rekeying import rekey_call
 from delayq.schedules.calls import ScheduleFire, SchedulePut, fire_call, schedule_put_call, schedule_remove_call
 from delayq.worker.delivery.joining import Joined, join_call
@@ -318,6 +319,20 @@ CASES = [
         statuses(1),
         BACKOFF.but(messages=each("new")),
     ),
+    Case(
+        "forgotten",
+        dead(-5, "no", 2) + World(done=each(5)),
+        forget_call(calls, IDS, fix=True),
+        ForgetReply(statuses(1), 0, MAX_IDS, MAX_IDS, 0),
+        World(meta={"dead_purged": MAX_IDS}),
+    ),
+    Case(
+        "forgotten events",
+        World(events=["acked 1; ids a; tokens T-9"] * MAX_IDS),
+        forget_events_call(calls, range(1, MAX_IDS + 1)),
+        statuses(1),
+        World(),
+    ),
     Case("purged", BACKOFF, calls.purge(), MAX_IDS, World(meta={"purged": MAX_IDS})),
     Case("put", World(), schedule_put_call(calls, PLACINGS), statuses(1), SCHEDULED.but(wake=1)),
     Case("removed", SCHEDULED, schedule_remove_call(calls, IDS), statuses(1), World()),
@@ -350,6 +365,7 @@ def test_every_script_has_a_case():
         "resume",
         "send_one",
         "debounce",
+        "edit",
     }
     of_one_or_no_id |= {"limit", "declare", "close", "presence"}
     assert {case.call.script.name for case in CASES} == set(MUTATING) - of_one_or_no_id
@@ -404,6 +420,8 @@ LOGGED = {
     "in step": "",
     "rekeyed": "",
     "recounted": "",
+    "forgotten": "",
+    "forgotten events": "",
 }
 """Events that the log has for a case, where they differ from its name."""
 REMEMBERED = {

@@ -126,6 +126,9 @@ class Fold:
         life = self._found(event, *_IDLE)
         life.state, life.due = "pending", _ms(event.due)
 
+    def _edit(self, event: MessageEvent) -> None:
+        self._found(event, *_IDLE)
+
     def _purge(self, event: MessageEvent) -> None:
         assert event.id is None
         self.lives.clear()
@@ -178,6 +181,7 @@ _TAKES: dict[str, Callable[[Fold, MessageEvent], None]] = {
     "dead": Fold._die,
     "cancelled": Fold._cancel,
     "rescheduled": Fold._reschedule,
+    "edited": Fold._edit,
     "purged": Fold._purge,
     "paused": Fold._pause,
     "resumed": Fold._resume,

@@ -35,7 +35,7 @@ NOT_IN_STATE_MACHINE = {
         "wake",
     ),
     *("withdraw", "presence", "keep_presence", "workers_page", "history", "remove", "rekey"),
-    *("rekey_page", "dead_import"),
+    *("rekey_page", "dead_import", "edit", "forget", "forget_events", "kept_ids"),
 }
 """Scripts that the state machine does not call, or only at the start."""
 FAILED = (Exception, pytest.fail.Exception)

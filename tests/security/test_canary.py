@@ -179,6 +179,7 @@ NO_HOLDERS = {
         "ConsumeOptions",
         "ScheduleOptions",
         "SendOptions",
+        "EditOptions",
         "TaskOptions",
         "TaskSendOptions",
         "Codec",
@@ -197,6 +198,7 @@ NO_HOLDERS = {
     *(
         "CancelOutcome",
         "KillOutcome",
+        "EditOutcome",
         "EventKind",
         "FindingKind",
         "RescheduleOutcome",
@@ -211,6 +213,7 @@ NO_HOLDERS = {
         "OccurrenceChange",
         "OccurrenceHistory",
         "Rekeyed",
+        "Forgotten",
     ),  # times and numbers, and the error that events show, too
 }
 
@@ -497,6 +500,19 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     "runs": [["q"], ["q", "nightly"]],
     "cancel": [["q", "m"], ["q", "gone"], ["broken", "m"]],
     "kill": [["q", "m"], ["q", "gone"], ["broken", "m"]],
+    "forget": [
+        ["q", "m", "--dry-run"],
+        ["q", "--id-prefix", "m", "--yes"],
+        ["q", "gone", "--yes"],
+        ["broken", "m", "--yes"],
+    ],
+    "edit": [
+        ["q", "m", "--name", "x"],
+        ["q", "m", '{"word": "c4n4ry"}'],
+        ["q", "m", "c4n4ry"],
+        ["q", "gone", "1"],
+        ["broken", "m", "1"],
+    ],
     "reschedule": [["q", "m", "--delay", "1h"], ["q", "gone", "--delay", "1h"]],
     "dead redrive": [
         ["q", "--all", "--dry-run"],

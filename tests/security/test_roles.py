@@ -415,6 +415,8 @@ OPERATIONS = {
     ),
     "cancel": Operation(lambda q: q.cancel("ready") == "cancelled"),
     "kill": Operation(lambda q: q.kill("ready") == "killed"),
+    "edit": Operation(lambda q: q.edit("ready", payload=2, priority=1) == "edited"),
+    "forget": Operation(lambda q: q.forget("rejected").deaths == 1),
     "rekey": Operation(lambda q: q.rekey().already == 0, {"codec": Encrypted({"k": bytes(16)}, allow_plain=True)}),
     "select to count": Operation(lambda q: q.select("ready").count() == 1),
     "select to cancel or reschedule": Operation(lambda q: q.select("pending").cancel() == {"cancelled": 1}),

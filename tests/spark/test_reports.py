@@ -31,7 +31,17 @@ REASONS = [None, "retries spent", "retries spent", "no such customer\nat all", "
 OF_QUEUE = ("purged", "paused", "resumed")
 """Events that name no message."""
 STARTS, SETTLED = ("sent", "replaced", "redriven"), ("acked", "discarded")
-UNMOVED = ("promoted", "retried", "rescheduled", "dead_purged", "dead_trimmed", "dead_imported", "missed", "audit")
+UNMOVED = (
+    "promoted",
+    "retried",
+    "rescheduled",
+    "dead_purged",
+    "dead_trimmed",
+    "dead_imported",
+    "missed",
+    "audit",
+    "edited",
+)
 
 
 def write_files(reports, folder, formats=FORMATS):

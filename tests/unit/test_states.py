@@ -6,7 +6,7 @@ from delayq.broker.scripts import names, script
 from delayq.values.states import TRANSITIONS, State
 
 READING = {"outcomes", "counts", "get", "page", "snapshot", "walk", "schedules_due", "schedules_page", "schedules_find"}
-READING |= {"limits_page", "workers_page", "history", "forecast", "sample_names", "rekey_page"}
+READING |= {"limits_page", "workers_page", "history", "forecast", "sample_names", "rekey_page", "kept_ids"}
 
 
 @pytest.mark.table("transition", TRANSITIONS, ids=lambda one: f"{one.script}-{one.source}-{one.target}")
@@ -35,6 +35,9 @@ def test_every_script_that_moves_messages_is_in_the_table():
         "repair_dead",
         "recount",
         "rekey",
+        "edit",
+        "forget",
+        "forget_events",
     }
     elsewhere |= {
         "schedule_put",

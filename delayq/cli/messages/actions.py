@@ -112,7 +112,7 @@ class MessageOutcome:
     @property
     def exit_code(self) -> Exit:
         """The exit code of a command on this message."""
-        failed = self.outcome in {"running", "successor", "dead"}
+        failed = self.outcome in {"running", "successor", "dead", "changed"}
         return Exit.FAILURE if failed else Exit.NOT_FOUND if self.outcome == "gone" else Exit.OK
 
 

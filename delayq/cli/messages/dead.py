@@ -87,12 +87,9 @@ def sealed(payloads: dict[str, bytes], queue: Any, app: str | None) -> Edited:
     """
     plain = {which: None for which, payload in payloads.items() if not is_encrypted(payload)}
     if app is not None:
-        from delayq.cli.support.app_loader import find_queue
         from delayq.queue.sweeps.rekeying import seal
 
-        owner = find_queue(app)
-        if owner.name != queue.name:
-            raise click.UsageError(f"{app} is queue {owner.name}, not {queue.name}")
+        owner = owner_of(app, queue.name)
         fresh = {which: seal(owner, payloads[which]) for which in plain}
         return Edited(payloads | fresh, len(plain), len(payloads) - len(plain))
     same = dict.fromkeys((which for which in payloads if which not in plain), True)
@@ -114,6 +111,16 @@ def sealed(payloads: dict[str, bytes], queue: Any, app: str | None) -> Edited:
             break
     unchanged = sum(same.values())
     return Edited(payloads, len(same) - unchanged, unchanged)
+
+
+def owner_of(app: str, queue: str) -> Any:
+    """Return the queue object of MODULE:QUEUE, which has the keys; raise a usage error if it is of another queue."""
+    from delayq.cli.support.app_loader import find_queue
+
+    owner = find_queue(app)
+    if owner.name != queue:
+        raise click.UsageError(f"{app} is queue {owner.name}, not {queue}")
+    return owner
 
 
 def _is_same(found: MessageInfo, payload: bytes, which: str) -> bool:

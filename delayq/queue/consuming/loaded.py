@@ -12,6 +12,8 @@ LATE = (
     "delayq.queue.hooks.firing_hooks",
     "delayq.queue.hooks.hooks",
     "delayq.queue.inspecting.forecast",
+    "delayq.queue.sweeps.editing",
+    "delayq.queue.sweeps.forgetting",
     "delayq.queue.sweeps.handler_check",
     "delayq.queue.inspecting.history",
     "delayq.queue.inspecting.memory_usage",

@@ -61,6 +61,8 @@ class EventKind(StrEnum):
     DEAD = "dead"
     CANCELLED = "cancelled"
     RESCHEDULED = "rescheduled"
+    EDITED = "edited"
+    """Its payload, headers, name, priority or expiry was changed where it waits."""
     REDRIVEN = "redriven"
     """Sent again from the dead letter; its attempts start anew."""
     PURGED = "purged"

@@ -40,7 +40,7 @@ IMPORTED = "dead_imported"
 """The kind of event of a message that an import has put into the dead letter: it had its life in another queue."""
 KILLED = "killed"
 """The reason of a message that was moved to the dead letter by hand while it waited."""
-NOTES = ("missed", "audit")
+NOTES = ("missed", "audit", "edited")
 """The kinds of events that move no message: they say why its next event happened, or who has acted."""
 
 SNAPSHOT = (
