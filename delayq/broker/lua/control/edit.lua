@@ -44,7 +44,7 @@ redis.call('LLEN', wake)
 if string.find(parts, 'p') then redis.call('HSET', messages, id, payload) end
 if text ~= '' and text ~= text_before then
   redis.call('HSET', attributes, id, text)
-  note_priority(text)
+  note_kinds(text)
   note_attributes(meta)
 end
 if header_text ~= '' then redis.call('HSET', headers, id, header_text) end
