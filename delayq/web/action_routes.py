@@ -21,6 +21,7 @@ from delayq.errors import ConfigurationError, DelayqError, UnknownScheduleError
 from delayq.safe_log import SafeLog
 from delayq.values.text import clean, pluralize, truncate
 from delayq.web.chosen_actions import MAX_CHOSEN, act_on_dead, act_on_messages, outcome_text
+from delayq.web.edited_payload import edit_by_form
 from delayq.web.message_pages import show_dead, show_message, show_messages
 from delayq.web.queue_pages import show_limits, show_queue, show_schedules
 from delayq.web.shown.rendering import FIELDS, RefusedForm, query
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 log = SafeLog("delayq.audit")
 
 MAX_FIELDS = 20 + MAX_CHOSEN
+_UNTOLD = ("payload", "seen")
+"""Fields that are not logged: a payload may be private."""
 MAX_LOGGED = 200
 """Characters of a field in the log."""
 
@@ -82,6 +85,10 @@ def _reschedule(queue: DelayQueue[Any], fields: Fields) -> Done:
         raise ConfigurationError(f"give either {ways}")
     outcome = queue.reschedule(fields["id"], delay, at=at)
     return Done(f"{fields['id']}: {outcome_text(outcome)}.", "/message", "id")
+
+
+def _edit(queue: DelayQueue[Any], fields: Fields) -> Done:
+    return Done(f"{fields['id']}: {outcome_text(edit_by_form(queue, fields))}.", "/message", "id")
 
 
 def _kill(queue: DelayQueue[Any], fields: Fields) -> Done:
@@ -152,6 +159,7 @@ ACTIONS: dict[str, Callable[[DelayQueue[Any], Fields], Done]] = {
     "pause": _pause,
     "cancel": _cancel,
     "kill": _kill,
+    "edit": _edit,
     "reschedule": _reschedule,
     "redrive": _redrive,
     "messages": _messages,
@@ -162,6 +170,7 @@ ACTIONS: dict[str, Callable[[DelayQueue[Any], Fields], Done]] = {
 _PAGES: dict[str, Callable[[Request], Response | Awaitable[Response]]] = {
     "pause": show_queue,
     "reschedule": show_message,
+    "edit": show_message,
     "redrive": show_dead,
     "messages": show_messages,
     "dead": show_dead,
@@ -250,7 +259,9 @@ def _log(request: Request, viewer: Viewer, action: str, fields: Fields, outcome:
 def _told(fields: Fields) -> dict[str, str]:
     """Return what a form had, as it is logged: of what was chosen, all."""
     told = {
-        truncate(clean(name), MAX_NAME): truncate(clean(value), MAX_LOGGED) for name, value in fields.items() if value
+        truncate(clean(name), MAX_NAME): truncate(clean(value), MAX_LOGGED)
+        for name, value in fields.items()
+        if value and name not in _UNTOLD
     }
     chosen = clean(",".join(fields.chosen[:MAX_CHOSEN]))
     return {**told, "chosen": truncate(chosen, MAX_CHOSEN * MAX_LOGGED)} if chosen else told

@@ -24,6 +24,7 @@ from delayq.queue.sweeps.search import WHERE
 from delayq.queue.sweeps.selection import WAITING
 from delayq.values.states import State
 from delayq.values.text import clean
+from delayq.web.edited_payload import edit_form
 from delayq.web.message_story import MAX_KEPT, read_story
 from delayq.web.queue_pages import LISTED
 from delayq.web.shown.rendering import labelled
@@ -152,6 +153,7 @@ def show_message(request: Request) -> Response:
         progress=progress,
         why=() if message is None or message.state in (State.DEAD, State.COMPLETED) else queue.why(id).reasons,
         waits=message is not None and message.state in WAITING,
+        edits=None if message is None or shown is None else edit_form(message, *shown[:2], is_cut=shown.is_cut),
     )
 
 

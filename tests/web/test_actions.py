@@ -7,10 +7,11 @@ import re
 from datetime import UTC, datetime, timedelta
 from html import unescape
 
+import msgspec
 import pytest
 from markupsafe import escape
 
-from delayq import State
+from delayq import DelayQueue, State
 from delayq.web import Viewer
 from tests.support.visitor import text_of
 
@@ -52,6 +53,67 @@ def test_reschedule_to_an_exact_time(full, visitor, at):
     shown = visitor.submit(page, "/do/reschedule", queue="orders", id="waits", delay="", at=at)
     assert "waits: rescheduled." in text_of(shown)
     assert full.get("waits").due == datetime(2031, 1, 31, 9, tzinfo=UTC)
+
+
+def form_of(visitor, page):
+    """Return the fields of the form that edits the message of a page."""
+    form = re.search(r'action="[^"]*/do/edit".*?</form>', visitor.get(page).text, re.DOTALL)[0]
+    fields = dict(re.findall(r'name="(\w+)" value="([^"]*)"', form))
+    area = re.search(r'<textarea name="payload".*?>\n?(.*?)</textarea>', form, re.DOTALL)
+    fields |= {"payload": unescape(area[1])} if area else {}
+    return {name: unescape(value) for name, value in fields.items() if name not in ("form_token", "page_query")}
+
+
+def test_edit_changes_the_message_where_it_waits(full, visitor, caplog):
+    page = "/message?queue=orders&id=waits"
+    fields, before = form_of(visitor, page), full.get("waits")
+    assert msgspec.json.decode(fields["payload"]) == before.payload
+    with caplog.at_level(logging.INFO, "delayq.audit"):
+        shown = visitor.submit(
+            page, "/do/edit", **fields | {"payload": '{"secret": 7}', "name": "mail", "priority": "3"}
+        )
+    assert "waits: edited." in text_of(shown)
+    after = full.get("waits")
+    assert (after.payload, after.name, after.priority, after.due) == ({"secret": 7}, "mail", 3, before.due)
+    assert "edit" in caplog.text
+    assert "secret" not in caplog.text
+    assert "waits: as it was." in text_of(visitor.submit(page, "/do/edit", **form_of(visitor, page)))
+
+
+def test_edit_of_what_has_changed_meanwhile_changes_nothing(full, visitor):
+    page = "/message?queue=orders&id=waits"
+    fields = form_of(visitor, page)
+    full.edit("waits", payload="another's")
+    shown = visitor.submit(page, "/do/edit", **fields | {"payload": "7"})
+    assert "waits: changed." in text_of(shown)
+    assert full.get("waits").payload == "another's"
+
+
+@pytest.mark.parametrize(
+    ("entries", "error"),
+    [
+        ({"payload": "{"}, '"Payload" must be JSON'),
+        ({"priority": "high"}, '"Priority" must be a number from -100 to 100'),
+        ({"priority": "101"}, '"Priority" must be'),
+        ({"name": "a b"}, '"Name" must be 1 to 128 of'),
+    ],
+)
+def test_edit_with_a_wrong_entry_shows_the_form_again(full, visitor, entries, error):
+    page = "/message?queue=orders&id=waits"
+    before = full.get("waits")
+    shown = visitor.submit(page, "/do/edit", **form_of(visitor, page) | entries)
+    assert error in text_of(shown)
+    assert full.get("waits") == before
+
+
+def test_a_payload_that_is_no_text_is_not_edited_here(queue, visitor):
+    with DelayQueue("orders", codec="bytes", redis=queue.executor.client) as raw:
+        raw.send_delay_msg(b"\xff\xfe", "1h", id="bytes")
+        page = "/message?queue=orders&id=bytes"
+        assert "This payload cannot be edited here." in text_of(visitor.get(page))
+        shown = visitor.submit(page, "/do/edit", **form_of(visitor, page) | {"priority": "5"})
+        assert "bytes: edited." in text_of(shown)
+        assert (raw.get("bytes").payload, raw.get("bytes").priority) == (b"\xff\xfe", 5)
 
 
 def test_cancel_what_runs(queue, visitor):

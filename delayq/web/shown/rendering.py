@@ -34,6 +34,11 @@ class FormField(NamedTuple):
 FIELDS: dict[str, dict[str, FormField]] = {
     "pause": {"duration": FormField("Pause for", "until"), "reason": FormField("Reason", "reason")},
     "reschedule": {"delay": FormField("Due in", "delay"), "at": FormField("Due at ({zone})", "at")},
+    "edit": {
+        "payload": FormField("Payload", "payload"),
+        "name": FormField("Name", "name"),
+        "priority": FormField("Priority", "priority"),
+    },
     "schedule": {"duration": FormField("Pause for", "until")},
     "messages": {"delay": FormField("Due in", "delay")},
     "redrive": {"rate": FormField("Rate", "rate")},
@@ -91,9 +96,9 @@ class ActionForm:
         """Return what a field is called."""
         return self._fields[name].label_in(self._zone)
 
-    def entry(self, name: str) -> str:
-        """Return what a field contains."""
-        return self._refused.entries.get(name, "") if self._refused else ""
+    def entry(self, name: str, given: str = "") -> str:
+        """Return what a field contains: what was refused, or what it is given."""
+        return self._refused.entries.get(name, "") if self._refused else given
 
     def is_chosen(self, message: str) -> bool:
         """Return whether a message was chosen."""
