@@ -20,7 +20,7 @@ from delayq.broker.keys import Keys
 from delayq.testing.torture.final_scan import scan
 from tests.failures.mixed.records import End, Expected, Records, Start
 from tests.support.older_version import older_version
-from tests.support.processes import Process
+from tests.support.processes import Process, run
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.long]
@@ -249,3 +249,26 @@ def test_one_version_takes_over_from_the_other(fleet, before, after):
     fleet.end(fleet.start("producer", after, "2", *kinds), by_itself=True)
     fleet.end_all()
     judge(fleet)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda queue: queue.send(1, id="g", debounce="1h", collect=9),
+        lambda queue: queue.send(1, delay="1h", hours="08:00-21:00"),
+        lambda queue: queue.limits.set("account:*", in_order=True),
+    ],
+    ids=["groups", "hours", "templates of limits"],
+)
+def test_older_version_refuses_a_queue_with_what_it_does_not_know(redis_url, use):
+    program = f"from delayq import DelayQueue; DelayQueue('mixed', url={redis_url!r}).open(); print('open')"
+    command, env = [sys.executable, "-P", "-c", program], {**os.environ, "PYTHONPATH": str(older_version())}
+    with DelayQueue("mixed", url=redis_url) as queue:
+        queue.send(1, id="plain", delay="1h", headers={"a": "b"})
+        with redis.Redis.from_url(redis_url) as client:
+            client.hset(KEYS.meta, "schema", 2)
+        assert run(command, env=env, capture_output=True, text=True, check=True).stdout == "open\n"
+        use(queue)
+        refused = run(command, env=env, capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert "queue mixed has schema 6, but this delayq knows only 2: upgrade delayq" in refused.stderr
