@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-spark test-long test-all test-lowest test-matrix test-wheel coverage check audit format bench bench-counted bench-gate bench-peers torture spark-demo bench-spark clean
+.PHONY: help demo test test-spark test-long test-all test-lowest test-matrix test-wheel coverage check docs audit format bench bench-counted bench-gate bench-peers torture spark-demo bench-spark clean
 
 READY := .venv/.ready
 # The same with PySpark and a Java: 450 MB that a first look at the queue does without.
@@ -39,6 +39,10 @@ check: $(SPARK) ## run the linter, the format check, the type checker and bandit
 	$(PYTHON) -m ruff format --check
 	$(PYTHON) -m mypy
 	$(PYTHON) -m bandit --quiet --configfile pyproject.toml --recursive delayq
+
+docs: $(READY) ## build the site of the handbook, with search and the reference of the public names (needs network)
+	@scripts/setup docs
+	@$(PYTHON) scripts/docs/build.py
 
 test-lowest: $(READY) ## run the tests of each extra with the oldest packages that it allows (needs network)
 	@scripts/ensure-redis

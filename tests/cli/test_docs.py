@@ -10,6 +10,7 @@ from select import select
 
 import pytest
 
+from delayq.cli.admin import handbook
 from tests.cli.conftest import terminal
 from tests.support.processes import Process
 
@@ -26,9 +27,61 @@ def test_lists_the_topics(cli):
     found = cli("docs", "--json").json["topics"]
     assert sorted(page["topic"] for page in found) == TOPICS
     folder = files("delayq").joinpath("docs")
+    linked = re.findall(r"^- \[[\w-]+\]\(([\w-]+)\.md\)", folder.joinpath("README.md").read_text("utf-8"), re.MULTILINE)
+    assert [page["topic"] for page in found] == linked
+    assert [line.split()[0] for line in lines if line.startswith("  ")] == linked
     for page in found:
         text = folder.joinpath(f"{page['topic']}.md").read_text("utf-8")
         assert page["title"] == text.split("\n\n")[1].replace("\n", " ")
+
+
+def test_search_finds_headings_first_then_lines_in_the_order_of_the_pages(cli):
+    ended = cli("docs", "--search", "DEAD letter")
+    found = cli("docs", "--json", "--search", "DEAD letter").json["found"]
+    assert ended.out.splitlines()[0] == "dead-letter:1: Dead letter"
+    assert found[0] == {"topic": "dead-letter", "line": 1, "heading": "Dead letter", "text": "Dead letter"}
+    assert len(found) == len(ended.out.splitlines())
+    in_heading = ["dead letter" in one["heading"].lower() for one in found]
+    assert in_heading == sorted(in_heading, reverse=True)
+    order = [page["topic"] for page in cli("docs", "--json").json["topics"]]
+    with_lines = [one for one in found if {"dead", "letter"} <= set(re.findall("[a-z]+", one["text"].lower()))]
+    places = [(order.index(one["topic"]), one["line"]) for one in with_lines if "dead" not in one["heading"].lower()]
+    assert len(places) > 20
+    assert places == sorted(places)
+    for one in found:
+        text = files("delayq").joinpath("docs", f"{one['topic']}.md").read_text("utf-8").splitlines()[one["line"] - 1]
+        assert text.lstrip("# ") == one["text"].lstrip("# ")
+
+
+def test_search_ranks_headings_then_lines_then_parts(tmp_path):
+    one = "# One\n\nA lease of\nan expired worker.\n\n## Two\n\n- No word.\n- Expired Leases.\n"
+    (tmp_path / "one.md").write_text(one)
+    (tmp_path / "two.md").write_text("# Two\n\n```sh\n# Lease expired\n```\n\n### Expired lease\n\nNothing.\n")
+    pages = {name: tmp_path / f"{name}.md" for name in ("one", "two")}
+    assert handbook.search(["lease", "EXPIRED"], pages) == [
+        ("two", 7, "Expired lease", "Expired lease"),
+        ("one", 9, "Two", "- Expired Leases."),
+        ("two", 4, "Two", "# Lease expired"),
+        ("one", 3, "One", "A lease of"),
+    ]
+    assert handbook.search(["two", "nothing"], pages) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "line"),
+    [
+        (["--search", "zzz queue"], 3, "no page has 'zzz' and 'queue'"),
+        (["redis", "--search", "Celery"], 3, "no page has 'Celery'"),
+        (["zzzz", "--search", "queue"], 3, "no topic named 'zzzz'"),
+        (["--search", " "], 2, "--search needs a word"),
+        (["deployment", "--files", "there", "--search", "unit"], 2, "--files writes files, and --search prints"),
+    ],
+)
+def test_search_that_finds_nothing_ends_with_a_line(cli, arguments, code, line):
+    ended = cli("docs", *arguments)
+    assert (ended.code, ended.out) == (code, "")
+    assert ended.line.startswith(line)
+    assert not Path("there").exists()
 
 
 @pytest.mark.parametrize("topic", TOPICS)

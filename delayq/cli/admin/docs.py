@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from delayq.cli.admin import handbook
 from delayq.cli.support.exit_codes import CommandError, Exit
 from delayq.cli.support.options import json_option
 from delayq.cli.support.output import console, print_details, print_json, print_note
@@ -20,28 +21,8 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
     from rich.console import Console
 
-INDEX = "README.md"
-"""Lists the pages of the handbook in sections."""
-_ENTRY = re.compile(r"- \[(.+)\]\(.+\): (.+)")
 MAX_WIDTH = 100
 """Characters of a line of a rendered page: longer ones are hard to read."""
-
-
-def _pages() -> dict[str, Traversable]:
-    """Return the pages by their topics, in the order of the index."""
-    folder = files("delayq").joinpath("docs")
-    return {topic: folder.joinpath(f"{topic}.md") for section in _sections().values() for topic in section}
-
-
-def _sections() -> dict[str, dict[str, str]]:
-    """Return the index: by section, the topics with what each page is about."""
-    sections: dict[str, dict[str, str]] = {}
-    for line in files("delayq").joinpath("docs", INDEX).read_text("utf-8").splitlines():
-        if line.startswith("## "):
-            sections[line[3:]] = {}
-        elif entry := _ENTRY.fullmatch(line):
-            sections[[*sections][-1]][entry[1]] = entry[2]
-    return sections
 
 
 def _files_of(topic: str) -> Traversable | None:
@@ -65,7 +46,7 @@ def _write_files(topic: str, target: Path) -> list[Path]:
     """Write the files of a page into a folder and return their paths; none if one of them exists there already."""
     folder = _files_of(topic)
     if folder is None:
-        having = ", ".join(name for name in _pages() if _files_of(name))
+        having = ", ".join(name for name in handbook.pages() if _files_of(name))
         raise CommandError(f"the page {topic!r} has no files; these have: {having}", Exit.USAGE)
     contents = {target / path: text for path, text in _contents(folder).items()}
     if existing := [str(path) for path in contents if path.exists()]:
@@ -99,7 +80,7 @@ def _title(text: str) -> str:
 
 
 def _print_index(*, as_json: bool) -> None:
-    sections = _sections()
+    sections = handbook.sections()
     if as_json:
         found = [(section, topic, title) for section, topics in sections.items() for topic, title in topics.items()]
         print_json({"topics": [dict(zip(("section", "topic", "title"), one, strict=True)) for one in found]})
@@ -111,10 +92,26 @@ def _print_index(*, as_json: bool) -> None:
     print_note("read a page with: delayq docs TOPIC")
 
 
+def _print_found(text: str, among: dict[str, Traversable], *, as_json: bool) -> None:
+    """Print where pages have all words of a text."""
+    words = text.split()
+    if not words:
+        raise CommandError("--search needs a word, such as: delayq docs --search 'dead letter'", Exit.USAGE)
+    found = handbook.search(words, among)
+    if not found:
+        raise CommandError(f"no page has {' and '.join(map(repr, words))}", Exit.NOT_FOUND)
+    if as_json:
+        print_json({"found": [one._asdict() for one in found]})
+        return
+    for one in found:
+        click.echo(f"{one.topic}:{one.line}: {one.heading}" + (f": {one.text}" if one.text != one.heading else ""))
+    print_note("read a page with: delayq docs TOPIC")
+
+
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
     from click.shell_completion import CompletionItem
 
-    return [CompletionItem(topic) for topic in _pages() if topic.startswith(incomplete)]
+    return [CompletionItem(topic) for topic in handbook.pages() if topic.startswith(incomplete)]
 
 
 def _show(printer: Console, text: str) -> None:
@@ -130,6 +127,28 @@ def _show(printer: Console, text: str) -> None:
         click.echo(rendered, nl=False, color=True)
 
 
+def _print_page(topic: str, text: str, *, as_json: bool) -> None:
+    printer = console()
+    if as_json:
+        print_json({"topic": topic, "title": _title(text), "text": text})
+    elif printer.is_terminal:
+        _show(printer, text)
+    else:
+        click.echo(text, nl=not text.endswith("\n"))
+
+
+def _known(topic: str, pages: dict[str, Traversable]) -> str:
+    """Return the topic of a page as it is spelled in the index; raise `CommandError` if there is none."""
+    name = topic.lower().removesuffix(".md")
+    if name in pages:
+        return name
+    if about := _page_about(topic.lower(), pages):
+        text = f"no topic named {topic!r}: read about this command with delayq docs {about}, or delayq {topic} --help"
+        raise CommandError(text, Exit.NOT_FOUND)
+    near = did_you_mean(topic, pages) or f"; the topics are {', '.join(pages)}"
+    raise CommandError(f"no topic named {topic!r}{near}", Exit.NOT_FOUND)
+
+
 @click.command()
 @click.argument("topic", required=False, shell_complete=_complete)
 @click.option(
@@ -139,37 +158,34 @@ def _show(printer: Console, text: str) -> None:
     type=click.Path(file_okay=False, path_type=Path),
     help="Write the files that belong to the page into the folder DIR, such as those of `deployment`.",
 )
+@click.option(
+    "--search",
+    "text",
+    metavar="WORDS",
+    help="Print where the pages, or the page TOPIC, have all these words, in any case: headings first.",
+)
 @json_option
-def docs(topic: str | None, *, target: Path | None, as_json: bool) -> None:
+def docs(topic: str | None, *, target: Path | None, text: str | None, as_json: bool) -> None:
     """Show the page TOPIC of the handbook; without TOPIC, list the pages.
 
     On a terminal, renders the page and shows it with $PAGER, by default less; elsewhere prints plain Markdown.
 
     JSON: {"topics": [{"section", "topic", "title"}, …]}; with TOPIC {"topic", "title", "text"}; with --files {"topic",
-    "files"}.
+    "files"}; with --search {"found": [{"topic", "line", "heading", "text"}, …]}.
     """
-    pages = _pages()
-    if topic is None:
-        if target is not None:
-            raise CommandError("--files needs a TOPIC, such as deployment", Exit.USAGE)
+    pages = handbook.pages()
+    if target is not None and text is not None:
+        raise CommandError("--files writes files, and --search prints: give one of them", Exit.USAGE)
+    if target is not None and topic is None:
+        raise CommandError("--files needs a TOPIC, such as deployment", Exit.USAGE)
+    if topic is not None:
+        topic = _known(topic, pages)
+    if text is not None:
+        _print_found(text, pages if topic is None else {topic: pages[topic]}, as_json=as_json)
+    elif topic is None:
         _print_index(as_json=as_json)
-        return
-    page = pages.get(topic.lower().removesuffix(".md"))
-    if page is None and (about := _page_about(topic.lower(), pages)):
-        text = f"no topic named {topic!r}: read about this command with delayq docs {about}, or delayq {topic} --help"
-        raise CommandError(text, Exit.NOT_FOUND)
-    if page is None:
-        near = did_you_mean(topic, pages) or f"; the topics are {', '.join(pages)}"
-        raise CommandError(f"no topic named {topic!r}{near}", Exit.NOT_FOUND)
-    if target is not None:
-        written = [str(path) for path in _write_files(topic.lower().removesuffix(".md"), target)]
+    elif target is not None:
+        written = [str(path) for path in _write_files(topic, target)]
         print_json({"topic": topic, "files": written}) if as_json else click.echo("\n".join(written))
-        return
-    text = page.read_text("utf-8")
-    printer = console()
-    if as_json:
-        print_json({"topic": topic, "title": _title(text), "text": text})
-    elif printer.is_terminal:
-        _show(printer, text)
     else:
-        click.echo(text, nl=not text.endswith("\n"))
+        _print_page(topic, pages[topic].read_text("utf-8"), as_json=as_json)
