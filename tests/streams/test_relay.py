@@ -66,6 +66,23 @@ def test_what_waits_follows_a_message_that_is_moved(queue, server):
     assert queue.counts().living == 0
 
 
+def test_a_batch_of_a_group_is_moved_with_all_its_payloads_and_the_rest_follows(queue, server, redis_url):
+    for number in range(5):
+        queue.send(number, id="g", debounce="1h", collect=3)
+    queue.send("alone", delay=0.001, group="other", debounce="1h", collect=3)
+    wait_until(lambda: queue.counts().overdue == 2)
+    assert burst(queue) == 2
+    assert (queue.get("g").payload, queue.counts().living) == ([3, 4], 1)
+    queue.reschedule("g", 0)
+    assert burst(queue) == 1
+
+    seen = []
+    with StreamQueue("tasks", url=redis_url, callback=lambda message: seen.append(message.payload)) as stream:
+        stream.run(burst=True)
+    assert sorted(seen, key=str) == sorted([[0, 1, 2], [3, 4], "alone"], key=str)
+    assert server.exists("delayq:{reminders}:gathered") == 0
+
+
 def test_a_moved_message_keeps_its_expiry(queue, server, redis_url):
     queue.send_many([NewMessage(id, id=id, expires="2h") for id in ("late", "in-time")])
     server.zadd("delayq:{reminders}:pending", {"late": 1_700_000_000_000})

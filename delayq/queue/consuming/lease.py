@@ -137,7 +137,7 @@ class _LeaseBase(Generic[M]):
     def _add(self, claimed: ClaimReply) -> Operation[None]:
         now, failed = monotonic(), list[Completion]()
         for delivery in deliveries_of(claimed, now, self._sent_at + self._lease / 1000):
-            if delivery.claimed.attributes and (instead := before_start(delivery, now, self._context.queue)):
+            if delivery.claimed.attributes and (instead := before_start(delivery, now, self._context)):
                 failed.append(instead)
                 continue
             try:

@@ -1,16 +1,16 @@
 -- Moves due messages of a delay queue, with all their fields, into a stream, those of a call in the order of their ranks.
 -- For the queue they are delivered and done, and a successor that waits takes the place of its message.
 -- KEYS: pending zset, ready list, ranked zset, unack zset, retry list, garbage set, retries hash, messages hash,
---   deliveries hash, headers hash, attributes hash, errors hash, successors hash, schedules zset, events stream,
+--   deliveries hash, headers hash, attributes hash, errors hash, successors hash, gathered hash, schedules zset, events stream,
 --   done zset, meta hash, wake list, stream stream
 -- ARGV: slot, sequence, now (ms or ''), limit (ids), consumer
 -- Returns: "moved next_due next_deadline waiting garbage now next_schedule": ids; ms or -1; ms or -1; entries left in
 --   ready, ranked and retry; ids; ms; ms or -1
 -- Re-run: returns the same reply; a call that moved nothing was not remembered and executes again.
 -- Uses: bytes, clock, numbers, once, schema, lasting, record, stale, sources, rank, due, erase, signal, successor,
---   log, done
+--   gathered, parted, log, done
 local pending, ready, ranked, unack, retry, garbage, retries, messages, deliveries, headers, attributes, errors,
-  successors, schedules, events, done, meta, wake, stream = unpack(KEYS)
+  successors, gathered, schedules, events, done, meta, wake, stream = unpack(KEYS)
 local slot, sequence, override, limit, consumer = unpack(ARGV, 1, 5)
 local past, logged, schema = begun(meta, done, slot, sequence)
 if past then return past end
@@ -19,6 +19,10 @@ local time = clock(override)
 local now, limit = math.floor(time / 1000), tonumber(limit)
 local counters = redis.call('HMGET', meta, 'token', 'stale_ready', 'stale_retry', 'priority_step')
 local waiting = waiting_in(successors, schema, pending, wake)
+if schema == '6' then
+  redis.call('HLEN', gathered)
+  redis.call('HLEN', successors)
+end
 local step, token = counters[4], math.max((whole(counters[1]) or 0) + 1, time)
 local ids, tokens, dues, attempts, retries_left, rows, erased, texts = {}, {}, {}, {}, {}, {}, {}, {}
 local in_ready = source_of(ready, 'ready', redis.call('LLEN', ready))
@@ -29,17 +33,23 @@ local function is_full() return #ids >= limit or bytes_left <= 0 end
 local function add_field(row, name, text) if text then row[#row + 1], row[#row + 2] = name, text end end
 
 local function add(id, due, attempt)
-  local payload = read_payload(messages, id)
+  local payload, text = read_payload(messages, id), read_payload(attributes, id)
   if not payload then erased[#erased + 1] = id return end
+  local group = payload == '' and group_of(text)
+  if group then payload, text = take_batch(gathered, id, group), closed_text(group) end
   local n = #ids + 1
   ids[n], dues[n], attempts[n] = id, due, string.format('%d', attempt + 1)
   tokens[n], retries_left[n] = string.format('%.0f', token), retries_of(retries, {id})[1]
   rows[n] = {'id', id, 'payload', payload, 'retries', retries_left[n], 'due', due}
   add_field(rows[n], 'headers', read_payload(headers, id))
-  texts[id] = read_payload(attributes, id)
-  add_field(rows[n], 'attributes', texts[id])
+  texts[id] = text
+  add_field(rows[n], 'attributes', text)
   token = token + 1
-  if waiting then inherit(id, read_payload(successors, id)) end
+  if group and group.count > 0 then
+    inherit(id, rest_of(group, now, retries_left[n], read_payload(headers, id) or ''))
+  elseif waiting then
+    inherit(id, read_payload(successors, id))
+  end
 end
 -- Messages that a consumer of the queue has promoted, or that wait for a retry, are due as well.
 take(in_retry, nil, deliveries, attributes, limit, is_full, add)
@@ -71,6 +81,7 @@ if touched > 0 then
     increase(meta, 'delivered', moved)
     increase(meta, 'acked', moved)
     settle(done, now, ids, texts)
+    delete_taken(gathered)
     if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end
   end
 end

@@ -9,6 +9,8 @@ from enum import Enum, auto
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import NamedTuple
 
+from delayq.broker.context import EngineContext
+from delayq.broker.engine import Feature
 from delayq.broker.message.expiry import expiry_of
 from delayq.broker.message.joining import Joining
 from delayq.errors import ConfigurationError, UndecodableError, short_repr
@@ -152,7 +154,7 @@ def undecodable(delivery: InFlightDelivery, error: UndecodableError, policy: Fai
     return Completion([delivery], disposition, text)
 
 
-def before_start(delivery: InFlightDelivery, now: float, queue: str) -> Completion | None:
+def before_start(delivery: InFlightDelivery, now: float, context: EngineContext) -> Completion | None:
     """Return what becomes of a delivery at a local time before its callback starts; None if that may start.
 
     It may have expired, be outside its hours, or join a group. If its due time is outside of its hours, it was due when
@@ -164,9 +166,10 @@ def before_start(delivery: InFlightDelivery, now: float, queue: str) -> Completi
     at = delivery.server_now + (now - delivery.claimed_at) * 1000
     expires = expiry_of(attributes, delivery.claimed.due)
     if expires is not None and at > expires:
-        return _expired(delivery, at - expires, queue)
-    outside = _outside_hours(delivery, at, queue) if attributes.hours else None
-    return outside or (_joining(delivery, queue) if attributes.joins else None)
+        return _expired(delivery, at - expires, context.queue)
+    outside = _outside_hours(delivery, at, context.queue) if attributes.hours else None
+    joins = attributes.joins and context.calls.capabilities.has(Feature.COLLECT)
+    return outside or (_joining(delivery, context.queue) if joins else None)
 
 
 def _joining(delivery: InFlightDelivery, queue: str) -> Completion | None:

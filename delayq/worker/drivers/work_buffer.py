@@ -193,7 +193,7 @@ class WorkBuffer:
         if self._closed and self._scopes.closes(delivery):
             self._completions.append(Completion([delivery], Disposition.RELEASE))
             return None
-        if delivery.claimed.attributes and (instead := before_start(delivery, started, self._context.queue)):
+        if delivery.claimed.attributes and (instead := before_start(delivery, started, self._context)):
             self._completions.append(instead)
             return None
         raised: BaseException
