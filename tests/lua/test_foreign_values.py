@@ -214,7 +214,9 @@ def chosen(case: Case, known: set[Any] | None) -> list[Foreign]:
 
 @pytest.mark.faults
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.long)], ids=["one of a kind", "every"])
+@pytest.mark.parametrize(
+    "every", [False, pytest.param(True, marks=pytest.mark.torture)], ids=["one of a kind", "every"]
+)
 @pytest.mark.parametrize("name", TABLES)
 def test_foreign_value_stops_no_script_and_strands_no_other_message(real_executor, name, every):
     known: set[Any] | None = None if every else set()

@@ -461,7 +461,7 @@ def test_call_logs_and_remembers_a_thousand_ids(executor, case: Case):
         if case.name == "purged":
             assert cells == {"count": ["1000"]}
         else:
-            assert sorted(cells.pop("ids")) == IDS
+            assert sorted(cells.pop("ids")) in (IDS, [f"g{id}" for id in IDS])
             assert {len(column) for name, column in cells.items() if name != "holder"} <= {MAX_IDS}
 
 

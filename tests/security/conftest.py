@@ -46,7 +46,7 @@ def cli(tmp_path, monkeypatch) -> Cli:
     return run
 
 
-@pytest.fixture(params=["a tenth", pytest.param("all", marks=pytest.mark.long)])
+@pytest.fixture(params=["a tenth", pytest.param("all", marks=pytest.mark.torture)])
 def cases(request: pytest.FixtureRequest) -> Callable[[int], settings]:
     """`cases(3000)` has a function tried with so many inputs, a tenth of them in the quick tests; nothing is timed."""
     share = 1 if request.param == "all" else 10

@@ -23,7 +23,7 @@ PATIENCE = 10.0
 """Seconds that one command may take: Redis is waited for 200 ms."""
 OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 """What a terminal would obey."""
-ONLY_READ = {"worker", "relay", "metrics", "web", "notify", "demo", "torture", "spark"}
+ONLY_READ = {"worker", "relay", "metrics", "web", "notify", "demo", "tour", "torture", "spark"}
 """Their arguments are read and nothing is done: they run programs, or for ever."""
 WAITING = {"--follow", "--watch", "--traceback", "--help"}
 

@@ -48,7 +48,7 @@ SCRIPTS = {
             "collect_garbage",
             "wake",
         ),
-        *("ack", "ack_some", "complete", "nack", "extend", "release", "reject", "withdraw", "report", "close"),
+        *("ack", "ack_some", "join", "complete", "nack", "extend", "release", "reject", "withdraw", "report", "close"),
         "declare",
         *(
             "counts",
@@ -89,7 +89,7 @@ ALL_NEED = {
 }
 BY_HAND = {(Role.PRODUCER, "extend"), (Role.CONSUMER, "recount"), (Role.PRODUCER, "fire")}
 BY_HAND |= {(Role.PRODUCER, "report"), (Role.CONSUMER, "await_ends")}
-BY_HAND |= {(Role.PRODUCER, "ack"), (Role.PRODUCER, "ack_some")}
+BY_HAND |= {(Role.PRODUCER, "ack"), (Role.PRODUCER, "ack_some"), (Role.PRODUCER, "join")}
 """Scripts that the rights of a role cover although no method of delayq calls them for that role."""
 
 RAW = {"NEVER_DECODE": True}

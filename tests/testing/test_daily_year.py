@@ -202,7 +202,7 @@ def schedule_of(user: User) -> Schedule:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("number", [8, pytest.param(60, marks=pytest.mark.long)])
+@pytest.mark.parametrize("number", [8, pytest.param(60, marks=pytest.mark.torture)])
 def test_everybody_is_reminded_at_their_time_for_a_year(delayq_clock, redis_url, database, number):
     users = draw(number, Random(number))
     database("2031a", 1)
