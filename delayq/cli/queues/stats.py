@@ -21,12 +21,13 @@ from delayq.cli.support.several import queues_with
 from delayq.cli.support.zones import exact_time
 from delayq.queue.inspecting.counts import Stats
 from delayq.queue.inspecting.lateness_report import percentile_text, slo_text
-from delayq.queue.inspecting.memory_usage import MemoryUsage
 from delayq.values.states import State
 from delayq.values.text import clean, iso, relative_time
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from delayq.queue.inspecting.memory_usage import MemoryUsage
 
 
 @click.command()
