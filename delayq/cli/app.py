@@ -17,7 +17,7 @@ import click
 import delayq
 from delayq.broker.transport.server_url import DEFAULT_URL
 from delayq.cli.support.exit_codes import CommandError, Exit, print_error, to_command_error
-from delayq.cli.support.groups import SuggestingGroup
+from delayq.cli.support.groups import DESTRUCTIVE, MAX_LISTED, SuggestingGroup
 from delayq.cli.support.options import TIMEOUT, ZONE
 from delayq.cli.support.session import Session
 from delayq.cli.support.standard_streams import forget, outlasting, prepare_streams
@@ -120,7 +120,13 @@ class Root(SuggestingGroup):
 
     def suggestion(self, ctx: click.Context, name: str) -> str:
         """Return what a command of another library is called here, else the closest."""
-        return f": here it is {OTHER_COMMANDS[name]}" if name in OTHER_COMMANDS else super().suggestion(ctx, name)
+        if name in OTHER_COMMANDS:
+            return f": here it is {OTHER_COMMANDS[name]}"
+        near = did_you_mean(name, [*self.list_commands(ctx), *OTHER_COMMANDS])
+        meant = next((ours for theirs, ours in OTHER_COMMANDS.items() if repr(theirs) in near), None)
+        if meant is None:
+            return super().suggestion(ctx, name)
+        return "" if meant in DESTRUCTIVE else f": here it is {meant}"
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:  # noqa: ARG002
         """Load a command."""
@@ -199,17 +205,39 @@ def _usage_text(error: click.UsageError) -> str:
     text = error.format_message().replace(" range.", ".")  # of click's types: "not a valid integer range."
     name = error.option_name if isinstance(error, click.NoSuchOption) else ""
     if isinstance(error, click.NoSuchOption):
-        text = f"No such option {name!r}{flag_hint(name) or did_you_mean(name, error.possibilities or ())}"
+        text = f"No such option {name!r}{flag_hint(name) or _closest(name, error)}"
+    if error.ctx is not None and text.startswith("Got unexpected extra argument"):
+        named = [
+            param.make_metavar(error.ctx) for param in error.ctx.command.params if isinstance(param, click.Argument)
+        ]
+        takes = f"The arguments are {' '.join(named)}; quote one that has spaces" if named else "It takes none"
+        text = f"{text.rstrip('.')}. {takes}"
     text += "" if text.endswith((".", "?")) else "."
     if error.ctx is None:
         return text
-    group = error.ctx.parent
-    while name and group is not None:
-        if any(name in param.opts for param in group.command.params):
-            command = error.ctx.command_path.removeprefix(f"{group.command_path} ")
-            return f"{text} {name} goes before the command: {group.command_path} {name} … {command}"
-        group = group.parent
+    group = _group_with(name, error.ctx)
+    if group is not None:
+        command = error.ctx.command_path.removeprefix(f"{group.command_path} ")
+        return f"{text} {name} goes before the command: {group.command_path} {name} … {command}"
     return f"{text} See '{error.ctx.command_path} --help'."
+
+
+def _group_with(option: str, ctx: click.Context) -> click.Context | None:
+    """Return the group above a command that has an option of this name, if any."""
+    group = ctx.parent
+    while group is not None and not any(option in param.opts for param in group.command.params):
+        group = group.parent
+    return group
+
+
+def _closest(name: str, error: click.NoSuchOption) -> str:
+    """Return the option that may be meant; if none is close, the options of a command that has few."""
+    near = [one for one in error.possibilities or () if one != "--help"]
+    if near or error.ctx is None or _group_with(name, error.ctx):
+        return did_you_mean(name, near)
+    own = [param for param in error.ctx.command.params if isinstance(param, click.Option) and not param.hidden]
+    names = [max(param.opts, key=len) for param in own]
+    return f": the options are {', '.join(names)}" if 0 < len(names) <= MAX_LISTED else ""
 
 
 # Defaults of options from `[tool.delayq]` in pyproject.toml, with a table for each command

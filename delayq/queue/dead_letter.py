@@ -21,6 +21,7 @@ from delayq.queue.inspecting.message_info import MessageInfo, Page
 from delayq.queue.sweeps.whole_calls import every_status
 from delayq.values.checks import check_bool, check_retries
 from delayq.values.codec import encode_payload
+from delayq.values.other_names import DEAD_METHODS, Hinting
 from delayq.values.rates import parse_rate
 from delayq.values.states import State
 from delayq.values.times import from_millis
@@ -59,7 +60,8 @@ def selected(
     """Return which entries are selected: one by its id or entry, or those that match a filter."""
     check_bool(all, "all")
     if sum((id is not None, (reason, error, group) != (None, None, None), all)) != 1:
-        raise ConfigurationError("select entries: give an id or entry, a reason, error or group to match, or all=True")
+        kinds = "an id or entry, a reason, error or group to match, or all=True"
+        raise ConfigurationError(f"select entries: give {kinds}; one of them")
     for text in (reason, error):
         if text is not None and (not isinstance(text, str) or not text):
             raise ConfigurationError(f"reason and error must be text to search for, not {short_repr(text)}")
@@ -82,8 +84,10 @@ def read_groups(inspector: Any) -> Operation[list[DeadGroup]]:
             return grouped(messages)
 
 
-class _DeadLetterOperations:
+class _DeadLetterOperations(Hinting):
     """The operations of a dead letter."""
+
+    _other_names = DEAD_METHODS
 
     def __init__(self, context: QueueContext, executor: Any, encode: Callable[[Any], bytes]) -> None:
         self._context = context

@@ -66,6 +66,16 @@ except ImportError:  # an extra
 MAX_TEXT = 200
 """The maximum of characters of a cron expression."""
 
+_ALLOWED = {
+    "bad second": ": 0 to 59",
+    "bad minute": ": 0 to 59",
+    "bad hour": ": 0 to 23",
+    "bad day-of-month": ": 1 to 31 that the month has, or L",
+    "bad month": ": 1 to 12, or JAN to DEC",
+    "bad day-of-week": ": 0 to 7, or SUN to SAT",
+    "wrong number of fields": ": give five, minute hour day month weekday",
+}
+"""What a field may be, by the error of cronsim."""
 _NAMED = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
@@ -117,7 +127,7 @@ def _parse(text: str) -> _Expression:
         forward, backward = simulate(fields, EPOCH), simulate(fields, EPOCH, reverse=True)
     except (cronsim.CronSimError, AssertionError) as error:
         what = str(error).lower() or "bad field"
-        raise InvalidValueError(f"cron {short_repr(text)} is not valid: {what}") from None
+        raise InvalidValueError(f"cron {short_repr(text)} is not valid: {what}{_ALLOWED.get(what, '')}") from None
     if _following(forward, 0) is None:
         raise InvalidValueError(f"cron {short_repr(text)} never matches: no such date in the next 50 years")
     clock = fields.split()[-5:-3] + fields.split()[:-5]

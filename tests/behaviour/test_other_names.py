@@ -7,12 +7,22 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from delayq import AsyncDelayQueue, ConfigurationError, DelayQueue
+from delayq import AsyncDelayQueue, ConfigurationError, DelayQueue, Message
+from delayq.cli import main as root
 from delayq.options import QueueOptions
 from delayq.queue.sending.message_options import OPTIONS as SEND_OPTIONS
 from delayq.queue.tasks.task_options import TaskOptions, TaskSendOptions
 from delayq.queue.tasks.tasks import Task
-from delayq.values.other_names import METHODS, OPTIONS
+from delayq.values.other_names import (
+    COMMANDS,
+    DEAD_METHODS,
+    GROUP_COMMANDS,
+    LIMIT_METHODS,
+    MESSAGE_METHODS,
+    METHODS,
+    OPTIONS,
+    SCHEDULE_METHODS,
+)
 
 OWN_OPTIONS = {
     *QueueOptions.__annotations__,
@@ -73,6 +83,33 @@ def test_method_of_another_library_is_answered_with_ours(plain, name):
             continue
         with pytest.raises(AttributeError, match=f"no attribute '{name}': here it is {ours}"):
             getattr(one, name)
+
+
+@pytest.mark.parametrize(
+    ("part", "names"), [("dead", DEAD_METHODS), ("limits", LIMIT_METHODS), ("schedules", SCHEDULE_METHODS)]
+)
+def test_method_of_a_part_of_another_library_is_answered_with_ours(plain, part, names):
+    for theirs, ours in names.items():
+        owner = getattr(plain, part)
+        assert callable(getattr(owner, ours))
+        with pytest.raises(AttributeError, match=f"no attribute '{theirs}': here it is {ours}$"):
+            getattr(owner, theirs)
+
+
+@pytest.mark.table(("theirs", "ours"), MESSAGE_METHODS.items())
+def test_attribute_of_a_message_of_another_library_is_ours(theirs, ours):
+    assert hasattr(Message, ours.split(",")[0])
+    assert not hasattr(Message, theirs)
+
+
+def test_commands_of_another_library_are_answered_with_ours():
+    known = {name: root.get_command(None, name) for name in root.list_commands(None)}
+    for theirs, ours in COMMANDS.items():
+        assert theirs not in known
+        assert ours.split(",")[0].split(" ")[0] in known
+    for group, names in GROUP_COMMANDS.items():
+        within = known[group].list_commands(None)
+        assert {ours.replace("run_now", "run") for ours in names.values()} <= set(within)
 
 
 def test_other_missing_methods_are_answered_as_python_does(plain):

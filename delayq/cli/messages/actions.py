@@ -50,7 +50,7 @@ class Matching(NamedTuple):
     def check(self, ids: tuple[str | None, ...]) -> None:
         """Raise a usage error unless there are either ids or a filter."""
         if self.given == bool(ids):
-            text = "select messages: give ids, or --name, --id-prefix, --state, --from or --to"
+            text = "select messages: give ids, or --name, --id-prefix, --state, --from or --to; not both"
             raise click.UsageError(text)
         if ids and self.dry_run:
             raise click.UsageError("--dry-run works with a filter, not with ids")

@@ -182,7 +182,7 @@ class DeadSelection(NamedTuple):
     def check(self) -> None:
         """Raise a usage error unless exactly one kind of selection was made."""
         if sum((bool(self.ids), any(one is not None for one in self.filter), self.all)) != 1:
-            text = "select dead messages: give ids, or --reason, --error or --group to match, or --all"
+            text = "select dead messages: give ids, or --reason, --error or --group to match, or --all; one of them"
             raise click.UsageError(text)
         if self.ids and self.dry_run:
             raise click.UsageError("--dry-run works with --reason, --error, --group or --all, not with ids")

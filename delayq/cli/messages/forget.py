@@ -42,7 +42,7 @@ def _forget(
 
 def _check(ids: tuple[str, ...], id_prefix: str | None, name: str | None, **_: Any) -> None:
     if (bool(ids), id_prefix is not None, name is not None).count(True) != 1:
-        raise click.UsageError("select messages: give ids, or --id-prefix, or --name")
+        raise click.UsageError("select messages: give ids, or --id-prefix, or --name; one of them")
 
 
 def _shown(found: ForgottenReport, _: Any) -> Iterator[str]:

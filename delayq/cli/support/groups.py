@@ -8,9 +8,14 @@ from typing import Any
 import click
 
 from delayq.errors import did_you_mean
+from delayq.values.other_names import GROUP_COMMANDS
 
 DESTRUCTIVE = frozenset({"cancel", "kill", "purge", "remove"})
 """Commands that delete messages or schedules, or stop messages: one who accepts a suggestion may not read it."""
+
+
+MAX_LISTED = 12
+"""Commands or options that the error for an unknown one lists, if none is close."""
 
 
 class SuggestingGroup(click.Group):
@@ -26,13 +31,18 @@ class SuggestingGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def suggestion(self, ctx: click.Context, name: str) -> str:
-        """Return the command of a group that has this very name, else the closest of the own commands."""
+        """Return what another library's command is here, the command of a group of this very name, else the closest."""
         known = self.list_commands(ctx)
+        ours = GROUP_COMMANDS.get(self.name or "", {}).get(name)
+        if ours:
+            return f": here it is {ours}"
         for group in known:
             inner = self.get_command(ctx, group)
             if isinstance(inner, click.Group) and name in inner.list_commands(ctx) and name not in DESTRUCTIVE:
                 return f", did you mean '{group} {name}'?"
         hint = did_you_mean(name, known)
+        if not hint and len(known) <= MAX_LISTED:
+            return f": the commands are {', '.join(known)}"
         return "" if any(repr(one) in hint for one in DESTRUCTIVE) else hint
 
 

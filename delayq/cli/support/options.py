@@ -120,6 +120,9 @@ class _Until(click.ParamType[Any]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta | datetime:
         """Return a duration or a time: what has a dash is a time."""
+        if isinstance(value, str) and not value[:1].isdigit():
+            name = max(param.opts, key=len) if param else self.name
+            raise click.UsageError(f"{name} must look like 2h or 2027-01-31T09:00, not {value!r:.60}", ctx)
         is_time = isinstance(value, datetime) or (isinstance(value, str) and "-" in value)
         return (LOCAL_TIME if is_time else DURATION).convert(value, param, ctx)  # type: ignore[no-any-return]
 

@@ -14,6 +14,8 @@ from delayq.values.times import timestamp
 
 _TIME = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{3,6})?)?(Z|[+-]\d\d:\d\d)(?!\d)")
 
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+
 
 def read_zone(value: Any, name: str) -> tzinfo:
     """Return the zone of a name such as Europe/Berlin; raise `ConfigurationError` for an unknown one."""
@@ -41,7 +43,8 @@ def read_time(value: Any, name: str, examples: str = "2027-01-31T09:00", *, zone
     try:
         at = value if isinstance(value, datetime) else datetime.fromisoformat(value)
     except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"{name} must look like {examples}, not {value!r:.60}") from error
+        what = f": {error}" if _DATE.match(str(value)) and "isoformat" not in str(error) else ""
+        raise ConfigurationError(f"{name} must look like {examples}, not {value!r:.60}{what}") from error
     if at.utcoffset() is None:
         timestamp(at.replace(tzinfo=UTC), name)  # Python cannot convert the years 1 and 9999
         at = _in_zone(at, name, zone or _zone_of_times())

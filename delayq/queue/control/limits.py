@@ -25,6 +25,7 @@ from delayq.queue.control.limit_calls import (
 )
 from delayq.queue.control.pausing import Pause, pause_in_force
 from delayq.values.checks import check_bool
+from delayq.values.other_names import LIMIT_METHODS, Hinting
 from delayq.values.rates import Pace, check_limits, rate_text
 from delayq.values.times import LATEST, from_millis
 
@@ -84,8 +85,10 @@ class Limit:
         return self.declared == DeclaredLimit(self.rate_limit, self.burst, self.running)
 
 
-class _LimitOperations:
+class _LimitOperations(Hinting):
     """The operations on limits; blocking and asyncio queues share them."""
+
+    _other_names = LIMIT_METHODS
 
     def __init__(self, context: QueueContext, executor: Any) -> None:
         self._context = context

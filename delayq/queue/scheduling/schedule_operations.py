@@ -36,6 +36,7 @@ from delayq.schedules.selection import (
 )
 from delayq.schedules.store import Change, ScheduleOutcome, put, read_one, redefine, remove, replan
 from delayq.values.checks import check_int, check_owner
+from delayq.values.other_names import SCHEDULE_METHODS, Hinting
 from delayq.values.times import from_millis
 
 _TIMED = ("delay", "at", "id", "unique", "unique_for", "unique_after", "jitter")
@@ -63,8 +64,10 @@ def message_options(context: QueueContext, payload: Any) -> tuple[dict[str, Any]
 log = SafeLog("delayq.schedules")
 
 
-class ScheduleOperations:
+class ScheduleOperations(Hinting):
     """The operations on the schedules of a queue."""
+
+    _other_names = SCHEDULE_METHODS
 
     def __init__(self, context: QueueContext, producer: Producer, handlers: HandlerRegistry, executor: Any) -> None:
         """Work on the schedules of the queue of `context`; `handlers` has those that the program declares."""

@@ -21,7 +21,9 @@ def due_text(delay: Duration | None, at: datetime | None) -> str | int:
     """Return a due time in the form of the scripts: milliseconds from now, or `@` and milliseconds since 1970."""
     if at is None and delay is not None:
         return to_millis(delay, "delay")
-    if at is None or delay is not None:
+    if at is None:
+        raise ConfigurationError("give delay or at: when the message is due")
+    if delay is not None:
         raise ConfigurationError("give delay or at, but not both")
     return f"@{timestamp(at)}"
 

@@ -64,7 +64,7 @@ class Wanted(NamedTuple):
 def check_forgotten(ids: Sequence[str], id_prefix: str | None, name: str | None) -> Wanted:
     """Return what to forget; raise `ConfigurationError` unless it is said in exactly one way."""
     if (bool(ids), id_prefix is not None, name is not None).count(True) != 1:
-        raise ConfigurationError("say what to forget: give ids, or id_prefix, or name")
+        raise ConfigurationError("say what to forget: give ids, or id_prefix, or name; one of them")
     if id_prefix is not None:
         check_id(id_prefix, "id_prefix")
     if name is not None:

@@ -197,7 +197,11 @@ def _hint(tz: object) -> str:
     from zoneinfo import available_timezones
 
     zones = available_timezones()
-    return did_you_mean(tz, zones) if zones else ": this system knows none; pip install tzdata"
+    return (
+        (did_you_mean(tz, zones) or ": give a name such as 'Europe/Berlin'")
+        if zones
+        else ": this system knows none; pip install tzdata"
+    )
 
 
 def wall_seconds(wall: datetime) -> int:

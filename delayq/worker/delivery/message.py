@@ -17,6 +17,7 @@ from delayq.broker.results import completed
 from delayq.broker.transport.operation import Operation
 from delayq.errors import UndecodableError, short_repr
 from delayq.values.codec import decode_headers
+from delayq.values.other_names import MESSAGE_METHODS, Hinting
 from delayq.values.times import Duration, from_millis, monotonic, to_millis
 from delayq.worker.delivery.attempt_log import log_by_hand
 from delayq.worker.delivery.disposition import Disposition
@@ -37,10 +38,11 @@ BY_HAND = {
 """What a settlement by hand is, by the name of its script."""
 
 
-class _BaseMessage(Generic[T]):
+class _BaseMessage(Hinting, Generic[T]):
     """What both kinds of message share: the properties, and the operations behind the methods."""
 
     __slots__ = ("_handed", "_headers", "context", "delivery", "executor", "payload")
+    _other_names = MESSAGE_METHODS
 
     payload: T
     """The payload, decoded; of a message that was sent with `collect`, the list of its payloads."""
