@@ -76,6 +76,8 @@ BUCKETS = len(LATENESS_BOUNDS) + 1
 HOUR = 3_600_000
 KEPT_HOURS = 90 * 24
 """Hours that are kept."""
+RECENT = 2
+"""Hours of which `stats` tells how late messages started: this one has just begun, perhaps."""
 
 _NUMBERS = re.compile(rb"[0-9]{1,16}(?: [0-9]{1,16})*")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys, check_name, is_name
-from delayq.broker.stored_presence import history_call
+from delayq.broker.stored_presence import RECENT, history_call
 from delayq.broker.transport.executor import open_executor
 from delayq.broker.transport.operation import together
 from delayq.errors import ServerError
@@ -18,7 +18,6 @@ from delayq.options import QueueOptions, read_settings
 from delayq.privacy.redaction import codec_for_inspectors
 from delayq.queue.control.registered import is_in_use, queue_names
 from delayq.queue.inspecting.counts import Stats, stats_of
-from delayq.queue.inspecting.inspector import RECENT
 from delayq.queue.inspecting.lateness_report import lateness_of
 from delayq.queue.inspecting.readings import Readings, read_queues
 

@@ -94,6 +94,17 @@ def kills(worker):
     assert worker.do(lambda: worker.queue.kill("7")) == "dead"
 
 
+def edits(worker):
+    worker.send(b"", id="7")
+    assert worker.do(lambda: worker.queue.edit("7", payload=b"x")) == "edited"
+    assert worker.take().payload == b"x"
+
+
+def forgets(worker):
+    worker.send(b"", id="7")
+    assert worker.do(lambda: worker.queue.forget("7")).alive_ids == ("7",)
+
+
 def replaces(worker):
     worker.do(lambda: worker.queue.send_many([NewMessage(b"old", delay="1h", id="7")]))
     (sent,) = worker.do(lambda: worker.queue.send_many([NewMessage(b"new", id="7")], replace=True))
@@ -602,6 +613,8 @@ CHECKS = {
     Feature.SCHEDULES: Check(has_schedules, has_no_schedules),
     Feature.CANCEL: Check(cancels, none_of("cancel", "reschedule")),
     Feature.KILL: Check(kills, none_of("kill")),
+    Feature.EDIT: Check(edits, none_of("edit")),
+    Feature.FORGET: Check(forgets, none_of("forget")),
     Feature.REPLACE: Check(replaces, lambda worker: takes_no(sending(worker), "replace")),
     Feature.SUCCESSORS: Check(follows, lambda worker: takes_no(sending(worker), "replace")),
     Feature.UNIQUE_IDS: Check(has_unique_ids),

@@ -39,6 +39,7 @@ PROVOKED = {
         "Redis full: QueueFullError, nothing half stored, resumes by itself": """
             failures/test_sending.py::test_full_redis_refuses_sends_and_accepts_them_again_with_free_memory
             lua/test_full.py::test_calls_that_store_something_new_are_refused_completely
+            failures/test_refusing_server.py::test_full_redis_forgets_and_refuses_an_edit
         """,
         "disk full: typed error, nothing half stored, resumes by itself": """
             failures/test_sending.py::test_full_disk_refuses_sends_and_work_continues_with_free_space
@@ -54,10 +55,12 @@ PROVOKED = {
             failures/test_cancelling.py::test_two_thousand_cancels_return_exact_outcomes
             failures/test_cancelling.py::test_a_hundred_thousand_cancels_return_exact_outcomes
             behaviour/test_scenarios.py::test_cancelled_message_is_never_delivered_from_any_waiting_state
+            failures/test_editing.py::test_edited_message_is_delivered_as_it_was_edited
         """,
         "claimed and not started: taken back, also from a worker that does not answer": """
             failures/test_cancelling.py::test_message_that_was_claimed_and_not_started_is_cancelled_and_killed
             failures/test_cancelling.py::test_message_that_was_claimed_and_not_started_is_rescheduled_and_replaced
+            failures/test_cancelling.py::test_message_that_was_claimed_and_not_started_is_edited
             failures/test_cancelling.py::test_message_of_a_worker_that_does_not_answer_counts_as_running
         """,
     },
@@ -263,6 +266,7 @@ PROVOKED = {
             failures/test_mixed_versions.py::test_queue_that_becomes_special_in_the_middle
             failures/test_mixed_versions.py::test_every_kind_of_message
             failures/test_mixed_versions.py::test_one_version_takes_over_from_the_other
+            failures/test_mixed_versions.py::test_older_version_refuses_a_queue_with_what_it_does_not_know
         """,
         "package removed or replaced while a process runs: it goes on": """
             failures/test_upgrades.py::test_worker_without_its_package

@@ -14,7 +14,7 @@ from uuid import UUID
 import msgspec
 import pydantic
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from delayq import PayloadError
@@ -140,7 +140,7 @@ def test_a_payload_that_is_accepted_comes_back_equal(payload):
     assert codec.encode_many([payload, payload]) == [encoded, encoded]
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.recursive(
         st.one_of(

@@ -12,7 +12,7 @@ from delayq.broker.batches import batched
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys, check_name
 from delayq.broker.requests import RedisCommand
-from delayq.broker.stored_presence import HoursReply, history_call
+from delayq.broker.stored_presence import RECENT, HoursReply, history_call
 from delayq.broker.transport.operation import together
 from delayq.cli.support.exit_codes import NotFoundError
 from delayq.errors import ServerError
@@ -20,7 +20,6 @@ from delayq.options import QueueOptions, read_settings
 from delayq.privacy.redaction import codec_for_inspectors
 from delayq.queue.control.registered import is_in_use, queue_names
 from delayq.queue.inspecting.counts import Stats, stats_of
-from delayq.queue.inspecting.inspector import RECENT
 from delayq.queue.inspecting.readings import MeanRates, mean_rates, read_queues, run_each
 
 if TYPE_CHECKING:

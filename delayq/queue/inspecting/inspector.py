@@ -17,7 +17,7 @@ from delayq.broker.message.joining import Joining
 from delayq.broker.replies import GetReply, MessageRow
 from delayq.broker.requests import ALWAYS, Period
 from delayq.broker.results import KeptRecord
-from delayq.broker.stored_presence import history_call
+from delayq.broker.stored_presence import RECENT, history_call
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, short_repr
 from delayq.queue.inspecting.counts import Counts, Stats, counts_of, stats_of
@@ -28,8 +28,6 @@ from delayq.values.checks import check_int
 from delayq.values.states import State, state_at
 from delayq.values.times import LATEST, from_millis, timestamp
 
-RECENT = 2
-"""Hours of which `stats` tells how late messages started: this one has just begun, perhaps."""
 MAX_ROWS = 1000
 """Entries that one page reads, at most."""
 MAX_READ = 250
