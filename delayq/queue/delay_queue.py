@@ -201,9 +201,9 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         if_unchanged: MessageInfo | None = None,
         **changes: Unpack[EditOptions],
     ) -> EditOutcome:
-        """Change a message that waits: its payload, headers, name, priority or expiry; all else stays.
+        """Change the payload of a message that waits, and what else `EditOptions` has; all else stays.
 
-        It keeps its id, due time, attempts, retries and place; another priority ranks it anew. After `edited`, what it
+        It keeps its id, due time, attempts and retries, and its place unless its rank changes. After `edited`, what it
         had before is never delivered. A message that a consumer has claimed but not started is taken back from it,
         which takes up to two seconds. One that is being processed stays: `running`. With `if_unchanged`, which `get`
         has returned, one that was delivered, edited, rescheduled or sent again since stays, too: `changed`.
