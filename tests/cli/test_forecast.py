@@ -184,8 +184,8 @@ def test_bars_fit_into_the_terminal(cli, filled, columns, longest):
     [
         (["--until", "2020-01-31T09:00Z"], "until must be in the future, not 2020-01-31T09:00:00.000Z"),
         (["--until", "0s"], "until must be between"),
-        (["--until", "-1d"], "--until must look like 2027-01-31T09:00, not '-1d'"),
-        (["--until", "soon"], "--until must look like '1h30m'"),
+        (["--until", "-1d"], "--until must look like 2h or 2027-01-31T09:00, not '-1d'"),
+        (["--until", "soon"], "--until must look like 2h or 2027-01-31T09:00, not 'soon'"),
         (["--until", "10001m", "--buckets", "minute"], "a forecast has at most 10,000 buckets, not 10,001"),
         (["--buckets", "week"], "Invalid value for '--buckets': 'week' is not one of 'minute', 'hour', 'day'."),
         (["--above", "5000"], "--above must look like '200/s', '5/m' or '3/10s', not '5000'"),
