@@ -17,7 +17,7 @@ from tests.mutation.trial import MutantRunner
 
 SURVIVORS = Path(__file__).with_name("survivors.toml")
 PARTS = 200
-"""The long tests run one of these parts of all mutants, always the same."""
+"""The torture runs one of these parts of all mutants, always the same; the quick tests a fifth of that."""
 
 
 @cache
@@ -78,7 +78,7 @@ def test_every_script_has_tests_that_its_mutants_run():
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("parts", [5 * PARTS, pytest.param(PARTS, marks=pytest.mark.long)])
+@pytest.mark.parametrize("parts", [5 * PARTS, pytest.param(PARTS, marks=pytest.mark.torture)])
 def test_sample_of_the_mutants_is_killed_except_for_survivors(parts):
     drawn = [mutant for file in FILES for mutant in mutants_of(file) if is_drawn(mutant, parts)]
     assert len(drawn) > 2000 // parts

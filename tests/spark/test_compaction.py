@@ -570,6 +570,7 @@ def test_reader_that_has_begun_is_not_disturbed_by_a_compaction(spark, folder):
 
 
 @pytest.mark.spark
+@pytest.mark.torture
 def test_archive_with_the_former_names_of_columns_is_read_and_continued(spark, redis_url, tmp_path):
     path = str(tmp_path / "events")
     with DelayQueue("letters", url=redis_url, events=True) as queue:

@@ -22,6 +22,7 @@ MONTH, FLIGHTS = 2, 24_951
 SECONDS = 10
 
 
+@pytest.mark.torture
 def test_reminder_two_hours_before_is_correct_across_a_clock_change(spark, tmp_path):
     """The data also has each departure in UTC; in March the clocks of New York go forward."""
     scheduled = flights(spark, tmp_path, month=3)

@@ -135,7 +135,7 @@ def test_next_test_has_a_new_session(spark):
 
 
 @pytest.mark.spark
-@pytest.mark.long
+@pytest.mark.torture
 @pytest.mark.timeout(300)
 def test_session_is_replaced_after_an_interrupted_call(pytester, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
