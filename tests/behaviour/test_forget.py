@@ -63,8 +63,8 @@ def test_nothing_is_left_of_what_is_forgotten(ended, stored_texts):
     found = ended.forget(id_prefix="ada:")
 
     assert found == report(results=1, deaths=1, reserved=3, events=12, log_entries=12)
-    assert "ada" not in stored_texts()
-    assert "bob" in stored_texts()
+    assert "ada:" not in stored_texts()
+    assert "bob:" in stored_texts()
     assert [ended.get(id) for id in ("ada:1", "ada:2", "ada:3")] == [None] * 3
     assert {event.id for event in ended.events()} == {"bob:1"}
     assert ended.get("bob:1").reason == "no bob:1"
