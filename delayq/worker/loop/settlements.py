@@ -106,8 +106,8 @@ class PendingSettlements(LoopPart):
 
     def _fitting(self, disposition: Disposition) -> int:
         """Return how many settlements one call makes, of those that store something: about a mebibyte at most."""
-        queue, largest = self._queues[disposition], self._largest.get(disposition, 0)
-        if not largest:
+        queue, largest = self._queues[disposition], self._largest.get(disposition)
+        if largest is None:
             return min(len(queue), _max_per_call(disposition))
         if len(queue) <= MAX_MOVED and len(queue) * largest <= MAX_SENT_BYTES:
             return len(queue)
@@ -230,7 +230,7 @@ def _min_per_call(disposition: Disposition) -> int:
 
 
 def _max_per_call(disposition: Disposition) -> int:
-    return MAX_MOVED if disposition in (Disposition.REJECT, Disposition.JOIN, *_RELEASES) else MAX_SETTLED
+    return MAX_MOVED if disposition is Disposition.REJECT or disposition in _RELEASES else MAX_SETTLED
 
 
 class Refusals:
