@@ -10,6 +10,7 @@ import msgspec
 from delayq.errors import ConfigurationError
 from delayq.queue.inspecting.decoded_payload import stored_payload
 from delayq.queue.inspecting.message_info import MessageInfo
+from delayq.queue.sweeps.editing import content_of
 from delayq.values.codec import without_values
 
 if TYPE_CHECKING:
@@ -38,8 +39,7 @@ def edit_form(message: MessageInfo, text: str, encoding: str, *, is_cut: bool) -
 
 def seen(message: MessageInfo) -> str:
     """Return what stands for a message as it is: another one if it is sent, delivered or edited meanwhile."""
-    facts = (message.payload, message.attempts, message.due, message.name, message.priority, message.sent)
-    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+    return hashlib.sha256(repr(content_of(message)).encode()).hexdigest()[:16]
 
 
 def edit_by_form(queue: DelayQueue[Any], fields: dict[str, str]) -> str:

@@ -12,6 +12,11 @@ from tests.support.waiting import wait_until
 ID = "m"
 LIVING = ("pending", "ready", "active", "backoff", "retry")
 
+REPLIES = {"active": "running", "dead": "dead", "gone": "gone", "acked": "gone"}
+"""What is answered of a message that does not wait, by its state."""
+WAITING = {"pending": 0, "ready": 0, "backoff": 1, "retry": 1}
+"""The attempts of a message in each state in which it waits."""
+
 everywhere = pytest.mark.parametrize("url", ["redis", "memory"], indirect=True)
 """Runs a test on a real Redis and on the embedded one."""
 

@@ -15,13 +15,9 @@ from delayq import (
     NewMessage,
     PayloadTooLargeError,
 )
-from tests.behaviour.places import bring, everywhere
+from tests.behaviour.places import REPLIES, WAITING, bring, everywhere
 
 pytestmark = everywhere
-
-REPLIES = {"active": "running", "dead": "dead", "gone": "gone", "acked": "gone"}
-WAITING = {"pending": 0, "ready": 0, "backoff": 1, "retry": 1}
-"""The attempts of a message in each state in which it waits."""
 
 
 @pytest.mark.parametrize(("state", "attempts"), WAITING.items())

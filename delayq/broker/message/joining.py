@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from delayq.broker.message.attributes import Attributes
 from delayq.broker.message.collected import MAX_COLLECT
@@ -45,12 +45,12 @@ class Joining(NamedTuple):
 
 
 def joins(options: Mapping[str, Any], group: str, id: str, stored: bytes, *, is_json: bool) -> bytes:
-    """Return the attributes of a message that joins a group, by the options of its send, and those without the group.
+    """Return the attributes of a message that joins a group, by the checked options of its send, and its others.
 
-    Raises `ConfigurationError` for options that contradict each other.
+    Raises `ConfigurationError` for a message with the id of its group.
     """
-    how = check_debounce(options.get("debounce"), options.get("at_most"), options.get("collect"))
+    how = cast("Debounce", check_debounce(options.get("debounce"), options.get("at_most"), options.get("collect")))
     if group == id:
         raise ConfigurationError(f"a message with the id of its group cannot join it: give {group} an id of its own")
-    text = Joining(group, how or Debounce(1, None, 1), is_json).encode()
+    text = Joining(group, how, is_json).encode()
     return Attributes.of(stored)._replace(collect=0, joins=text).encode()

@@ -38,16 +38,16 @@ def memory_usage(context: QueueContext, samples: int) -> Operation[MemoryUsage]:
         RedisCommand(("MEMORY", "USAGE", getattr(keys, name), "SAMPLES", samples), _size, expects="NOPERM")
         for name in names
     ]
-    if all(reply is False for reply in replies):
+    if all(reply is None for reply in replies):
         raise ServerError("MEMORY: no permissions to ask what a key takes: see delayq acl")
     found = {name: size for name, size in zip(names, replies, strict=True) if size}
     largest = sorted(found, key=found.__getitem__, reverse=True)
     return MemoryUsage(
         {name: found[name] for name in largest},
-        tuple(name for name, size in zip(names, replies, strict=True) if size is False),
+        tuple(name for name, size in zip(names, replies, strict=True) if size is None),
     )
 
 
-def _size(reply: Any) -> int | bool:
-    """Return bytes, 0 for a key that does not exist, False for one that may not be read."""
-    return False if isinstance(reply, Exception) else int(reply or 0)
+def _size(reply: Any) -> int | None:
+    """Return bytes, 0 for a key that does not exist, None for one that may not be read."""
+    return None if isinstance(reply, Exception) else int(reply or 0)

@@ -42,7 +42,9 @@ class EditOutcome(StrEnum):
 
 
 _OUTCOMES = dict(zip("12340", EditOutcome, strict=True))
-_content = attrgetter("payload", "size", "headers", "attempts", "due", "name", "expires", "priority", "snoozes", "sent")
+content_of = attrgetter(
+    "payload", "size", "headers", "attempts", "due", "name", "expires", "priority", "snoozes", "sent"
+)
 """What of a message must be what the caller has read."""
 
 
@@ -118,7 +120,7 @@ def edit(context: QueueContext, id: str, change: Edit, if_unchanged: MessageInfo
                 return EditOutcome.RUNNING
             continue
         info = Inspector(context).found(shown_id(id), found)
-        if if_unchanged is not None and (info is None or _content(info) != _content(if_unchanged)):
+        if if_unchanged is not None and (info is None or content_of(info) != content_of(if_unchanged)):
             return EditOutcome.CHANGED
         call = _call(context, id, change, found, None if info is None else info.due, compares=if_unchanged is not None)
         try:

@@ -85,11 +85,12 @@ class BaseTask(Hinting, Generic[P, R]):
         grouped = (options if "group" in options else self._options).get("group") is not None
         if timed and debounced and not grouped:
             raise ConfigurationError(f"give {min(timed)} or debounce, but not both: debounce says when it is due")
-        instead = {"delay", "at", "debounce", "at_most"} if timed or debounced else set[str]()
-        instead.update(["collect"] * bool(timed))
-        instead.update(["jitter"] * debounced)
-        if grouped:  # it waits, then joins its group
-            instead = {"delay", "at"} if timed else set()
+        if grouped:  # it waits, and then joins its group
+            instead = {"delay", "at"} if timed else set[str]()
+        else:
+            instead = {"delay", "at", "debounce", "at_most"} if timed or debounced else set[str]()
+            instead.update(["collect"] * bool(timed))
+            instead.update(["jitter"] * debounced)
         if "id" in options:
             instead.add("unique")  # that of the task, which makes the id
         kept = {name: value for name, value in self._options.items() if name not in instead}

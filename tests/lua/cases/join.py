@@ -51,6 +51,14 @@ _TWO = World(
     meta={"acked": 4},
 )
 _NEITHER = World(meta={"acked": 6})
+
+
+def _left(id: str) -> World:
+    """Return what is left of the two when the other one is done."""
+    parts = ("unack", "retries", "messages", "deliveries")
+    return World(meta={"acked": 5}, **{part: {id: getattr(_TWO, part)[id]} for part in parts})
+
+
 _BUSY = World(
     unack={"g": 700}, retries={"g": 1}, messages={"g": "m"}, deliveries={"g": "leased -5 1 T-6 T-6 w"}, meta=GONE.meta
 )
@@ -106,13 +114,7 @@ CASES = [
         join(row("a", T - 9), row("b", T - 7)),
         "10",
         with_meta(
-            _TWO.but(
-                unack={"b": 600},
-                retries={"b": 1},
-                messages={"b": "m"},
-                deliveries={"b": "leased -5 1 T-8 T-8 w"},
-                meta={"acked": 5},
-            ),
+            _left("b"),
             _NEW,
         ),
     ),
@@ -122,13 +124,7 @@ CASES = [
         join(row("a", T - 9, "b"), row("b", T - 8)),
         "1",
         with_meta(
-            _TWO.but(
-                unack={"b": 600},
-                retries={"b": 1},
-                messages={"b": "m"},
-                deliveries={"b": "leased -5 1 T-8 T-8 w"},
-                meta={"acked": 5},
-            ),
+            _left("b"),
             following(Group(), id="b"),
         ),
     ),
@@ -138,13 +134,7 @@ CASES = [
         join(row("b", T - 8), row("a", T - 9, "b")),
         "1",
         with_meta(
-            _TWO.but(
-                unack={"a": 500},
-                retries={"a": 1},
-                messages={"a": "m"},
-                deliveries={"a": "leased -5 1 T-9 T-9 w"},
-                meta={"acked": 5},
-            ),
+            _left("a"),
             _NEW,
         ),
     ),

@@ -17,10 +17,10 @@ local past, logged = begun(meta, done, slot, sequence)
 if past then return past end
 local now, at_once, millis, micros = send_times(override)
 local paused, found = string.format('%.0f', now + quiet), {}
+at_once = string.format('%.0f', at_once)
 for i = 8, #ARGV, 5 do
   local id, retry_count, entry, header_text, text = unpack(ARGV, i, i + 4)
-  local one = group_by_id[id]
-    or group_for(messages, attributes, successors, id, retry_count, header_text, text, micros, limit)
+  local one = group_for(messages, attributes, successors, id, retry_count, header_text, text, micros, limit)
   found[#found + 1] = gather(one, entry, at_once, paused, at_most)
 end
 local refused = full(messages, max_length, new_groups)

@@ -16,6 +16,7 @@ local past, logged, schema, limited = begun(meta, done, slot, sequence)
 if past then return past end
 
 local now, at_once, millis, micros = send_times(override)
+local since = string.format('%.0f', at_once)
 local placed = look_at_places(running, gates, wake, limited)
 local waiting = waiting_in(successors, schema, pending, wake)
 local asked, statuses, ended, tokens, texts, seen, following = {}, {}, {}, {}, {}, {}, {}
@@ -29,9 +30,8 @@ for n, record in ipairs(redis.call('HMGET', deliveries, unpack(asked))) do
     statuses[n], seen[id], ended[#ended + 1], tokens[#tokens + 1] = '1', true, id, token
     if some_ask then texts[id] = read_payload(attributes, id) end
     following[#ended] = waiting and read_payload(successors, id)
-    local one = group_by_id[group]
-      or group_for(messages, attributes, successors, group, retry_count, header_text, text, micros, limit)
-    gather(one, entry, at_once, string.format('%.0f', now + quiet), at_most)
+    local one = group_for(messages, attributes, successors, group, retry_count, header_text, text, micros, limit)
+    gather(one, entry, since, string.format('%.0f', now + quiet), at_most)
   end
 end
 for n, id in ipairs(ended) do inherit(id, following[n]) end

@@ -25,6 +25,7 @@ end
 
 -- Returns the group with an id: what gathers, else the successor of what does not, else a new one.
 local function group_for(messages, attributes, successors, id, retry_count, header_text, text, series, limit)
+  if group_by_id[id] then return group_by_id[id] end
   local one = group_of(read_payload(attributes, id))
   if one then
     one.status = '7'
@@ -49,7 +50,7 @@ end
 -- Adds an entry to the group that is its; returns what became of it, see `collect`.
 local function gather(one, entry, at_once, paused, at_most)
   local status, n = one.status == '1' and one.count > 0 and '7' or one.status, #new_entries
-  one.next_due = add_entry(one, #entry, string.format('%.0f', at_once), paused, at_most)
+  one.next_due = add_entry(one, #entry, at_once, paused, at_most)
   new_entries[n + 1], new_entries[n + 2] = entry_field(one.id, one.series, one.first + one.count - 1), entry
   return status .. ' ' .. one.due
 end
