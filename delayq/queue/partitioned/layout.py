@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, NamedTuple, Self
 
-from delayq.broker.keys import Keys, check_name
+from delayq.broker.keys import Keys
 from delayq.broker.message.attributes import Attributes
 from delayq.broker.message.joining import Joining
 from delayq.broker.requests import RedisCommand
@@ -90,6 +90,11 @@ class StoredLayout(NamedTuple):
         """Read the fields; '' for those that are missing."""
         return cls(*[(field or b"").decode("utf-8", "replace") for field in reply])
 
+    def names(self, name: str) -> list[str]:
+        """Return the names of the partitions of a queue, or its own if it has none."""
+        found = self.layout(name)
+        return [name] if found is None else found.names()
+
     def layout(self, name: str) -> Layout | None:
         """Return the layout; None for a plain queue, or one that does not exist."""
         if not self.partitions.isdecimal():
@@ -100,7 +105,7 @@ class StoredLayout(NamedTuple):
 
 def read_layout(prefix: str, name: str) -> RedisCommand[StoredLayout]:
     """Read what Redis knows of the partitions of a queue."""
-    return RedisCommand(("HMGET", Keys.of(prefix, check_name(name)).meta, *_FIELDS), StoredLayout.read)
+    return RedisCommand(("HMGET", Keys.of(prefix, name).meta, *_FIELDS), StoredLayout.read)
 
 
 def find_layout(prefix: str, name: str, wanted: int | None) -> Operation[Layout]:

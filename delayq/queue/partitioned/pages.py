@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from heapq import merge
 from typing import Any
@@ -33,13 +33,14 @@ def time_of(message: MessageInfo) -> datetime:
 
 
 def merged_page(
-    partitions: Sequence[Any], read: Callable[[Any, int, str | None], Operation[Page]], *, limit: int, cursor: str | None
+    queue: Any, read: Callable[[Any, int, str | None], Operation[Page]], *, limit: int, cursor: str | None
 ) -> Operation[Page]:
     """Read a page over all partitions by `read(partition, limit, cursor)`; see `DelayQueue.list`.
 
     It ends early where one of them has shown all that was read of it, so a page may have fewer messages.
     """
     check_int(limit, "limit", 1, MAX_ROWS)
+    partitions = queue.partitions
     positions = dict.fromkeys(range(len(partitions)), ("", 0)) if cursor is None else _read(cursor, len(partitions))
     asked = [(at, *position) for at, position in positions.items()]
     share = -(-limit // max(1, len(asked))) + EXTRA
@@ -79,7 +80,7 @@ def _read(cursor: str, number: int) -> dict[int, _Position]:
 
 
 def search_each(
-    partitions: Sequence[Any],
+    queue: Any,
     search: Callable[[Any, int, int, str | None], Operation[SearchPage]],
     *,
     limit: int,
@@ -87,6 +88,7 @@ def search_each(
     cursor: str | None,
 ) -> Operation[SearchPage]:
     """Search one partition after another by `search(partition, limit, max_searched, cursor)`."""
+    partitions = queue.partitions
     number, _, inner = (cursor or "0:").partition(":")
     at = int(number) if number.isdecimal() else len(partitions)
     if at >= len(partitions):

@@ -15,7 +15,8 @@ from delayq.queue.consuming.consumer import ConsumeOptions
 from delayq.queue.consuming.starting import D
 from delayq.queue.delay_base import DelayBase
 from delayq.queue.delay_queue import DelayQueue
-from delayq.queue.partitioned import merging
+from delayq.queue.inspecting.why.why import look
+from delayq.queue.partitioned import merged_stats, merging
 from delayq.queue.partitioned.consuming import PartitionsWorker
 from delayq.queue.partitioned.layout import (
     STORED,
@@ -173,13 +174,13 @@ class _Partitioned(DelayBase[Any, Any]):
     @mirrors(DelayQueue.why)
     def why(self, id: str | None = None) -> Any:
         if id is None:
-            return self.perform_all(lambda one: DelayQueue.why(one), merging.why)
+            return self.perform_all(lambda one: look(one.context), merging.looked)
         return self.perform_at(id, lambda one: DelayQueue.why(one, id), lambda found: found.state is None)
 
     # All partitions
 
-    counts = of_all(DelayQueue.counts, merging.counts)
-    stats = of_all(DelayQueue.stats, merging.stats)
+    counts = of_all(DelayQueue.counts, merged_stats.counts)
+    stats = of_all(DelayQueue.stats, merged_stats.stats)
     workers = of_all(DelayQueue.workers, merging.workers)
     history = of_all(DelayQueue.history, merging.history)
     memory_usage = of_all(DelayQueue.memory_usage, merging.memory_usage)
@@ -219,7 +220,7 @@ class _Partitioned(DelayBase[Any, Any]):
         def read(one: Any, number: int, after: str | None) -> Any:
             return DelayQueue.list(one, state, limit=number, cursor=after, **times)
 
-        return self._perform(merged_page(self.partitions, read, limit=limit, cursor=cursor))
+        return self._perform(merged_page(self, read, limit=limit, cursor=cursor))
 
     @mirrors(DelayQueue.search)
     def search(
@@ -229,7 +230,7 @@ class _Partitioned(DelayBase[Any, Any]):
             return DelayQueue.search(one, text, limit=number, max_searched=most, cursor=after, **how)
 
         return self._perform(
-            search_each(self.partitions, search, limit=limit, max_searched=max_searched, cursor=cursor)
+            search_each(self, search, limit=limit, max_searched=max_searched, cursor=cursor)
         )
 
     @mirrors(DelayQueue.select)

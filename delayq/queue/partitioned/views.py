@@ -18,6 +18,7 @@ from delayq.queue.dead_letter import DeadLetter, Redriven
 from delayq.queue.inspecting.deaths import check_entry
 from delayq.queue.partitioned import merging
 from delayq.queue.partitioned.layout import refuse
+from delayq.queue.partitioned.merged_stats import counters
 from delayq.queue.partitioned.pages import merged_page
 from delayq.queue.scheduling.schedules import Schedules
 from delayq.queue.sweeps.selection import Selection
@@ -62,13 +63,13 @@ class Selected:
     def __init__(self, queue: Any, how: tuple[Any, ...], options: Mapping[str, Any]) -> None:
         """Check what is wanted, and read nothing."""
         self._queue, self._how, self._options = queue, how, options
-        queue.partitions[0].select(*how, **options)
+        queue.partitions[0].select(*how, **options)  # any: it is only checked
 
     def _each(self, method: Callable[..., Any], *args: Any, **options: Any) -> Any:
         def make(one: Any) -> Any:
             return method(one.select(*self._how, **self._options), *args, **options)
 
-        merge = merging.sums if method is Selection.count else merging.counters
+        merge = merging.sums if method is Selection.count else counters
         return self._queue.perform_all(make, merge)
 
     count = _selecting(Selection.count)
@@ -106,7 +107,7 @@ class PartitionedDeadLetter(_View):
         def read(one: Any, number: int, after: str | None) -> Any:
             return DeadLetter.list(one.dead, limit=number, cursor=after)
 
-        return self._queue._perform(merged_page(self._queue.partitions, read, limit=limit, cursor=cursor))  # noqa: SLF001
+        return self._queue._perform(merged_page(self._queue, read, limit=limit, cursor=cursor))  # noqa: SLF001
 
     @wraps(DeadLetter.redrive)
     def redrive(
@@ -174,9 +175,12 @@ class PartitionedLimits(_View):
 
     @wraps(Limits.set)
     def set(self, name: str | None = None, **how: Any) -> Any:
-        if self._queue.layout.partitions > 1 and not (isinstance(name, str) and is_template(name)):
-            raise refuse("a limit of the whole queue or of a name")
-        return self._queue.perform_all(lambda one: Limits.set(one.limits, name, **how), merging.first_of)
+        def make(one: Any) -> Any:
+            if self._queue.layout.partitions > 1 and not (isinstance(name, str) and is_template(name)):
+                raise refuse("a limit of the whole queue or of a name")
+            return Limits.set(one.limits, name, **how)
+
+        return self._queue.perform_all(make, merging.first_of)
 
 
 # Schedules
@@ -254,7 +258,7 @@ class PartitionedSchedules(_View):
     @wraps(Schedules.page)
     def page(self, *, limit: int = 100, cursor: str | None = None, **how: Any) -> Any:
         """One partition after another."""
-        return self._queue._perform(_schedules_page(self._queue.partitions, limit, cursor, how))  # noqa: SLF001
+        return self._queue._perform(_schedules_page(self._queue, limit, cursor, how))  # noqa: SLF001
 
     @wraps(Schedules.upcoming)
     def upcoming(self, n: int = 1, **how: Any) -> Any:
@@ -282,14 +286,18 @@ class PartitionedSchedules(_View):
         )
 
 
-def _schedules_page(partitions: Sequence[Any], limit: int, cursor: str | None, how: Mapping[str, Any]) -> Any:
+def _schedules_page(queue: Any, limit: int, cursor: str | None, how: Mapping[str, Any]) -> Any:
+    partitions = queue.partitions
     number, _, inner = (cursor or "0:").partition(":")
     at = int(number) if number.isdecimal() else len(partitions)
     if at >= len(partitions):
         raise ConfigurationError("cursor must be that of a page before")
-    page: SchedulesPage = yield from Schedules.page(
-        partitions[at].schedules, limit=limit, cursor=inner or None, **how
-    )
-    if page.cursor is not None:
-        return replace(page, cursor=f"{at}:{page.cursor}")
-    return replace(page, cursor=f"{at + 1}:" if at + 1 < len(partitions) else None)
+    after: str | None = inner or None
+    while True:
+        page: SchedulesPage = yield from Schedules.page(partitions[at].schedules, limit=limit, cursor=after, **how)
+        after = page.cursor
+        at += after is None
+        if at == len(partitions):
+            return page
+        if page.schedules or page.unreadable:
+            return replace(page, cursor=f"{at}:{after or ''}")
