@@ -7,7 +7,7 @@ The fields of `<prefix>:{reminders}:meta` are `partitions`, `epoch`, which every
 from __future__ import annotations
 
 from binascii import crc_hqx
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Literal, NamedTuple, Self
 
@@ -28,6 +28,14 @@ _FIELDS = ("schema", "partitions", "epoch", "partitions_from")
 def place_of(key: str, partitions: int) -> int:
     """Return the number of the partition of an id: CRC16 of its UTF-8, as of Redis Cluster, modulo their number."""
     return crc_hqx(key.encode("utf-8", "surrogateescape"), 0) % partitions
+
+
+def by_place(keys: Iterable[str], partitions: int) -> dict[int, list[int]]:
+    """Return the positions of keys by the number of their partition."""
+    rows: dict[int, list[int]] = {}
+    for at, key in enumerate(keys):
+        rows.setdefault(place_of(key, partitions), []).append(at)
+    return rows
 
 
 def key_of(id: str, attributes: bytes) -> str:

@@ -37,7 +37,9 @@ class MergedEvents:
     def next(self) -> Operation[list[MessageEvent]]:
         """Read the next events of all partitions, up to the time until which all are known."""
         empty = [
-            at for at, reader in enumerate(self._readers) if not self._waiting[at] and (self._follow or not reader.ended)
+            at
+            for at, reader in enumerate(self._readers)
+            if not self._waiting[at] and (self._follow or not reader.ended)
         ]
         results = yield from side_by_side([self._readers[at].next() for at in empty])
         found: list[list[MessageEvent]] = results_of(results, [self._names[at] for at in empty])

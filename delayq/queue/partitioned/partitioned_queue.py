@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
@@ -13,7 +14,7 @@ from delayq.errors import NoResultError, PartitionsError
 from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.queue.consuming.consumer import ConsumeOptions
 from delayq.queue.consuming.starting import D
-from delayq.queue.delay_base import DelayBase
+from delayq.queue.delay_base import DelayBase, remove
 from delayq.queue.delay_queue import DelayQueue
 from delayq.queue.inspecting.why.why import look
 from delayq.queue.partitioned import merged_stats, merging
@@ -28,21 +29,21 @@ from delayq.queue.partitioned.layout import (
     read_layout,
     refuse,
 )
-from delayq.queue.partitioned.pages import merged_page, search_each
-from delayq.queue.partitioned.views import PartitionedDeadLetter, PartitionedLimits, PartitionedSchedules, Selected
-from delayq.queue.partitioned.partition import Partition, handlers_of
 from delayq.queue.partitioned.leases import AsyncPartitionedLease, PartitionedLease
 from delayq.queue.partitioned.merged_events import MergedEvents
+from delayq.queue.partitioned.pages import merged_page, search_each
+from delayq.queue.partitioned.partition import Partition, handlers_of
 from delayq.queue.partitioned.routing import Make, at_each, at_one, by_id, of_all, until, which_has
 from delayq.queue.partitioned.sends import AsyncPartitionedSends, PartitionedProducer, PartitionedSends
+from delayq.queue.partitioned.views import PartitionedDeadLetter, PartitionedLimits, PartitionedSchedules, Selected
 from delayq.queue.repairing.repair_report import Checkup
 from delayq.queue.sending.group_commit import AsyncGroupCommit, GroupCommit
+from delayq.queue.server_check import CHECK_EVERY
 from delayq.queue.sweeps.bulk_runs import RunInfo
 from delayq.queue.sweeps.cancellation import CancelOutcome, KillOutcome, RescheduleOutcome
 from delayq.queue.sweeps.editing import EditOutcome
 from delayq.queue.sweeps.forgetting import Forgotten
 from delayq.queue.sweeps.handler_check import HandlerCheck
-from delayq.queue.server_check import CHECK_EVERY
 from delayq.queue.sweeps.rekeying import Rekeyed
 from delayq.queue.tasks.handlers import HandlerRegistry
 from delayq.values.times import monotonic
@@ -205,7 +206,7 @@ class _Partitioned(DelayBase[Any, Any]):
             told: Any = {"refusals": listed if is_first else (), "refused": refused if is_first else None}
             return DelayQueue.end_run(one, run, **told, **options)
 
-        return self.perform_all(make, merging.run)  # type: ignore[no-any-return]
+        return self.perform_all(make, merged_stats.merged_run)  # type: ignore[no-any-return]
 
     @mirrors(DelayQueue.examine)
     def examine(self, *, deep: bool = False) -> Checkup:
@@ -229,9 +230,7 @@ class _Partitioned(DelayBase[Any, Any]):
         def search(one: Any, number: int, most: int, after: str | None) -> Any:
             return DelayQueue.search(one, text, limit=number, max_searched=most, cursor=after, **how)
 
-        return self._perform(
-            search_each(self, search, limit=limit, max_searched=max_searched, cursor=cursor)
-        )
+        return self._perform(search_each(self, search, limit=limit, max_searched=max_searched, cursor=cursor))
 
     @mirrors(DelayQueue.select)
     def select(self, *args: Any, **options: Any) -> Any:
@@ -253,9 +252,16 @@ class _Partitioned(DelayBase[Any, Any]):
         return PartitionedLimits(self)
 
     def _removing(self, opening: Callable[[], Any]) -> Operation[bool]:
-        raise refuse("remove")
-
-
+        """Remove every partition, once all are empty, and then what is stored of their number."""
+        found = yield from at_each(self.partitions, lambda one: DelayQueue.counts(one))
+        busy = next((at for at, counted in enumerate(found) if counted.living or counted.dead), None)
+        if busy is not None:
+            yield from remove(self.partitions[busy].context, self.prefix)  # raises what it has
+        listed = yield from at_each(self.partitions, lambda one: remove(one.context, self.prefix))
+        yield [RedisCommand(("UNLINK", self.context.calls.keys.meta), int)]
+        self._located = False
+        self.executor.opening, self.executor.check_at = opening, math.inf
+        return any(listed)
 
 
 class PartitionedQueue(_Partitioned, DelayQueue[Any]):
@@ -379,7 +385,18 @@ def kind_of(plain: type) -> Any:
 
 for _name in ("cancel", "kill", "edit", "reschedule", "get", "why", "counts", "stats", "workers", "history"):
     setattr(AsyncPartitionedQueue, _name, awaited(getattr(_Partitioned, _name)))
-for _name in ("memory_usage", "forecast", "forget", "rekey", "check", "runs", "forget_run", "refusals", "resume", "pause"):
+for _name in (
+    "memory_usage",
+    "forecast",
+    "forget",
+    "rekey",
+    "check",
+    "runs",
+    "forget_run",
+    "refusals",
+    "resume",
+    "pause",
+):
     setattr(AsyncPartitionedQueue, _name, awaited(getattr(_Partitioned, _name)))
 for _name in ("purge", "end_run", "examine", "repair", "list", "search"):
     setattr(AsyncPartitionedQueue, _name, awaited(getattr(_Partitioned, _name)))

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from delayq.broker.calls import Placing
 from delayq.broker.message.ids import new_ids
 from delayq.broker.requests import Outgoing, Replace
 from delayq.broker.transport.operation import Operation
 from delayq.errors import DelayqError, NotReplicatedError, OutcomeUnknown, QueueFullError
 from delayq.queue.partitioned.fan_out import named, side_by_side
-from delayq.queue.partitioned.layout import key_of
+from delayq.queue.partitioned.layout import by_place, key_of
 from delayq.queue.sending.producer import Producer, SentMany
 
 
@@ -75,10 +74,7 @@ class PartitionedProducer(Producer):
         else:
             ids = [one.id for one in ready]  # type: ignore[union-attr]
             keys = [key_of(one.id, one.attributes) if one.attributes else one.id for one in ready]  # type: ignore[union-attr]
-        rows: dict[int, list[int]] = {}
-        place = self._queue.layout.place
-        for at, key in enumerate(keys):
-            rows.setdefault(place(key), []).append(at)
+        rows = by_place(keys, self._queue.layout.partitions)
         partitions = [self._queue.partition_at(number) for number in rows]
         sends: list[Operation[SentMany]] = [
             partition.producer.send_ready(

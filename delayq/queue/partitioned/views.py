@@ -34,9 +34,7 @@ class _View:
         self._queue = queue
 
 
-def _of_all(
-    part: str, method: Callable[..., Any], merge: Callable[[Sequence[Any]], Any]
-) -> Callable[..., Any]:
+def _of_all(part: str, method: Callable[..., Any], merge: Callable[[Sequence[Any]], Any]) -> Callable[..., Any]:
     """Return a method that acts on a part of all partitions."""
 
     @wraps(method)
@@ -52,7 +50,7 @@ def _of_all(
 def _selecting(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def routed(self: Any, *args: Any, **options: Any) -> Any:
-        return self._each(method, *args, **options)  # noqa: SLF001 - a method of it
+        return self._each(method, *args, **options)
 
     return routed
 
@@ -110,9 +108,7 @@ class PartitionedDeadLetter(_View):
         return self._queue._perform(merged_page(self._queue, read, limit=limit, cursor=cursor))  # noqa: SLF001
 
     @wraps(DeadLetter.redrive)
-    def redrive(
-        self, id: str | None = None, *, payloads: Any = None, rate: str | None = None, **how: Any
-    ) -> Any:
+    def redrive(self, id: str | None = None, *, payloads: Any = None, rate: str | None = None, **how: Any) -> Any:
         queue = self._queue
         if payloads is not None:
             return self._edit(payloads, {**how, "id": id, "rate": rate})
@@ -145,7 +141,9 @@ class PartitionedDeadLetter(_View):
     def purge(self, id: str | None = None, **how: Any) -> Any:
         if id is None:
             return self._queue.perform_all(lambda one: DeadLetter.purge(one.dead, **how), merging.sums)
-        return self._queue.perform_at(_id_of(id), lambda one: DeadLetter.purge(one.dead, id, **how), lambda done: not done)
+        return self._queue.perform_at(
+            _id_of(id), lambda one: DeadLetter.purge(one.dead, id, **how), lambda done: not done
+        )
 
 
 def _id_of(which: str) -> str:
@@ -281,9 +279,7 @@ class PartitionedSchedules(_View):
     @wraps(Schedules.sync)
     def sync(self, schedules: Iterable[Schedule], **how: Any) -> Any:
         many = list(schedules)
-        return self._queue.perform_all(
-            lambda one: Schedules.sync(one.schedules, self._own(one, many), **how), _applied
-        )
+        return self._queue.perform_all(lambda one: Schedules.sync(one.schedules, self._own(one, many), **how), _applied)
 
 
 def _schedules_page(queue: Any, limit: int, cursor: str | None, how: Mapping[str, Any]) -> Any:
