@@ -128,7 +128,8 @@ def open_queue(target: TargetQueue, dedupe_window: int | None) -> None:
         try:
             queue.open(connect_timeout=CONNECT_TIMEOUT)
         except PartitionsError:
-            with DelayQueue(target.queue, partitions=STORED, **options) as whole:
+            options["partitions"] = STORED
+            with DelayQueue(target.queue, **options) as whole:
                 whole.open(connect_timeout=CONNECT_TIMEOUT)
     if dedupe_window is None:
         for one in partitions_of(target):

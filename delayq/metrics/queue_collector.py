@@ -179,7 +179,10 @@ def _sums(figures: Mapping[str, QueueFigures | ServerError]) -> Iterator[tuple[s
             parts.setdefault(whole, []).append(found)
     for whole, some in parts.items():
         counted = sum_of(one.counted for one in some)
-        yield whole, QueueFigures(stats([one.stats for one in some]), counted, counters([one.due for one in some]))
+        yield (
+            whole,
+            QueueFigures(stats([one.stats for one in some]), counted, dict(counters([one.due for one in some]))),
+        )
 
 
 def _add_server(families: Families, info: dict[str, str]) -> None:

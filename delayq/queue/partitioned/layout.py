@@ -20,7 +20,7 @@ from delayq.errors import ConfigurationError, InvalidValueError, PartitionsError
 from delayq.queue.server_check import PARTITIONED
 
 MAX_PARTITIONS = 1000
-STORED = "stored"
+STORED: Literal["stored"] = "stored"
 """The option of a client that takes as many partitions as the queue has."""
 _FIELDS = ("schema", "partitions", "epoch", "partitions_from")
 
@@ -123,13 +123,14 @@ def find_layout(prefix: str, name: str, wanted: int | None) -> Operation[Layout]
     """
     meta = Keys.of(prefix, name).meta
     ask = read_layout(prefix, name)
+    stored: StoredLayout
     (stored,) = yield [ask]
     if not stored.partitions:
         if wanted is None:
             raise PartitionsError(f"queue {name} has no partitions: give their number")
         if wanted == 1 and stored.schema != PARTITIONED:
             return Layout(name, 1, int(stored.epoch or 1))
-        (_, stored) = yield [_claim(meta), ask]
+        _, stored = yield [_claim(meta), ask]
         if stored.schema != PARTITIONED:
             raise PartitionsError(
                 f"queue {name} exists without partitions: move it by `delayq partitions {name} --to {wanted}`"

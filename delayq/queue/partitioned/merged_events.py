@@ -21,7 +21,7 @@ class MergedEvents:
     def __init__(
         self, partitions: Sequence[Any], executor: Any, after: int | str | Mapping[int, int], *, follow: bool
     ) -> None:
-        """Start after an offset of each partition by its number, at the end with `"now"`, or with 0 at the beginning."""
+        """Start after the offset of each partition, by its number; with `"now"` at the end, with 0 at the beginning."""
         if after not in (0, "now") and not isinstance(after, Mapping):
             text = "after must be 0, 'now', or the offset of each partition, as in {3: 1200}"
             raise ConfigurationError(f"{text}, not {short_repr(after)}")

@@ -134,7 +134,7 @@ def runs(values: Sequence[list[RunInfo]]) -> list[RunInfo]:
 
 
 def added_up(kind: type[T], keep: Sequence[str] = ()) -> Callable[[Sequence[T]], T]:
-    """Return what adds up records of a class: numbers are added, tuples joined; of those to `keep`, the first counts."""
+    """Return what adds up records of a class: numbers are added, tuples joined; those to `keep` are of the first."""
 
     def merge(values: Sequence[T]) -> T:
         made: dict[str, Any] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from delayq.broker.calls import Placing
 from delayq.broker.message.ids import new_ids
 from delayq.broker.requests import Outgoing, Replace
 from delayq.broker.transport.operation import Operation
@@ -87,11 +88,13 @@ class PartitionedProducer(Producer):
             )
             for partition, some in zip(partitions, rows.values(), strict=True)
         ]
-        results = yield from side_by_side(sends)
+        results: Sequence[Any] = yield from side_by_side(sends)
         _raise_failed(results, [one.name for one in partitions], [[ids[at] for at in some] for some in rows.values()])
-        statuses, times, dues = [""] * len(ids), [0] * len(ids), [0] * len(ids)  # type: list[str], list[Placing], list[Any]
+        statuses: list[str] = [""] * len(ids)
+        times: list[Placing] = [0] * len(ids)
+        dues: list[str | int] = [0] * len(ids)
         for some, sent in zip(rows.values(), results, strict=True):
-            for at, *cells in zip(some, *sent.columns, strict=True):  # type: ignore[union-attr]
+            for at, *cells in zip(some, *sent.columns, strict=True):
                 statuses[at], dues[at], times[at] = cells
         return SentMany(ids, "".join(statuses), dues, times)
 
