@@ -68,7 +68,8 @@ class _Leases:
 def _look(partition: Any) -> Any:
     calls = partition.context.calls
     expired, promoted = yield [calls.unack_to_retry(), calls.pending_to_ready()]
-    return promoted.waiting or promoted.garbage or any(reply for reply in (expired.retried, expired.spent))
+    may_start = 0 <= promoted.next_gate <= promoted.now  # what a limit has held back
+    return promoted.waiting or promoted.garbage or expired.retried or expired.spent or may_start
 
 
 class PartitionedLease(_Leases):

@@ -8,7 +8,7 @@ from typing import Any
 
 from delayq._parity import awaited, mirrors
 from delayq.broker.requests import RedisCommand
-from delayq.broker.transport.operation import Operation
+from delayq.broker.transport.operation import Every, Operation
 from delayq.errors import NoResultError, PartitionsError
 from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.queue.consuming.consumer import ConsumeOptions
@@ -124,7 +124,7 @@ class _Partitioned(DelayBase[Any, Any]):
         asked.add(partition.node)
         if self.layout.partitions > 1:
             requests.append(raise_epoch(partition.context.calls.keys.meta, self.layout.epoch))
-        replies = yield requests
+        replies = yield Every(requests)  # some may fail, such as INFO of a login without rights
         partition._check(replies)  # noqa: SLF001
 
     def _forbid_shared_limits(self) -> None:
