@@ -27,7 +27,8 @@ def due_partition(partitions: Sequence[Any]) -> Operation[Any]:
 def _look(partition: Any) -> Operation[bool]:
     calls = partition.context.calls
     expired, promoted = yield [calls.unack_to_retry(), calls.pending_to_ready()]
-    return bool(promoted.waiting or promoted.garbage or expired.retried or expired.spent)
+    may_start = 0 <= promoted.next_gate <= promoted.now  # what a limit has held back
+    return bool(promoted.waiting or promoted.garbage or expired.retried or expired.spent or may_start)
 
 
 def lease(queue: Any, duration: Duration | None, n: int | None, block: Duration) -> Lease[Any, Any]:
