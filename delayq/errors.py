@@ -3,6 +3,7 @@
 * `ConfigurationError`: an argument or option is wrong; fix the program.
 * `InvalidValueError`, a `ConfigurationError`: a value is wrong, such as an id or a delay; fix it, or answer 400 if it
   came in a request.
+* `PartitionsError`, a `ConfigurationError`: the queue has another number of partitions; open it with that.
 * `PayloadError` and its subclasses: this payload cannot be a message; fix the payload.
 * `QueueFullError`: the queue or its Redis is full; send again later.
 * `QueueInUseError`: a queue is not removed while it has messages, schedules or consumers; the error says which.
@@ -48,6 +49,10 @@ class InvalidValueError(ConfigurationError):
 
     Options that do not exist, or do not go together, are a plain `ConfigurationError`.
     """
+
+
+class PartitionsError(ConfigurationError):
+    """A queue has other partitions than this client says, or none: the error says how to open or to move it."""
 
 
 class PayloadError(DelayqError, ValueError):

@@ -14,6 +14,8 @@ from delayq.broker.foreign import is_foreign_id
 from delayq.errors import InvalidValueError, short_repr
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_QUEUE = re.compile(r"([A-Za-z0-9._-]{1,128})(?:#[0-9]{1,3})?")
+"""The name of a queue, or of a partition of one: `reminders#3`."""
 _PATTERN = re.compile(r"(?:[A-Za-z0-9._*?-]|\[!?[A-Za-z0-9._-]+\])+")
 ID = r"[A-Za-z0-9._:@/+=-]{1,128}"
 """The full pattern of a message id, in the syntax of `re` and of RE2."""
@@ -28,8 +30,13 @@ def check_name(name: str, what: str = "queue name") -> str:
 
 
 def is_name(text: str) -> bool:
-    """Return whether a text is a valid queue name."""
-    return _NAME.fullmatch(text) is not None
+    """Return whether a text is a valid queue name, or that of a partition."""
+    return _QUEUE.fullmatch(text) is not None
+
+
+def whole_name(name: str) -> str:
+    """Return the name of the queue that a partition is of; any other name as it is."""
+    return name.partition("#")[0]
 
 
 def check_id(id: str, what: str = "id") -> str:
@@ -94,6 +101,9 @@ META_TOTALS = (
     "events_lost",
 )
 """The fields of `meta` that are totals, which `stats` shows."""
+META_PARTITIONS = "partitions", "epoch", "partitions_from", "partitions_left"
+"""The fields of `meta` that say over how many partitions a queue is spread, or, `epoch` alone, of a partition, since
+which change of their number it is as it is."""
 META_FIELDS = META_SETTINGS + META_TOTALS
 """All fields of `meta` but those of call slots, whose names have a dot."""
 
@@ -188,6 +198,9 @@ class Keys:
     history: str
     """hash: hour since 1970 → what consumers have counted in it (see `broker.stored_presence`); first → the first hour
     that may be there; total → what they have ever counted."""
+    moving: str
+    """hash: kind, target and number → a batch on its way to another partition, packed; order, kind and target → the
+    numbers of these; last → the number drawn last; from, kind and source → the number of the batch that arrived last."""
     wake: str
     """list: at most one element, on which idle consumers block."""
     meta: str
@@ -203,6 +216,7 @@ class Keys:
     def of(cls, prefix: str, queue: str) -> Self:
         """Return the keys of a queue; validates prefix and queue."""
         check_name(prefix, "prefix")
-        check_name(queue)
+        if not is_name(queue):
+            check_name(queue)
         head = f"{prefix}:{{{queue}}}:"
         return cls(*[head + part for part in cls.__slots__])

@@ -15,7 +15,7 @@ from delayq.broker.replies import pairs
 from delayq.broker.requests import RedisCommand
 from delayq.broker.shared_calls import identify
 from delayq.broker.transport.operation import Operation
-from delayq.errors import ServerError, UnsafeServerError
+from delayq.errors import PartitionsError, ServerError, UnsafeServerError
 from delayq.queue.control.registered import register
 from delayq.safe_log import SafeLog
 
@@ -25,6 +25,8 @@ NEW_SCHEMA = 3
 """The version of the data structures of a new queue."""
 SCHEMA = 6
 """The newest version that this delayq knows: that of a queue with groups, hours, or templates of limits."""
+PARTITIONED = "7"
+"""The schema of a queue that has partitions, each a queue of its own: who does not know them must not open it."""
 CHECK_EVERY = 10.0
 """Seconds between two checks that Redis still has an open queue."""
 _KNOWN = [str(version).encode() for version in range(SCHEMA + 1)]
@@ -96,6 +98,8 @@ def check(name: str, replies: Opening, *, embedded: bool, strict: bool) -> None:
     """Log what could lose messages, or raise `UnsafeServerError` if `strict`; raise it always for a newer schema."""
     has_info = not embedded and isinstance(replies.info, bytes)
     dangers = find_dangers(_parse(replies.info)) if has_info else []
+    if replies.schema == PARTITIONED.encode():
+        raise PartitionsError(f"queue {name} has partitions: open it with partitions='stored', or their number")
     unknown = newer(name, replies.schema)
     if unknown:
         dangers.append(unknown)

@@ -1,0 +1,21 @@
+-- Packs: what moves to another partition, as cells one after another, each with its length before it.
+local packed = {}
+
+-- Adds cells; one that is nil or false is empty.
+local function add_cells(cells, count)
+  for n = 1, count do
+    local cell = cells[n] or ''
+    packed[#packed + 1] = string.format('%d:', #cell) .. cell
+  end
+end
+
+-- Returns a function that reads the next cell, nil at the end.
+local function cells_of(text)
+  local at = 1
+  return function()
+    local size, first = string.match(text, '^(%d+):()', at)
+    if not size then return nil end
+    at = first + size
+    return string.sub(text, first, at - 1)
+  end
+end

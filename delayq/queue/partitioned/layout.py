@@ -1,0 +1,157 @@
+"""Where what is: which partition an id belongs to, and how many partitions a queue has, as Redis knows it.
+
+The fields of `<prefix>:{reminders}:meta` are `partitions`, `epoch`, which every change of their number raises, and
+`partitions_from` while one is under way. A plain queue has none of them.
+"""
+
+from __future__ import annotations
+
+from binascii import crc_hqx
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal, NamedTuple, Self
+
+from delayq.broker.keys import Keys, check_name
+from delayq.broker.message.attributes import Attributes
+from delayq.broker.message.joining import Joining
+from delayq.broker.requests import RedisCommand
+from delayq.broker.transport.operation import Operation
+from delayq.errors import ConfigurationError, InvalidValueError, PartitionsError, short_repr
+from delayq.queue.server_check import PARTITIONED
+
+MAX_PARTITIONS = 1000
+STORED = "stored"
+"""The option of a client that takes as many partitions as the queue has."""
+_FIELDS = ("schema", "partitions", "epoch", "partitions_from")
+
+
+def place_of(key: str, partitions: int) -> int:
+    """Return the number of the partition of an id: CRC16 of its UTF-8, as of Redis Cluster, modulo their number."""
+    return crc_hqx(key.encode("utf-8", "surrogateescape"), 0) % partitions
+
+
+def key_of(id: str, attributes: bytes) -> str:
+    """Return what decides on the partition of a message: the group that it joins, its key, else its id."""
+    if b"joins=" in attributes or b"key=" in attributes:
+        found = Attributes.of(attributes)
+        joining = Joining.of(found.joins) if found.joins else None
+        return joining.group if joining else found.key or id
+    return id
+
+
+def check_partitions(number: int | Literal["stored"], what: str = "partitions") -> int | None:
+    """Return a number of partitions, None for what is stored; raise `ConfigurationError` for anything else."""
+    if number == STORED:
+        return None
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= MAX_PARTITIONS:
+        raise InvalidValueError(f"{what} must be a whole number from 1 to {MAX_PARTITIONS}, not {short_repr(number)}")
+    return number
+
+
+class Layout(NamedTuple):
+    """The partitions of a queue."""
+
+    name: str
+    partitions: int
+    epoch: int = 1
+    growing_from: int | None = None
+    """How many it had, while messages still move; None if none do."""
+
+    def place(self, key: str) -> int:
+        """Return the number of the partition for an id, or for what `key_of` returns."""
+        return place_of(key, self.partitions)
+
+    def names(self) -> list[str]:
+        """Return the names of all partitions that may have messages."""
+        return names_of(self.name, self.partitions, self.growing_from)
+
+
+def names_of(name: str, *numbers: int | None) -> list[str]:
+    """Return the names of the partitions of a queue with so many; one partition is the plain queue."""
+    found: dict[str, None] = {}
+    for number in numbers:
+        if number == 1:
+            found[name] = None
+        elif number is not None:
+            found.update(dict.fromkeys(f"{name}#{at}" for at in range(number)))
+    return list(found)
+
+
+class StoredLayout(NamedTuple):
+    """What the `meta` of a queue says of its partitions."""
+
+    schema: str
+    partitions: str
+    epoch: str
+    growing_from: str
+
+    @classmethod
+    def read(cls, reply: Any) -> Self:
+        """Read the fields; '' for those that are missing."""
+        return cls(*[(field or b"").decode("utf-8", "replace") for field in reply])
+
+    def layout(self, name: str) -> Layout | None:
+        """Return the layout; None for a plain queue, or one that does not exist."""
+        if not self.partitions.isdecimal():
+            return None
+        before = int(self.growing_from) if self.growing_from.isdecimal() else None
+        return Layout(name, int(self.partitions), int(self.epoch or 1), before)
+
+
+def read_layout(prefix: str, name: str) -> RedisCommand[StoredLayout]:
+    """Read what Redis knows of the partitions of a queue."""
+    return RedisCommand(("HMGET", Keys.of(prefix, check_name(name)).meta, *_FIELDS), StoredLayout.read)
+
+
+def find_layout(prefix: str, name: str, wanted: int | None) -> Operation[Layout]:
+    """Read the layout of a queue, or store that it has so many partitions, if it is new.
+
+    Raises `PartitionsError` if it has another number, or is a plain queue.
+    """
+    meta = Keys.of(prefix, name).meta
+    ask = read_layout(prefix, name)
+    (stored,) = yield [ask]
+    if not stored.partitions:
+        if wanted is None:
+            raise PartitionsError(f"queue {name} has no partitions: give their number")
+        if wanted == 1 and stored.schema != PARTITIONED:
+            return Layout(name, 1, int(stored.epoch or 1))
+        (_, stored) = yield [_claim(meta), ask]
+        if stored.schema != PARTITIONED:
+            raise PartitionsError(
+                f"queue {name} exists without partitions: move it by `delayq partitions {name} --to {wanted}`"
+            )
+        fields = ("partitions", wanted), ("epoch", 1)
+        *_, stored = yield [*[RedisCommand(("HSETNX", meta, *field), bool) for field in fields], ask]
+    found = stored.layout(name)
+    if found is None:
+        raise PartitionsError(f"queue {name}: its field `partitions` in {meta} is no number: {stored.partitions!r}")
+    if wanted not in (None, found.partitions):
+        raise PartitionsError(
+            f"queue {name} has {found.partitions} partitions, not {wanted}: open it with "
+            f"partitions={found.partitions}, or change it by `delayq partitions {name} --to {wanted}`"
+        )
+    return found
+
+
+def _claim(meta: str) -> RedisCommand[bool]:
+    """Say that a queue has partitions, if it does not exist yet: in one step, so that no plain client makes it."""
+    return RedisCommand(("HSETNX", meta, "schema", PARTITIONED), bool)
+
+
+def raise_epoch(meta: str, epoch: int) -> RedisCommand[Any]:
+    """Store the epoch of a partition that has none yet."""
+    return RedisCommand(("HSETNX", meta, "epoch", epoch), bool)
+
+
+PlaceOf = Callable[[str], int]
+
+
+def placing(partitions: int) -> PlaceOf:
+    """Return `place_of` for a number of partitions."""
+    return partial(place_of, partitions=partitions)
+
+
+def refuse(what: str) -> ConfigurationError:
+    """Return the error of what a queue cannot do over several partitions."""
+    return ConfigurationError(f"{what}: not available over partitions; see `delayq docs partitions`")
