@@ -71,7 +71,7 @@ def in_call(calls: Calls, kind: Kind, source: str, number: int, batch: bytes) ->
 
 def moved_call(calls: Calls, kind: Kind, target: str, number: int) -> ScriptCall[list[int]]:
     """Delete the batches up to a number, which have arrived; returns those that are left on this way."""
-    return calls.script("moved", [kind.value, target, number], lambda reply: [int(one) for one in reply.split()])
+    return calls.script("moved", [kind.value, target, number], lambda reply: [int(one) for one in reply.split()[1:]])
 
 
 def repartition_call(calls: Calls, epoch: int, read: str | None = None, **fields: int | str) -> ScriptCall[bool]:

@@ -11,6 +11,7 @@ from typing import NamedTuple, Self
 
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys, check_name, registry
+from delayq.broker.replies import pairs
 from delayq.broker.requests import RedisCommand
 from delayq.broker.shared_calls import identify
 from delayq.broker.transport.failures import EpochError
@@ -134,7 +135,7 @@ class _Mover:
         keys = self.calls_of(model).keys
         settings, limits, schema = yield [
             RedisCommand(("HMGET", keys.meta, *SETTINGS), list),
-            RedisCommand(("HGETALL", keys.limits), list),
+            RedisCommand(("HGETALL", keys.limits), pairs),
             RedisCommand(("HGET", keys.meta, "schema"), lambda reply: reply),
         ]
         schema = schema if schema and schema != PARTITIONED.encode() else b"%d" % NEW_SCHEMA
@@ -142,7 +143,7 @@ class _Mover:
         for name in names:
             own = self.calls_of(name).keys
             copies = [RedisCommand(("HSETNX", own.meta, *pair), bool) for pair in (("schema", schema), *set_ones)]
-            copies += [RedisCommand(("HSETNX", own.limits, *pair), bool) for pair in zip(*[iter(limits)] * 2, strict=True)]
+            copies += [RedisCommand(("HSETNX", own.limits, *pair), bool) for pair in limits.items()]
             yield [*copies, *identify(own.meta)]
         yield [register(self.prefix, *names, self.name)]
 
@@ -253,8 +254,12 @@ def _finish(mover: _Mover, stage: Stage) -> Operation[None]:
     yield from mover.stamp(every, epoch)
     yield from mover.go_through(every, stage.partitions)
     dropped = [name for name in old if name not in new and name != mover.name]
-    if dropped:  # whose meta stays, so that late clients are refused
+    if dropped:  # whose epoch and totals stay: late clients are refused
         yield [RedisCommand(("SREM", registry(mover.prefix), *dropped), int)]
+    for name in dropped:
+        keys = mover.calls_of(name).keys
+        limited = keys.limits, keys.gates, keys.running, keys.key_lines
+        yield [RedisCommand(("HDEL", keys.meta, *SETTINGS), int), RedisCommand(("UNLINK", *limited), int)]
     plain: dict[str, int | str] = {"partitions": "", "schema": SCHEMA} if stage.partitions == 1 else {}
     yield from mover.change(stage, epoch, partitions_left="", **plain)
 

@@ -1,7 +1,7 @@
 -- Deletes the batches of a kind for another partition that have arrived there.
 -- KEYS: moving hash
 -- ARGV: kind (messages, deaths or schedules), target (name of the partition), number (of the last that has arrived)
--- Returns: the numbers of the batches that are left on this way
+-- Returns: how many batches are left on this way, then their numbers
 -- Re-run: deletes what is left.
 -- Uses: batch
 local moving = KEYS[1]
@@ -16,4 +16,4 @@ for other in string.gmatch(order_of(moving, kind, target), '%d+') do
 end
 local order, field = table.concat(left, ' '), 'order ' .. kind .. ' ' .. target
 if order == '' then redis.call('HDEL', moving, field) else redis.call('HSET', moving, field, order) end
-return order
+return string.format('%d ', #left) .. order
