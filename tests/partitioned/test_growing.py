@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import redis
 
 from delayq import ConfigurationError, DelayqError, DelayQueue, NewMessage
+from delayq.broker.context import QueueContext
 from delayq.broker.keys import Keys
+from delayq.broker.move_calls import Kind, out_call
 from delayq.broker.transport.failures import EpochError
 from delayq.broker.transport.operation import Wait
 from delayq.errors import PartitionsError
@@ -17,6 +20,8 @@ from delayq.queue.partitioned.homes import find_homes, partition_of
 from delayq.queue.partitioned.layout import Layout, names_of
 from delayq.queue.partitioned.moving import change_partitions, read_partitions, stage_call
 from delayq.queue.partitioned.partition_calls import PartitionCalls
+from delayq.queue.repairing.repair import examine
+from delayq.queue.repairing.repair_report import FindingKind
 from tests.support.partitions import NAME, PREFIX, contents, perform, populate
 from tests.support.scripts import deliver
 
@@ -213,3 +218,20 @@ def test_an_operation_on_an_id_finds_it_while_it_moves(queue, redis_client):
     leased.ack()
     grow(queue, 4)
     assert not contents(redis_client)["messages"]
+
+
+def test_a_batch_that_is_stuck_is_told_and_brought(queue, redis_client):
+    queue.send("x", id="x")
+    calls = queue.context.calls
+    long_ago = replace(calls, clock=lambda: queue.executor.call(calls.time()) - 120_000)
+    grow(queue, 4)
+    home, other = partition_of(NAME, 4, "x"), partition_of(NAME, 4, "y")
+    source = replace(long_ago, keys=Keys.of(PREFIX, home), _known={})
+    queue.executor.call(out_call(source, Kind.MESSAGES, other, ["x"]))
+    calls = replace(calls, keys=Keys.of(PREFIX, home), _known={})
+    context = QueueContext(calls, queue.settings, queue.context.decode, home)
+    findings = queue.executor.perform(examine(context, home, deep=False, fix=False)).findings
+    (text,) = (one.text for one in findings if one.kind is FindingKind.ON_ITS_WAY)
+    assert "delayq partitions reminders --to N" in text
+    assert queue.executor.perform(change_partitions(PREFIX, NAME, 4)).moved == 1
+    assert contents(redis_client)["messages"] == {b"x": b'"x"'}

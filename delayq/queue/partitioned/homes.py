@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from delayq.broker.calls import Calls
 from delayq.broker.transport.operation import Operation
 from delayq.queue.partitioned.layout import Layout, key_of, names_of, place_of
-from delayq.queue.partitioned.move_calls import AT_ONCE, LEASED, Kind, in_call, moved_call, out_call, read_call
+from delayq.broker.move_calls import AT_ONCE, LEASED, Kind, in_call, moved_call, out_call, read_call
 
 CallsOf = Callable[[str], Calls]
 """Returns the calls of a partition by its name."""

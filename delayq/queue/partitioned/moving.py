@@ -20,7 +20,7 @@ from delayq.errors import ConfigurationError, PartitionsError
 from delayq.queue.control.registered import register
 from delayq.queue.partitioned.homes import bring, move, partition_of
 from delayq.queue.partitioned.layout import check_partitions, names_of
-from delayq.queue.partitioned.move_calls import AT_ONCE, LEASED, MOVES, Kind, repartition_call, ways_call
+from delayq.broker.move_calls import AT_ONCE, LEASED, MOVES, Kind, repartition_call, ways_call
 from delayq.queue.partitioned.partition_calls import PartitionCalls
 from delayq.queue.partitioned.stored_places import PARTS, read_places
 from delayq.queue.server_check import NEW_SCHEMA, PARTITIONED, SCHEMA, newer
@@ -31,7 +31,7 @@ SETTINGS = ("events", "dedupe", "dead_max", "dead_ttl", "priority_step", "latene
 """The fields of `meta` that new partitions have from the others."""
 
 
-class Stage(NamedTuple):
+class PartitionsStage(NamedTuple):
     """What `meta` of a queue says of its partitions."""
 
     schema: str
@@ -48,6 +48,11 @@ class Stage(NamedTuple):
         schema, partitions, epoch, before, left = [(field or b"").decode("utf-8", "replace") for field in reply]
         numbers = [int(text) if text.isdecimal() else None for text in (before, left)]
         return cls(schema, int(partitions) if partitions.isdecimal() else 1, epoch, *numbers)
+
+    @property
+    def moving_from(self) -> int | None:
+        """How many there were, while something is still to move; None if nothing is."""
+        return self.before or self.left
 
     @property
     def next_epoch(self) -> int:
@@ -85,13 +90,13 @@ class PartitionState(NamedTuple):
     """Batches that have left it and have not arrived: `delayq partitions QUEUE --to N` brings them."""
 
 
-def stage_call(calls: Calls) -> RedisCommand[Stage]:
+def stage_call(calls: Calls) -> RedisCommand[PartitionsStage]:
     """Read what a queue says of its partitions, from its own `meta`."""
     fields = "schema", "partitions", "epoch", "partitions_from", "partitions_left"
-    return RedisCommand(("HMGET", calls.keys.meta, *fields), Stage.read)
+    return RedisCommand(("HMGET", calls.keys.meta, *fields), PartitionsStage.read)
 
 
-class _Mover:
+class _PartitionMover:
     """One run of a move."""
 
     def __init__(
@@ -109,7 +114,7 @@ class _Mover:
             self._known[partition] = PartitionCalls(keys, clock=self._clock, epoch=lambda: self.epoch)
         return self._known[partition]
 
-    def read(self) -> Operation[Stage]:
+    def read(self) -> Operation[PartitionsStage]:
         """Read how many partitions there are; raise `ConfigurationError` for a queue that is not there, or too new."""
         (stage,) = yield [stage_call(self.base)]
         if not stage.schema:
@@ -119,7 +124,7 @@ class _Mover:
             raise ConfigurationError(unknown)
         return stage  # type: ignore[no-any-return]  # as `stage_call` reads it
 
-    def change(self, stage: Stage, epoch: int, **fields: int | str) -> Operation[bool]:
+    def change(self, stage: PartitionsStage, epoch: int, **fields: int | str) -> Operation[bool]:
         """Store the next stage, unless another process has."""
         (changed,) = yield [repartition_call(self.base, epoch, stage.epoch, **fields)]
         return bool(changed)
@@ -153,7 +158,7 @@ class _Mover:
         while True:
             found = 0
             for name in names:
-                brought = yield from self._bring(name)
+                brought = yield from self.bring([name])
                 moved, leased = yield from self._empty(name, to)
                 self.moved += moved
                 found += moved + leased + brought
@@ -164,12 +169,13 @@ class _Mover:
             if not found:
                 return
 
-    def _bring(self, name: str) -> Operation[int]:
-        """Bring what a killed process has sent off."""
-        (ways,) = yield [ways_call(self.calls_of(name))]
+    def bring(self, names: Iterable[str]) -> Operation[int]:
+        """Bring the batches that a killed process has left on their way; returns how many."""
         brought = 0
-        for way in ways:
-            brought += yield from bring(self.calls_of, way.kind, name, way.target, way.numbers)
+        for name in names:
+            (ways,) = yield [ways_call(self.calls_of(name))]
+            for way in ways:
+                brought += yield from bring(self.calls_of, way.kind, name, way.target, way.numbers)
         return brought
 
     def _empty(self, source: str, to: int) -> Operation[tuple[int, int]]:
@@ -210,21 +216,22 @@ def change_partitions(
     Two at once do no harm. `tell` is called with the progress. Raises `PartitionsError` if a move to another number is
     under way, `ConfigurationError` for a number that is none of 1 to 1,000, and for a queue that is not there.
     """
-    wanted, mover, began = check_partitions(to, "--to"), _Mover(prefix, name, tell, clock), False
+    wanted, mover, began = check_partitions(to, "--to"), _PartitionMover(prefix, name, tell, clock), False
     if wanted is None:
         raise ConfigurationError("--to must be a number of partitions")
     while True:
         try:
             stage = yield from mover.read()
             epoch = stage.next_epoch
-            moving = stage.before or stage.left
+            moving = stage.moving_from
             if moving is not None and stage.partitions != wanted:
                 raise PartitionsError(
                     f"queue {name} is being moved to {stage.partitions} partitions: let that end, or go on with it, by "
                     f"`delayq partitions {name} --to {stage.partitions}`, before"
                 )
             if moving is None and stage.partitions == wanted:
-                return Moved(wanted, int(stage.epoch or 1), mover.moved) if began else None
+                brought = yield from mover.bring(names_of(name, wanted))  # by clients that were killed
+                return Moved(wanted, int(stage.epoch or 1), mover.moved + brought) if began or brought else None
             began = True
             if moving is None:
                 fields: dict[str, int | str] = {"schema": PARTITIONED, "partitions": wanted}
@@ -239,7 +246,7 @@ def change_partitions(
             began = True
 
 
-def _move(mover: _Mover, stage: Stage) -> Operation[None]:
+def _move(mover: _PartitionMover, stage: PartitionsStage) -> Operation[None]:
     """Move what has another home now, while clients look in both."""
     old, new = names_of(mover.name, stage.before), names_of(mover.name, stage.partitions)
     yield from mover.stamp(dict.fromkeys((*old, *new)), int(stage.epoch))
@@ -247,7 +254,7 @@ def _move(mover: _Mover, stage: Stage) -> Operation[None]:
     yield from mover.go_through(dict.fromkeys((*old, *new)), stage.partitions)
 
 
-def _finish(mover: _Mover, stage: Stage) -> Operation[None]:
+def _finish(mover: _PartitionMover, stage: PartitionsStage) -> Operation[None]:
     """Move what clients have stored in old homes last, and give up the partitions that are left."""
     old, new = names_of(mover.name, stage.left), names_of(mover.name, stage.partitions)
     every, epoch = dict.fromkeys((mover.name, *old, *new)), int(stage.epoch)
@@ -266,11 +273,11 @@ def _finish(mover: _Mover, stage: Stage) -> Operation[None]:
 
 def read_partitions(
     prefix: str, name: str, *, clock: Callable[[], int] | None = None
-) -> Operation[tuple[Stage, list[PartitionState]]]:
+) -> Operation[tuple[PartitionsStage, list[PartitionState]]]:
     """Read how many partitions a queue has, and what is in each, also what is still to move."""
-    mover, states = _Mover(prefix, name, _no_progress, clock), []
+    mover, states = _PartitionMover(prefix, name, _no_progress, clock), []
     stage = yield from mover.read()
-    moving = stage.before or stage.left
+    moving = stage.moving_from
     for partition in names_of(name, stage.partitions, moving):
         calls = mover.calls_of(partition)
         counted, ways = yield [calls.counts(), ways_call(calls)]
@@ -280,7 +287,7 @@ def read_partitions(
     return stage, states
 
 
-def _count_misplaced(calls: Calls, mover: _Mover, partition: str, to: int) -> Operation[int]:
+def _count_misplaced(calls: Calls, mover: _PartitionMover, partition: str, to: int) -> Operation[int]:
     misplaced = 0
     for part in PARTS:
         position, more = None, True

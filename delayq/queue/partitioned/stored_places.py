@@ -10,7 +10,7 @@ from delayq.broker.scripts import MAX_IDS
 from delayq.broker.transport.operation import Operation
 from delayq.queue.inspecting.deaths import read_death
 from delayq.queue.partitioned.homes import home_key
-from delayq.queue.partitioned.move_calls import Kind
+from delayq.broker.move_calls import Kind
 
 PARTS = ("messages", "done", "completed", "schedules", "dead")
 """What is read, in this order: a message takes along what is reserved and kept under its id."""

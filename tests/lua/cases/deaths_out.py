@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from delayq.broker.requests import ScriptCall
-from delayq.queue.partitioned.move_calls import Kind, SentOff, out_call
+from delayq.broker.move_calls import Kind, SentOff, out_call
 from tests.lua.cases.moving import ON_ITS_WAY, TARGET, packed, sent_off
 from tests.lua.cases.states import CROWD, DEAD, GONE, PENDING, with_meta
 from tests.support.scripts import NOW, Case, T, World, calls

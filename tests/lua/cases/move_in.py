@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from delayq.broker.requests import ScriptCall
-from delayq.queue.partitioned.move_calls import Kind, in_call
+from delayq.broker.move_calls import Kind, in_call
 from tests.lua.cases.moving import SOURCE, arrived, message, packed, record
 from tests.lua.cases.states import AFTER, CROWD, GONE, KEPT, KEY, LEASED, PENDING, RESCHEDULED, remembering, with_meta
 from tests.support.scripts import NOW, Case, Kept, T, World, calls

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from delayq.broker.requests import ScriptCall
-from delayq.queue.partitioned.move_calls import Kind, SentOff, out_call
+from delayq.broker.move_calls import Kind, SentOff, out_call
 from tests.lua.cases.moving import ON_ITS_WAY, TARGET, message, packed, record, sent_off
 from tests.lua.cases.states import (
     AFTER,

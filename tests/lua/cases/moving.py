@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from delayq.queue.partitioned.move_calls import SentOff
+from delayq.broker.move_calls import SentOff
 from tests.support.scripts import NOW, T, World
 
 TARGET, SOURCE = "reminders#3", "reminders#0"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from delayq.broker.requests import ScriptCall
-from delayq.queue.partitioned.move_calls import Kind, in_call
+from delayq.broker.move_calls import Kind, in_call
 from tests.lua.cases.moving import SOURCE, arrived, packed
 from tests.lua.cases.schedule_remove import ACTIVE, LABELLED, PAUSED
 from tests.lua.cases.schedules_out import IS_ACTIVE, IS_PAUSED
