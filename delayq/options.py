@@ -53,6 +53,11 @@ class QueueOptions(TypedDict, total=False):
     ]
     redis: Annotated[Any, "A redis-py client to use instead of a URL; its `decode_responses` must be off."]
     prefix: Annotated[str, 'The first part of every key; `"delayq"`.']
+    partitions: Annotated[
+        int | Literal["stored"],
+        "Over how many hash slots the queue is spread, 1 to 1,000, or `stored` for as many as it has; a plain queue is "
+        "in one.",
+    ]
     codec: Annotated[
         str | Codec,
         'How payloads are stored: `"json"` unless you say `"text"`, `"bytes"`, or an object with `encode` and'

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Self
 
 from delayq.broker.calls import Calls
 from delayq.broker.foreign import stored_id
+from delayq.broker.replies import statuses
 from delayq.broker.requests import RedisCommand, ScriptCall, flat
 from delayq.broker.scripts import MAX_MOVED
 
@@ -29,8 +30,6 @@ class Kind(StrEnum):
     SCHEDULES = "schedules"
 
 
-_OUT = {Kind.MESSAGES: "move_out", Kind.DEATHS: "deaths_out", Kind.SCHEDULES: "schedules_out"}
-_IN = {Kind.MESSAGES: "move_in", Kind.DEATHS: "deaths_in", Kind.SCHEDULES: "schedules_in"}
 MOVES, LEASED = "1", "2"
 """Statuses of what was to move; 0 for what is not there."""
 
@@ -50,10 +49,23 @@ class SentOff(NamedTuple):
         return cls(found, [int(number) for number in numbers.split()])
 
 
-def out_call(calls: Calls, kind: Kind, target: str, names: Iterable[str | bytes]) -> ScriptCall[SentOff]:
-    """Pack ids, entries of the dead letter or schedules, the first ones if they are large, for another partition."""
-    words = [stored_id(name) if isinstance(name, str) else name for name in names]
-    return calls.script(_OUT[kind], [calls.now, target, *words], SentOff.read)
+def move_out_call(calls: Calls, target: str, ids: Iterable[str | bytes]) -> ScriptCall[SentOff]:
+    """Pack ids, the first ones if they are large, for another partition; status: 1 moves, 2 leased, 0 nothing is here."""
+    return calls.script("move_out", [calls.now, target, *_stored(ids)], SentOff.read)
+
+
+def deaths_out_call(calls: Calls, target: str, entries: Iterable[str | bytes]) -> ScriptCall[SentOff]:
+    """Pack entries of the dead letter, the first ones if they are large; status: 1 moves, 0 gone."""
+    return calls.script("deaths_out", [calls.now, target, *_stored(entries)], SentOff.read)
+
+
+def schedules_out_call(calls: Calls, target: str, names: Iterable[str | bytes]) -> ScriptCall[SentOff]:
+    """Pack schedules, the first ones if they are large; status: 1 moves, 0 no such schedule."""
+    return calls.script("schedules_out", [calls.now, target, *_stored(names)], SentOff.read)
+
+
+def _stored(names: Iterable[str | bytes]) -> list[str | bytes]:
+    return [stored_id(name) if isinstance(name, str) else name for name in names]
 
 
 def read_call(calls: Calls, kind: Kind, target: str, number: int) -> RedisCommand[bytes | None]:
@@ -61,12 +73,28 @@ def read_call(calls: Calls, kind: Kind, target: str, number: int) -> RedisComman
     return RedisCommand(("HGET", calls.keys.moving, f"{kind} {target} {number}"), lambda reply: reply)
 
 
-def in_call(calls: Calls, kind: Kind, source: str, number: int, batch: bytes) -> ScriptCall[str]:
-    """Store a batch, the first of those that are on its way; status: 1 stored, 2 it has arrived before.
+def move_in_call(calls: Calls, source: str, number: int, batch: bytes) -> ScriptCall[str]:
+    """Store a batch of messages, the first of those that are on its way; status: 1 stored, 2 it has arrived before.
 
-    Then a status for each message or schedule of it: 1 stored, 0 one with this id or name is there, and stays.
+    Then a status for each message: 1 stored, 0 one with its id is there, and stays.
     """
-    return calls.script(_IN[kind], [calls.now, source, number, batch], lambda reply: reply.decode())
+    return calls.script("move_in", [calls.now, source, number, batch], statuses)
+
+
+def deaths_in_call(calls: Calls, source: str, number: int, batch: bytes) -> ScriptCall[str]:
+    """Store a batch of the dead letter; status as of `move_in`."""
+    return calls.script("deaths_in", [calls.now, source, number, batch], statuses)
+
+
+def schedules_in_call(calls: Calls, source: str, number: int, batch: bytes) -> ScriptCall[str]:
+    """Store a batch of schedules; statuses as of `move_in`."""
+    return calls.script("schedules_in", [calls.now, source, number, batch], statuses)
+
+
+OUT = {Kind.MESSAGES: move_out_call, Kind.DEATHS: deaths_out_call, Kind.SCHEDULES: schedules_out_call}
+"""The calls that pack."""
+IN = {Kind.MESSAGES: move_in_call, Kind.DEATHS: deaths_in_call, Kind.SCHEDULES: schedules_in_call}
+"""The calls that store what was packed."""
 
 
 def moved_call(calls: Calls, kind: Kind, target: str, number: int) -> ScriptCall[list[int]]:
@@ -100,6 +128,6 @@ def _read_ways(reply: Any) -> list[Way]:
     found: dict[tuple[Kind, str], list[int]] = {}
     for field in reply:
         words = field.decode("utf-8", "replace").split(" ")
-        if len(words) == 3 and words[0] in _OUT:  # noqa: PLR2004 - kind, target and number
+        if len(words) == 3 and words[0] in OUT:  # noqa: PLR2004 - kind, target and number
             found.setdefault((Kind(words[0]), words[1]), []).append(int(words[2]))
     return [Way(kind, target, sorted(numbers)) for (kind, target), numbers in found.items()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack
 
 from delayq.broker.calls import Calls
 from delayq.broker.context import QueueContext
@@ -74,6 +74,15 @@ class DelayBase(QueueBase[T, M]):
     """What the two delay queues share: their keys and calls."""
 
     context: QueueContext
+
+    def __new__(cls, *_: Any, **options: Any) -> Self:
+        """Make a queue over partitions, of a class of its own, if the option `partitions` says so."""
+        if "partitions" in options and not hasattr(cls, "partition_of"):
+            from delayq.queue.partitioned.partitioned_queue import kind_of  # few queues have partitions
+
+            kind: type[Self] = kind_of(cls)
+            return object.__new__(kind)
+        return object.__new__(cls)
 
     def _make_context(self) -> QueueContext:
         settings, codec = self.settings, find_codec(self._options.get("codec", "json"), None, self.name)

@@ -12,7 +12,7 @@ import redis
 from delayq import ConfigurationError, DelayqError, DelayQueue, NewMessage
 from delayq.broker.context import QueueContext
 from delayq.broker.keys import Keys
-from delayq.broker.move_calls import Kind, out_call
+from delayq.broker.move_calls import move_out_call
 from delayq.broker.transport.failures import EpochError
 from delayq.broker.transport.operation import Wait
 from delayq.errors import PartitionsError
@@ -227,7 +227,7 @@ def test_a_batch_that_is_stuck_is_told_and_brought(queue, redis_client):
     grow(queue, 4)
     home, other = partition_of(NAME, 4, "x"), partition_of(NAME, 4, "y")
     source = replace(long_ago, keys=Keys.of(PREFIX, home), _known={})
-    queue.executor.call(out_call(source, Kind.MESSAGES, other, ["x"]))
+    queue.executor.call(move_out_call(source, other, ["x"]))
     calls = replace(calls, keys=Keys.of(PREFIX, home), _known={})
     context = QueueContext(calls, queue.settings, queue.context.decode, home)
     findings = queue.executor.perform(examine(context, home, deep=False, fix=False)).findings

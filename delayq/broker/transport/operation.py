@@ -20,6 +20,10 @@ class Wait(NamedTuple):
     seconds: float
 
 
+class Every(list[Any]):
+    """The calls of a round trip whose errors the operation reads itself, as replies."""
+
+
 Round = Iterable[ScriptCall[Any] | RedisCommand[Any]]
 """The calls of one round trip; a generator makes the later ones while the first are being sent."""
 Operation = Generator[Round | Wait, list[Any], T]

@@ -111,6 +111,8 @@ class MessageEvent:
     error: str | None = None
     name: str | None = None
     """The name that was paused or resumed, None for the queue."""
+    partition: int | None = None
+    """The number of the partition whose log this is; None for a queue without partitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +202,10 @@ def expand(entry: EventEntry) -> list[MessageEvent]:
 class EventReader:
     """Reads the event log page by page, and knows how far it has read."""
 
-    def __init__(self, context: QueueContext, executor: Any, after: int | str, *, follow: bool) -> None:
-        """Start after an offset, or at the end if `after` is `"now"`."""
+    def __init__(
+        self, context: QueueContext, executor: Any, after: int | str, *, follow: bool, waits: bool = True
+    ) -> None:
+        """Start after an offset, or at the end if `after` is `"now"`; who reads several logs `waits` itself."""
         if after != "now":
             if isinstance(after, str):
                 raise ConfigurationError(f"after must be an offset of the event log or 'now', not {short_repr(after)}")
@@ -214,6 +218,7 @@ class EventReader:
         self._since = 0
         """Entries from before that time (ms) have been read."""
         self._follow = follow
+        self._waits = follow and waits
         self._should_retry: ShouldRetry = None
         self.ended = False
 
@@ -225,7 +230,7 @@ class EventReader:
             self._advance(last)
             self._after = max(self._after, 0)
         entries = yield from self._fetch()
-        if not entries and self._follow:
+        if not entries and self._waits:
             timeout = min(self._executor.max_block, LISTEN)
             yield [await_events(calls, self._after, limit=1, timeout=timeout)]
             entries = yield from self._fetch()

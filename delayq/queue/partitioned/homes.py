@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from delayq.broker.calls import Calls
 from delayq.broker.transport.operation import Operation
 from delayq.queue.partitioned.layout import Layout, key_of, names_of, place_of
-from delayq.broker.move_calls import AT_ONCE, LEASED, Kind, in_call, moved_call, out_call, read_call
+from delayq.broker.move_calls import AT_ONCE, IN, LEASED, OUT, Kind, moved_call, read_call
 
 CallsOf = Callable[[str], Calls]
 """Returns the calls of a partition by its name."""
@@ -39,7 +39,7 @@ def bring(calls_of: CallsOf, kind: Kind, source: str, target: str, numbers: Sequ
     while numbers:
         (batch,) = yield [read_call(calls_of(source), kind, target, numbers[0])]
         if batch is not None:  # else another process has brought it
-            yield [in_call(calls_of(target), kind, source, numbers[0], batch)]
+            yield [IN[kind](calls_of(target), source, numbers[0], batch)]
             brought += 1
         (numbers,) = yield [moved_call(calls_of(source), kind, target, numbers[0])]
     return brought
@@ -53,7 +53,7 @@ def move(calls_of: CallsOf, kind: Kind, source: str, target: str, names: Sequenc
     statuses = ""
     while len(statuses) < len(names):
         part = names[len(statuses) : len(statuses) + AT_ONCE]
-        (sent,) = yield [out_call(calls_of(source), kind, target, part)]
+        (sent,) = yield [OUT[kind](calls_of(source), target, part)]
         statuses += sent.statuses
         yield from bring(calls_of, kind, source, target, sent.numbers)
     return statuses

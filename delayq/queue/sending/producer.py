@@ -135,6 +135,11 @@ class SentMany(Sequence[Sent]):
         """The ids of the messages that this call stored under new ids."""
         return [id for id, status in zip(self.ids, self._statuses, strict=True) if status == "1"]
 
+    @property
+    def columns(self) -> tuple[str, list[str | int], list[Placing]]:
+        """The statuses, due times and placings of the messages, see `Sent.of`."""
+        return self._statuses, self._dues, self._times
+
     def __len__(self) -> int:
         return len(self.ids)
 
@@ -359,21 +364,35 @@ class Producer:
             kind = type(messages).__name__
             raise ConfigurationError(f"messages must be an iterable of payloads, such as a list, not one {kind}")
         ready = self._ready(messages if isinstance(messages, list) else list(messages), due, retries, replace=replace)
+        return (yield from self.send_ready(ready, due, default, replace=replace, run=run_name))
+
+    def send_ready(
+        self,
+        ready: list[Outgoing] | list[bytes],
+        due: int,
+        retries: int,
+        *,
+        replace: Replace,
+        run: str,
+        own_ids: Sequence[str] | None = None,
+    ) -> Operation[SentMany]:
+        """Send encoded messages, or encoded payloads, whose ids are made now unless there are `own_ids` of them."""
         if isinstance(replace, Debounce):
             return (yield from self._collect_many(ready, replace))
         ids, statuses, times, confirming = list[str](), "", list[Placing](), self._context.confirming
         try:
             for first in range(0, len(ready), ROUND):
                 part = ready[first : first + ROUND]
-                calls = self._calls(part, ids, due, default, replace=replace, run=run_name)
+                made = None if own_ids is None else own_ids[first : first + ROUND]
+                calls = self._calls(part, ids, due, retries, replace=replace, run=run, own_ids=made)
                 replies = yield chain(calls, confirming)
                 for reply in replies[: len(replies) - len(confirming)]:
                     statuses += reply
                     times += reply.placings
-            if (NOT_REPLACED in statuses or AFTER in statuses) and not run_name:  # the ledger of a run has counted them
+            if (NOT_REPLACED in statuses or AFTER in statuses) and not run:  # the ledger of a run has counted them
                 statuses, times = yield from replace_unstarted(self._context, ready, statuses, times)
             if SPENT in statuses:
-                again = send_spent(self._context, ready, statuses, times, replace=replace, run=run_name)
+                again = send_spent(self._context, ready, statuses, times, replace=replace, run=run)
                 statuses, times = yield from again
         except (OutcomeUnknown, QueueFullError, NotReplicatedError) as error:
             error.ids = tuple(id for at, id in enumerate(ids) if statuses[at : at + 1] in ("", SPENT))
@@ -419,7 +438,15 @@ class Producer:
         ]
 
     def _calls(
-        self, ready: list[Outgoing] | list[bytes], ids: list[str], due: int, retries: int, *, replace: Replace, run: str
+        self,
+        ready: list[Outgoing] | list[bytes],
+        ids: list[str],
+        due: int,
+        retries: int,
+        *,
+        replace: Replace,
+        run: str,
+        own_ids: Sequence[str] | None,
     ) -> Iterator[ScriptCall[SendStatuses]]:
         """Yield the calls of one round trip, each while the ones before are being sent; adds their ids to `ids`."""
         payloads = ready if isinstance(ready[0], bytes) else [message.payload for message in ready]
@@ -429,7 +456,8 @@ class Producer:
             table: OutgoingTable
             if isinstance(part[0], bytes):
                 none, attributes = [b""] * n, [self._attributes] * n
-                table = NewTable(new_ids(n), [due] * n, [retries] * n, part, none, attributes)
+                made = new_ids(n) if own_ids is None else own_ids[batch]
+                table = NewTable(made, [due] * n, [retries] * n, part, none, attributes)
             else:
                 table = OutgoingTable(*zip(*part, strict=True))
             ids += table.ids

@@ -174,6 +174,11 @@ class HandlerRegistry:
         if known != function:
             raise ConfigurationError(f"name {name} has a function already: {_describe(Callback(known))}")
 
+    @property
+    def has_limits(self) -> bool:
+        """Whether the program declares limits of the queue or of tasks."""
+        return bool(self._limits)
+
     def put_declared(self, context: QueueContext) -> Operation[dict[str, ScheduleOutcome]]:
         """Store declared limits and schedules; returns what became of the schedules. First, log schedules left over."""
         if self._limits:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from delayq.broker.requests import ScriptCall
-from delayq.broker.move_calls import Kind, in_call
+from delayq.broker.move_calls import deaths_in_call
 from tests.lua.cases.deaths_out import ENTRY, STORED
 from tests.lua.cases.moving import SOURCE, arrived, packed
 from tests.lua.cases.states import CROWD, DEAD, with_meta
@@ -15,7 +15,7 @@ _ARRIVED = arrived(kind="deaths")
 
 
 def into(*cells: str | int) -> ScriptCall[str]:
-    return in_call(calls, Kind.DEATHS, SOURCE, T, packed(*cells).encode())
+    return deaths_in_call(calls, SOURCE, T, packed(*cells).encode())
 
 
 def _with(text: str) -> str:

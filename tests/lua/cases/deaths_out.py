@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from delayq.broker.requests import ScriptCall
-from delayq.broker.move_calls import Kind, SentOff, out_call
+from delayq.broker.move_calls import SentOff, deaths_out_call
 from tests.lua.cases.moving import ON_ITS_WAY, TARGET, packed, sent_off
 from tests.lua.cases.states import CROWD, DEAD, GONE, PENDING, with_meta
 from tests.support.scripts import NOW, Case, T, World, calls
@@ -17,7 +17,7 @@ _TWO = with_meta(DEAD, _OTHER).but(dead_ids={"a": "T-20 T-7"})
 
 
 def out(*entries: str) -> ScriptCall[SentOff]:
-    return out_call(calls, Kind.DEATHS, TARGET, entries)
+    return deaths_out_call(calls, TARGET, entries)
 
 
 def batch(*entries: str, died: int = -100) -> World:

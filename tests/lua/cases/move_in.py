@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from delayq.broker.requests import ScriptCall
-from delayq.broker.move_calls import Kind, in_call
+from delayq.broker.move_calls import move_in_call
 from tests.lua.cases.moving import SOURCE, arrived, message, packed, record
 from tests.lua.cases.states import AFTER, CROWD, GONE, KEPT, KEY, LEASED, PENDING, RESCHEDULED, remembering, with_meta
 from tests.support.scripts import NOW, Case, Kept, T, World, calls
@@ -19,7 +19,7 @@ _HELD = packed("reserved", "a", NOW - 100)
 
 
 def into(*batch: str, number: int = T) -> ScriptCall[str]:
-    return in_call(calls, Kind.MESSAGES, SOURCE, number, "".join(batch).encode("latin-1"))
+    return move_in_call(calls, SOURCE, number, "".join(batch).encode("latin-1"))
 
 
 def _stored(world: World, *, wakes: bool = True, **meta: Any) -> World:

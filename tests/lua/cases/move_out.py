@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from delayq.broker.requests import ScriptCall
-from delayq.broker.move_calls import Kind, SentOff, out_call
+from delayq.broker.move_calls import SentOff, move_out_call
 from tests.lua.cases.moving import ON_ITS_WAY, TARGET, message, packed, record, sent_off
 from tests.lua.cases.states import (
     AFTER,
@@ -31,7 +31,7 @@ _SENT = "7000 3 2 6\nhnname=nnew"
 
 
 def out(*ids: str) -> ScriptCall[SentOff]:
-    return out_call(calls, Kind.MESSAGES, TARGET, ids)
+    return move_out_call(calls, TARGET, ids)
 
 
 def _into_every_state() -> list[Case]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from delayq.broker.requests import ScriptCall
-from delayq.broker.move_calls import Kind, in_call
+from delayq.broker.move_calls import schedules_in_call
 from tests.lua.cases.moving import SOURCE, arrived, packed
 from tests.lua.cases.schedule_remove import ACTIVE, LABELLED, PAUSED
 from tests.lua.cases.schedules_out import IS_ACTIVE, IS_PAUSED
@@ -13,7 +13,7 @@ _ARRIVED = arrived(kind="schedules")
 
 
 def into(*batch: str) -> ScriptCall[str]:
-    return in_call(calls, Kind.SCHEDULES, SOURCE, T, "".join(batch).encode())
+    return schedules_in_call(calls, SOURCE, T, "".join(batch).encode())
 
 
 CASES = [

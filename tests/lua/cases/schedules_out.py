@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from delayq.broker.requests import ScriptCall
-from delayq.broker.move_calls import Kind, SentOff, out_call
+from delayq.broker.move_calls import SentOff, schedules_out_call
 from tests.lua.cases.moving import ON_ITS_WAY, TARGET, packed, sent_off
 from tests.lua.cases.schedule_remove import ACTIVE, LABELLED, PAUSED
 from tests.lua.cases.states import PENDING
@@ -14,7 +14,7 @@ IS_PAUSED = packed("p", "", "{}", f"{T - 9} 3 {NOW - 60_000} 1")
 
 
 def out(*names: str) -> ScriptCall[SentOff]:
-    return out_call(calls, Kind.SCHEDULES, TARGET, names)
+    return schedules_out_call(calls, TARGET, names)
 
 
 CASES = [

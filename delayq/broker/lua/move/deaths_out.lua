@@ -23,7 +23,7 @@ for i = 5, #ARGV do
   local stored = died and string.find(entry, ':%d+$') and read_payload(dead_messages, entry)
   if stored then
     status, seen[entry], entries[#entries + 1] = '1', true, entry
-    add_cells({entry, died, stored}, 3)
+    add_cells(entry, died, stored)
   end
   statuses[#statuses + 1] = status
 end

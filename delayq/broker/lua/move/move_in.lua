@@ -27,10 +27,7 @@ local status, statuses, stored, kept, attributed, asked =
 local next_cell, token = cells_of(status == '1' and batch or ''), '0'
 
 local function read_message()
-  local one, entries = {}, {}
-  for _, name in ipairs({'id', 'at', 'record', 'left', 'payload', 'headers', 'text', 'error', 'after', 'place'}) do
-    one[name] = next_cell()
-  end
+  local one, entries = next_named(next_cell, 'id at record left payload header text error after place'), {}
   for n = 1, 2 * next_cell() do entries[n] = next_cell() end
   one.entries = entries
   local exists = redis.call('HEXISTS', messages, one.id) == 1
@@ -56,7 +53,7 @@ local function read_reserved()
 end
 
 local function read_result()
-  local one = {id = next_cell(), ends = next_cell(), record = next_cell()}
+  local one = next_named(next_cell, 'id ends record')
   if redis.call('HEXISTS', results, one.id) == 0 then kept[#kept + 1] = one end
 end
 
@@ -64,10 +61,17 @@ local readers = {message = read_message, reserved = read_reserved, result = read
 for kind in next_cell do readers[kind]() end
 -- Adds before it removes, as a send: a full Redis must refuse its first write.
 place_moved(pending, unack, garbage, meta, wake, stored)
-store_columns(stored, {payload = messages, left = retries, record = deliveries, headers = headers, text = attributes,
-  error = errors, after = successors})
+store_column(messages, stored, 'payload')
+store_column(retries, stored, 'left')
+store_column(deliveries, stored, 'record')
+store_column(headers, stored, 'header')
+store_column(attributes, stored, 'text')
+store_column(errors, stored, 'error')
+store_column(successors, stored, 'after')
 for _, one in ipairs(stored) do
-  if one.place ~= '' and string.sub(limited or '', 1, 8) == 'running ' then redis.call('ZADD', running, one.place, ' ' .. one.id) end
+  if one.place ~= '' and string.sub(limited or '', 1, 8) == 'running ' then
+    redis.call('ZADD', running, one.place, ' ' .. one.id)
+  end
   for first = 1, #one.entries, 1000 do
     redis.call('HSET', gathered, unpack(one.entries, first, math.min(first + 999, #one.entries)))
   end

@@ -27,13 +27,13 @@ local statuses, moved, kept, held, seen = {}, {}, {}, {}, {}
 
 -- Packs the entries that a group has gathered: how many, then each with its field.
 local function pack_gathered(id, one)
-  local count, cells = one and math.min(one.count, redis.call('HLEN', gathered)) or 0, {}
+  local count = one and math.min(one.count, redis.call('HLEN', gathered)) or 0
+  add_cells(string.format('%d', count))
   for n = 1, count do
     local field = entry_field(id, one.series, one.first + n - 1)
-    taken[#taken + 1], cells[2 * n - 1], cells[2 * n] = field, field, read_payload(gathered, field)
+    taken[#taken + 1] = field
+    add_cells(field, read_payload(gathered, field))
   end
-  add_cells({string.format('%d', count)}, 1)
-  add_cells(cells, 2 * count)
 end
 
 -- Packs a message: what was promoted is promoted anew, by the priorities and the limits of the other partition.
@@ -46,8 +46,8 @@ local function pack_message(id, payload, record)
     record = write('pending', at, attempts, first, token, consumer)
   end
   local text, after = read_payload(attributes, id), read_payload(successors, id)
-  add_cells({'message', id, at, state and record, redis.call('HGET', retries, id), payload, read_payload(headers, id), text,
-    read_payload(errors, id), after, placed and redis.call('ZSCORE', running, ' ' .. id)}, 11)
+  add_cells('message', id, at, state and record, redis.call('HGET', retries, id), payload, read_payload(headers, id), text,
+    read_payload(errors, id), after, placed and redis.call('ZSCORE', running, ' ' .. id))
   pack_gathered(id, group_of(text) or group_of(attributes_in(after)))
   moved[#moved + 1] = id
 end
@@ -65,11 +65,11 @@ for i = 5, #ARGV do
     if payload then pack_message(id, payload, record) end
     if reserved then
       held[#held + 1] = id
-      add_cells({'reserved', id, reserved}, 3)
+      add_cells('reserved', id, reserved)
     end
     if ends then
       kept[#kept + 1] = id
-      add_cells({'result', id, ends, read_payload(results, id)}, 4)
+      add_cells('result', id, ends, read_payload(results, id))
     end
     if payload or reserved or ends then status = '1' end
   end

@@ -3,7 +3,7 @@
 -- ARGV: kind (messages, deaths or schedules), target (name of the partition), number (of the last that has arrived)
 -- Returns: how many batches are left on this way, then their numbers
 -- Re-run: deletes what is left.
--- Uses: batch
+-- Uses: numbers, batch
 local moving = KEYS[1]
 local kind, target, number = unpack(ARGV)
 local left = {}

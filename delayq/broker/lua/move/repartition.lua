@@ -5,10 +5,10 @@
 -- Returns: 1 changed, 0 not
 -- Re-run: changes nothing if the epoch is higher; a caller that got no reply reads what is there.
 local meta = KEYS[1]
-local epoch, before = unpack(ARGV, 1, 2)
+local epoch, read = unpack(ARGV, 1, 2)
 local current = redis.call('HGET', meta, 'epoch') or 'none'
-if before == '' and tonumber(current == 'none' and 0 or current) >= tonumber(epoch) then return 0 end
-if before ~= '' and before ~= current then return 0 end
+if read == '' and tonumber(current == 'none' and 0 or current) >= tonumber(epoch) then return 0 end
+if read ~= '' and read ~= current then return 0 end
 for i = 3, #ARGV, 2 do
   if ARGV[i + 1] == '' then redis.call('HDEL', meta, ARGV[i]) else redis.call('HSET', meta, ARGV[i], ARGV[i + 1]) end
 end

@@ -24,7 +24,7 @@ for i = 5, #ARGV do
   local spec = not seen[name] and read_payload(schedule_specs, name)
   if spec then
     status, seen[name], found[#found + 1] = '1', true, {name, spec}
-    add_cells({name, redis.call('ZSCORE', schedules, name), spec, redis.call('HGET', schedule_states, name)}, 4)
+    add_cells(name, redis.call('ZSCORE', schedules, name), spec, redis.call('HGET', schedule_states, name))
   end
   statuses[#statuses + 1] = status
 end

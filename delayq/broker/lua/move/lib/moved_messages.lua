@@ -21,13 +21,11 @@ local function place_moved(pending, unack, garbage, meta, wake, stored)
   if #spent > 0 then redis.call('SADD', garbage, unpack(spent)) end
 end
 
--- Stores what they have in each hash; all have a payload, the empty one too.
-local function store_columns(stored, hashes)
-  for name, hash in pairs(hashes) do
-    local cells = {}
-    for _, one in ipairs(stored) do
-      if one[name] ~= '' or name == 'payload' then cells[#cells + 1], cells[#cells + 2] = one.id, one[name] end
-    end
-    if #cells > 0 then redis.call('HSET', hash, unpack(cells)) end
+-- Stores what they have in a hash; all have a payload, the empty one too.
+local function store_column(hash, stored, name)
+  local cells = {}
+  for _, one in ipairs(stored) do
+    if one[name] ~= '' or name == 'payload' then cells[#cells + 1], cells[#cells + 2] = one.id, one[name] end
   end
+  if #cells > 0 then redis.call('HSET', hash, unpack(cells)) end
 end

@@ -2,9 +2,9 @@
 local packed = {}
 
 -- Adds cells; one that is nil or false is empty.
-local function add_cells(cells, count)
-  for n = 1, count do
-    local cell = cells[n] or ''
+local function add_cells(...)
+  for n = 1, select('#', ...) do
+    local cell = select(n, ...) or ''
     packed[#packed + 1] = string.format('%d:', #cell) .. cell
   end
 end
@@ -18,4 +18,11 @@ local function cells_of(text)
     at = first + size
     return string.sub(text, first, at - 1)
   end
+end
+
+-- Returns the next cells by their names, which are given as one text.
+local function next_named(next_cell, names)
+  local one = {}
+  for name in string.gmatch(names, '%a+') do one[name] = next_cell() end
+  return one
 end

@@ -1,0 +1,411 @@
+"""A queue over many partitions: `DelayQueue("reminders", partitions=16)`, with the methods of any other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+from delayq._parity import awaited, mirrors
+from delayq.broker.requests import RedisCommand
+from delayq.broker.transport.operation import Operation
+from delayq.errors import NoResultError, PartitionsError
+from delayq.queue.async_delay_queue import AsyncDelayQueue
+from delayq.queue.consuming.consumer import ConsumeOptions
+from delayq.queue.consuming.starting import D
+from delayq.queue.delay_base import DelayBase, remove
+from delayq.queue.delay_queue import DelayQueue
+from delayq.queue.inspecting.why.why import look
+from delayq.queue.partitioned import merged_stats, merging
+from delayq.queue.partitioned.consuming import PartitionsWorker
+from delayq.queue.partitioned.layout import (
+    STORED,
+    Layout,
+    check_partitions,
+    find_layout,
+    names_of,
+    raise_epoch,
+    read_layout,
+    refuse,
+)
+from delayq.queue.partitioned.leases import AsyncPartitionedLease, lease
+from delayq.queue.partitioned.merged_events import MergedEvents
+from delayq.queue.partitioned.pages import merged_page, search_each
+from delayq.queue.partitioned.partition import Partition, handlers_of
+from delayq.queue.partitioned.routing import Make, at_each, at_one, by_id, of_all, until, which_has
+from delayq.queue.partitioned.sends import AsyncPartitionedSends, PartitionedProducer, PartitionedSends
+from delayq.queue.partitioned.views import PartitionedDeadLetter, PartitionedLimits, PartitionedSchedules, Selected
+from delayq.queue.sending.group_commit import AsyncGroupCommit, GroupCommit
+from delayq.queue.server_check import CHECK_EVERY
+from delayq.queue.sweeps.cancellation import CancelOutcome, KillOutcome, RescheduleOutcome
+from delayq.queue.sweeps.editing import EditOutcome
+from delayq.queue.sweeps.forgetting import Forgotten
+from delayq.queue.sweeps.handler_check import HandlerCheck
+from delayq.queue.sweeps.rekeying import Rekeyed
+from delayq.queue.tasks.handlers import HandlerRegistry
+from delayq.values.times import monotonic
+
+
+def _is_none(found: Any) -> bool:
+    return found is None
+
+
+class _Partitioned(DelayBase[Any, Any]):
+    """What the blocking and the asyncio queue share: where each operation goes."""
+
+    _perform: Any
+    layout: Layout
+    """The partitions, as this process knows them."""
+    _located = False
+    """Whether the layout is that of the server."""
+
+    def _lay_out(self, layout: Layout) -> None:
+        self.layout = layout
+        known = {one.name: one for one in self.__dict__.get("partitions", ())}
+        names = layout.names()
+        self.partitions = [known.get(name) or Partition(self, name) for name in names]
+        """Those that may have messages, by number."""
+        self._by_name = {one.name: one for one in self.partitions}
+
+    def partition_at(self, number: int) -> Partition:
+        """Return the partition with a number."""
+        return self._by_name[names_of(self.name, self.layout.partitions)[number]]
+
+    def partition_of(self, key: str) -> Partition:
+        """Return the partition of an id, or of the key, group or schedule by which it is placed."""
+        return self.partition_at(self.layout.place(key))
+
+    def perform_at(self, id: str, make: Make, is_unknown: Callable[[Any], bool]) -> Any:
+        """Run what `make` returns on the partition of an id, or on the one that has it all the same."""
+        return self._perform(self._at(id, make, is_unknown))
+
+    def perform_on(self, key: str, make: Make) -> Any:
+        """Run what `make` returns on the partition of a key."""
+        return self._perform(self._at(key, make, lambda _: False))
+
+    def perform_all(self, make: Make, merge: Callable[[Sequence[Any]], Any]) -> Any:
+        """Run what `make` returns on all partitions."""
+        return self._perform(self._merged(make, merge))
+
+    def _at(self, key: str, make: Make, is_unknown: Callable[[Any], bool]) -> Operation[Any]:
+        return (yield from at_one(self.partitions, self.partition_of(key), make, is_unknown))
+
+    def _merged(self, make: Make, merge: Callable[[Sequence[Any]], Any]) -> Operation[Any]:
+        return merge((yield from at_each(self.partitions, make)))
+
+    def _locate(self) -> Operation[None]:
+        """Read the layout, as an operation that only reads may not store one."""
+        (stored,) = yield [read_layout(self.prefix, self.name)]
+        found = stored.layout(self.name)
+        if found is not None:
+            self._lay_out(found)
+        elif self._options["partitions"] == STORED:
+            raise PartitionsError(f"queue {self.name} has no partitions: give their number")
+        self._located = found is not None
+
+    # Opening
+
+    def _open_all(self) -> Operation[None]:
+        """Find the layout and open every partition."""
+        wanted = check_partitions(self._options["partitions"])
+        self._lay_out((yield from find_layout(self.prefix, self.name, wanted)))
+        self._forbid_shared_limits()
+        asked: set[Any] = set()
+        yield from at_each(self.partitions, lambda one: self._open_one(one, asked))
+        self._located = True
+        self.executor.opening, self.executor.check_at = None, monotonic() + CHECK_EVERY
+
+    def _open_one(self, partition: Partition, asked: set[Any]) -> Operation[None]:
+        """Open a partition; only one of each server asks what could lose messages."""
+        requests = partition._opening()  # noqa: SLF001 - of the same base
+        if partition.node in asked:
+            requests[0] = RedisCommand(("EXISTS", partition.context.calls.keys.meta), lambda _: None)
+        asked.add(partition.node)
+        if self.layout.partitions > 1:
+            requests.append(raise_epoch(partition.context.calls.keys.meta, self.layout.epoch))
+        replies = yield requests
+        partition._check(replies)  # noqa: SLF001
+
+    def _forbid_shared_limits(self) -> None:
+        """Raise `ConfigurationError` for a limit of the whole queue: each partition would have its own."""
+        if self.layout.partitions > 1 and self.handlers.has_limits:
+            raise refuse("limits of the whole queue, of names and of tasks")
+
+    def _put_declared(self) -> Operation[Any]:
+        outcomes: dict[str, Any] = {}
+        found = yield from at_each(self.partitions, self._declare)
+        for some in found:
+            outcomes |= some
+        return outcomes
+
+    def _declare(self, partition: Partition) -> Operation[Any]:
+        return (yield from self._own_handlers(partition).put_declared(partition.context))
+
+    def _own_handlers(self, partition: Partition) -> HandlerRegistry:
+        self._forbid_shared_limits()
+        return handlers_of(self.handlers, lambda name: self.partition_of(name) is partition)
+
+    def declaring(self, partition: Partition) -> Any:
+        """Return the schedules of a partition, with those that the program declares for it."""
+        return partition.schedules_of(self._own_handlers(partition))
+
+    def _reopen_if_lost(self) -> Operation[None]:
+        try:
+            yield from self._locate()
+            yield from at_each(self.partitions, lambda one: one._reopen_if_lost())  # noqa: SLF001
+        finally:
+            self.executor.check_at = monotonic() + CHECK_EVERY
+
+    # Consuming
+
+    def _make_driver(self, kind: type[D], options: ConsumeOptions) -> D:
+        return PartitionsWorker(self).make_driver(kind, options)
+
+    # One partition
+
+    cancel = by_id(DelayQueue.cancel, CancelOutcome.GONE.__eq__)
+    kill = by_id(DelayQueue.kill, KillOutcome.GONE.__eq__)
+    edit = by_id(DelayQueue.edit, EditOutcome.GONE.__eq__)
+    reschedule = by_id(DelayQueue.reschedule, RescheduleOutcome.GONE.__eq__)
+    get = by_id(DelayQueue.get, _is_none)
+
+    @mirrors(DelayQueue.why)
+    def why(self, id: str | None = None) -> Any:
+        if id is None:
+            return self.perform_all(lambda one: look(one.context), merging.looked)
+        return self.perform_at(id, lambda one: DelayQueue.why(one, id), lambda found: found.state is None)
+
+    # All partitions
+
+    counts = of_all(DelayQueue.counts, merged_stats.counts)
+    stats = of_all(DelayQueue.stats, merged_stats.stats)
+    workers = of_all(DelayQueue.workers, merging.workers)
+    history = of_all(DelayQueue.history, merging.history)
+    memory_usage = of_all(DelayQueue.memory_usage, merging.memory_usage)
+    forecast = of_all(DelayQueue.forecast, merging.forecast)
+    forget = of_all(DelayQueue.forget, merging.added_up(Forgotten))
+    rekey = of_all(DelayQueue.rekey, merging.added_up(Rekeyed))
+    check = of_all(DelayQueue.check, merging.added_up(HandlerCheck))
+    runs = of_all(DelayQueue.runs, merging.runs)
+    forget_run = of_all(DelayQueue.forget_run, merging.any_of)
+    refusals = of_all(DelayQueue.refusals, merging.one_list)
+    resume = of_all(DelayQueue.resume, merging.any_of)
+    pause = of_all(DelayQueue.pause, merging.first_of)
+    purge = of_all(DelayQueue.purge, merging.sums)
+
+    @mirrors(DelayQueue.end_run)
+    def end_run(self, /, run: str, *, refusals: Any = (), refused: int | None = None, **options: Any) -> Any:
+        """Refusals are noted once, in the first partition."""
+        listed = list(refusals)
+
+        def make(one: Any) -> Any:
+            is_first = one is self.partitions[0]
+            told: Any = {"refusals": listed if is_first else (), "refused": refused if is_first else None}
+            return DelayQueue.end_run(one, run, **told, **options)
+
+        return self.perform_all(make, merged_stats.merged_run)
+
+    @mirrors(DelayQueue.examine)
+    def examine(self, *, deep: bool = False) -> Any:
+        return self.perform_all(lambda one: DelayQueue.examine(one, deep=deep), merging.checkup_of(self.name))
+
+    @mirrors(DelayQueue.repair)
+    def repair(self, *, deep: bool = False) -> Any:
+        return self.perform_all(lambda one: DelayQueue.repair(one, deep=deep), merging.checkup_of(self.name))
+
+    @mirrors(DelayQueue.list)
+    def list(self, /, state: Any, *, limit: int = 100, cursor: str | None = None, **times: Any) -> Any:
+        def read(one: Any, number: int, after: str | None) -> Any:
+            return DelayQueue.list(one, state, limit=number, cursor=after, **times)
+
+        return self._perform(merged_page(self, read, limit=limit, cursor=cursor))
+
+    @mirrors(DelayQueue.search)
+    def search(
+        self, /, text: str, *, limit: int = 100, max_searched: int = 100_000, cursor: str | None = None, **how: Any
+    ) -> Any:
+        def search(one: Any, number: int, most: int, after: str | None) -> Any:
+            return DelayQueue.search(one, text, limit=number, max_searched=most, cursor=after, **how)
+
+        return self._perform(search_each(self, search, limit=limit, max_searched=max_searched, cursor=cursor))
+
+    @mirrors(DelayQueue.select)
+    def select(self, *args: Any, **options: Any) -> Any:
+        return Selected(self, args, options)
+
+    @cached_property
+    def dead(self) -> Any:
+        """The dead letter, over all partitions."""
+        return PartitionedDeadLetter(self)
+
+    @cached_property
+    def schedules(self) -> Any:
+        """The schedules, each in the partition of its name."""
+        return PartitionedSchedules(self)
+
+    @cached_property
+    def limits(self) -> Any:
+        """The limits of keys; those of names and of the whole queue are refused."""
+        return PartitionedLimits(self)
+
+    def _removing(self, opening: Callable[[], Any]) -> Operation[bool]:
+        """Remove every partition, once all are empty, and then what is stored of their number."""
+        count: Any = DelayQueue.counts
+        found = yield from at_each(self.partitions, count)
+        busy = next((at for at, counted in enumerate(found) if counted.living or counted.dead), None)
+        if busy is not None:
+            yield from remove(self.partitions[busy].context, self.prefix)  # raises what it has
+        listed = yield from at_each(self.partitions, lambda one: remove(one.context, self.prefix))
+        yield [RedisCommand(("UNLINK", self.context.calls.keys.meta), int)]
+        self._located = False
+        self.executor.opening, self.executor.check_at = opening, math.inf
+        return any(listed)
+
+
+class PartitionedQueue(_Partitioned, DelayQueue[Any]):
+    """A `DelayQueue` with the option `partitions`."""
+
+    def __init__(self, name: str, **options: Any) -> None:
+        """Take the arguments of a `DelayQueue`."""
+        wanted = check_partitions(options["partitions"])
+        DelayQueue.__init__(self, name, **options)
+        self._perform = self._perform_located
+        self.producer = PartitionedProducer(self)
+        self._lay_out(Layout(name, wanted or 1))
+        self.sends: Any = PartitionedSends(self, lambda one: GroupCommit(one.producer, self.executor))
+
+    @mirrors(DelayQueue.open)
+    def open(self, *, connect_timeout: Any = None) -> None:
+        if self.executor.opening:
+            self.executor.perform(self._open_all(), should_retry=until(connect_timeout))
+
+    def _know(self) -> None:
+        if not self._located:
+            self.executor.perform(self._locate())
+
+    def _perform_located(self, operation: Operation[Any], **options: Any) -> Any:
+        self._know()
+        return self.executor.perform(operation, **options)
+
+    @mirrors(DelayQueue.result)
+    def result(self, id: str, *, timeout: Any = None) -> Any:
+        self._know()
+        home = self.partition_of(str(id))
+        try:
+            return self._waits(home).wait(id, timeout)
+        except NoResultError:
+            elsewhere = self._perform(which_has(self.partitions, home, id))
+            if elsewhere is None:
+                raise
+            return self._waits(elsewhere).wait(id, timeout)
+
+    def _waits(self, partition: Partition) -> Any:
+        return partition._results  # noqa: SLF001 - they block, as those of any queue
+
+    @mirrors(DelayQueue.events)
+    def events(self, after: Any = 0, *, follow: bool = False) -> Iterator[Any]:
+        self._know()
+        return MergedEvents(self.partitions, self.executor, after, follow=follow).iterate()
+
+    @mirrors(DelayQueue.lease)
+    def lease(self, duration: Any = None, *, n: Any = None, block: Any = 0) -> Any:
+        self.open()
+        return lease(self, duration, n, block)
+
+
+class AsyncPartitionedQueue(_Partitioned, AsyncDelayQueue[Any]):
+    """An `AsyncDelayQueue` with the option `partitions`."""
+
+    _perform: Any
+
+    def __init__(self, name: str, **options: Any) -> None:
+        """Take the arguments of an `AsyncDelayQueue`."""
+        wanted = check_partitions(options["partitions"])
+        AsyncDelayQueue.__init__(self, name, **options)
+        self._perform = self._perform_located
+        self.producer = PartitionedProducer(self)
+        self._lay_out(Layout(name, wanted or 1))
+        self.sends: Any = AsyncPartitionedSends(self, self._commit)
+
+    def _commit(self, partition: Partition) -> AsyncGroupCommit:
+        return AsyncGroupCommit(partition.producer, self._perform, self.executor)
+
+    @mirrors(AsyncDelayQueue.open)
+    async def open(self, *, connect_timeout: Any = None) -> None:
+        if self.executor.opening:
+            await self.executor.perform(self._open_all(), should_retry=until(connect_timeout))
+
+    async def _know(self) -> None:
+        if not self._located:
+            await self.executor.perform(self._locate())
+
+    async def _perform_located(self, operation: Operation[Any], **options: Any) -> Any:
+        await self._know()
+        return await self.executor.perform(operation, **options)
+
+    @mirrors(AsyncDelayQueue.result)
+    async def result(self, id: str, *, timeout: Any = None) -> Any:  # noqa: ASYNC109 - as of any queue
+        await self._know()
+        home = self.partition_of(str(id))
+        try:
+            return await self._waits(home).wait(id, timeout)
+        except NoResultError:
+            elsewhere = await self._perform(which_has(self.partitions, home, id))
+            if elsewhere is None:
+                raise
+            return await self._waits(elsewhere).wait(id, timeout)
+
+    def _waits(self, partition: Partition) -> Any:
+        found = self._result_waits.get(partition.name)
+        if found is None:
+            from delayq.queue.results.result_waits import AsyncResultWaits
+
+            found = self._result_waits[partition.name] = AsyncResultWaits(partition.context, self.executor)
+        return found
+
+    @cached_property
+    def _result_waits(self) -> dict[str, Any]:
+        return {}
+
+    @mirrors(AsyncDelayQueue.events)
+    async def events(self, after: Any = 0, *, follow: bool = False) -> Any:
+        await self._know()
+        async for event in MergedEvents(self.partitions, self.executor, after, follow=follow).iterate_async():
+            yield event
+
+    @mirrors(AsyncDelayQueue.lease)
+    def lease(self, duration: Any = None, *, n: Any = None, block: Any = 0) -> Any:
+        return AsyncPartitionedLease(self, duration, n, block=block)
+
+    cancel = awaited(_Partitioned.cancel)
+    kill = awaited(_Partitioned.kill)
+    edit = awaited(_Partitioned.edit)
+    reschedule = awaited(_Partitioned.reschedule)
+    get = awaited(_Partitioned.get)
+    why = awaited(_Partitioned.why)
+    counts = awaited(_Partitioned.counts)
+    stats = awaited(_Partitioned.stats)
+    workers = awaited(_Partitioned.workers)
+    history = awaited(_Partitioned.history)
+    memory_usage = awaited(_Partitioned.memory_usage)
+    forecast = awaited(_Partitioned.forecast)
+    forget = awaited(_Partitioned.forget)
+    rekey = awaited(_Partitioned.rekey)
+    check = awaited(_Partitioned.check)
+    runs = awaited(_Partitioned.runs)
+    forget_run = awaited(_Partitioned.forget_run)
+    refusals = awaited(_Partitioned.refusals)
+    resume = awaited(_Partitioned.resume)
+    pause = awaited(_Partitioned.pause)
+    purge = awaited(_Partitioned.purge)
+    end_run = awaited(_Partitioned.end_run)
+    examine = awaited(_Partitioned.examine)
+    repair = awaited(_Partitioned.repair)
+    list = awaited(_Partitioned.list)
+    search = awaited(_Partitioned.search)
+
+
+def kind_of(plain: type) -> Any:
+    """Return the class of queues over partitions for a class of plain queues."""
+    return AsyncPartitionedQueue if issubclass(plain, AsyncDelayQueue) else PartitionedQueue
