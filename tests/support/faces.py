@@ -31,6 +31,8 @@ from delayq import (
     DelayQueue,
     Worker,
 )
+from delayq.queue.partitioned.leases import AsyncPartitionedLease
+from delayq.queue.partitioned.views import PartitionedDeadLetter, PartitionedLimits, PartitionedSchedules, Selected
 
 Errand = tuple[Callable[[], Any], "Future[Any]"]
 
@@ -278,4 +280,9 @@ _ASYNC = (
     AsyncSelection,
     AsyncSchedules,
     AsyncTask,
+    AsyncPartitionedLease,
+    PartitionedDeadLetter,
+    PartitionedLimits,
+    PartitionedSchedules,
+    Selected,
 )

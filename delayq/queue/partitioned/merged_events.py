@@ -22,10 +22,11 @@ class MergedEvents:
         self, partitions: Sequence[Any], executor: Any, after: int | str | Mapping[int, int], *, follow: bool
     ) -> None:
         """Start after the offset of each partition, by its number; with `"now"` at the end, with 0 at the beginning."""
-        if after not in (0, "now") and not isinstance(after, Mapping):
-            text = "after must be 0, 'now', or the offset of each partition, as in {3: 1200}"
+        numbers = range(len(partitions))
+        if not (all(at in numbers for at in after) if isinstance(after, Mapping) else after in (0, "now")):
+            text = "after must be 0, 'now', or the offsets of partitions by their numbers, as in {3: 1200}"
             raise ConfigurationError(f"{text}, not {short_repr(after)}")
-        starts = after if isinstance(after, Mapping) else dict.fromkeys(range(len(partitions)), after)
+        starts = after if isinstance(after, Mapping) else dict.fromkeys(numbers, after)
         self._names = [one.name for one in partitions]
         self._readers = [
             EventReader(one.context, executor, starts.get(number, 0), follow=follow, waits=False)

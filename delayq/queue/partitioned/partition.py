@@ -37,7 +37,7 @@ class Partition(DelayQueue[Any]):
     def __init__(self, queue: Any, name: str) -> None:
         """Share options, functions and connections with a queue."""
         self.__dict__.update({attribute: getattr(queue, attribute) for attribute in _SHARED})
-        self.name = name
+        self.name, self._queue = name, queue
         self.executor = copy(queue.executor)
         self.executor.opening = self.executor.checking = None  # the queue does both
         self.lifespan = None
@@ -53,6 +53,13 @@ class Partition(DelayQueue[Any]):
     def _parts(self) -> QueueParts:
         parts = super()._parts
         return parts._replace(source=(*parts.source[:-1], (parts.source[-1], self.node)))
+
+    def _put_declared(self) -> Operation[Any]:
+        return self._queue.declare_in(self)  # type: ignore[no-any-return]  # the schedules whose names belong here
+
+    def _open_again(self) -> Operation[None]:
+        yield from self._queue.store_layout(self)
+        yield from super()._open_again()
 
     @property
     def node(self) -> tuple[str, int | None]:

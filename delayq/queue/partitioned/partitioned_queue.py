@@ -9,7 +9,7 @@ from typing import Any
 
 from delayq._parity import awaited, mirrors
 from delayq.broker.requests import RedisCommand
-from delayq.broker.transport.operation import Operation
+from delayq.broker.transport.operation import Every, Operation
 from delayq.errors import NoResultError, PartitionsError
 from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.queue.consuming.consumer import ConsumeOptions
@@ -29,7 +29,7 @@ from delayq.queue.partitioned.layout import (
     read_layout,
     refuse,
 )
-from delayq.queue.partitioned.leases import AsyncPartitionedLease, lease
+from delayq.queue.partitioned.leases import AsyncPartitionedLease, PartitionedLease
 from delayq.queue.partitioned.merged_events import MergedEvents
 from delayq.queue.partitioned.pages import merged_page, search_each
 from delayq.queue.partitioned.partition import Partition, handlers_of
@@ -124,8 +124,14 @@ class _Partitioned(DelayBase[Any, Any]):
         asked.add(partition.node)
         if self.layout.partitions > 1:
             requests.append(raise_epoch(partition.context.calls.keys.meta, self.layout.epoch))
-        replies = yield requests
+        replies = yield Every(requests)  # some may fail, such as INFO of a login without rights
         partition._check(replies)  # noqa: SLF001
+
+    def store_layout(self, partition: Partition) -> Operation[None]:
+        """Store again that there are partitions, for one that Redis has lost: with all others, maybe."""
+        if self.layout.partitions > 1:
+            yield from find_layout(self.prefix, self.name, self.layout.partitions)
+            yield [raise_epoch(partition.context.calls.keys.meta, self.layout.epoch)]
 
     def _forbid_shared_limits(self) -> None:
         """Raise `ConfigurationError` for a limit of the whole queue: each partition would have its own."""
@@ -134,13 +140,17 @@ class _Partitioned(DelayBase[Any, Any]):
 
     def _put_declared(self) -> Operation[Any]:
         outcomes: dict[str, Any] = {}
-        found = yield from at_each(self.partitions, self._declare)
+        found = yield from at_each(self.partitions, self.declare_in)
         for some in found:
             outcomes |= some
         return outcomes
 
-    def _declare(self, partition: Partition) -> Operation[Any]:
-        return (yield from self._own_handlers(partition).put_declared(partition.context))
+    def declare_in(self, partition: Partition) -> Operation[Any]:
+        """Store the declared schedules whose names belong to a partition."""
+        own = self._own_handlers(partition)
+        outcomes = yield from own.put_declared(partition.context)
+        self.handlers.stored = self.handlers.stored or own.stored
+        return outcomes
 
     def _own_handlers(self, partition: Partition) -> HandlerRegistry:
         self._forbid_shared_limits()
@@ -152,8 +162,8 @@ class _Partitioned(DelayBase[Any, Any]):
 
     def _reopen_if_lost(self) -> Operation[None]:
         try:
-            yield from self._locate()
             yield from at_each(self.partitions, lambda one: one._reopen_if_lost())  # noqa: SLF001
+            yield from self._locate()
         finally:
             self.executor.check_at = monotonic() + CHECK_EVERY
 
@@ -204,7 +214,7 @@ class _Partitioned(DelayBase[Any, Any]):
             told: Any = {"refusals": listed if is_first else (), "refused": refused if is_first else None}
             return DelayQueue.end_run(one, run, **told, **options)
 
-        return self.perform_all(make, merged_stats.merged_run)
+        return self.perform_all(make, merging.merged_run)
 
     @mirrors(DelayQueue.examine)
     def examine(self, *, deep: bool = False) -> Any:
@@ -311,7 +321,7 @@ class PartitionedQueue(_Partitioned, DelayQueue[Any]):
     @mirrors(DelayQueue.lease)
     def lease(self, duration: Any = None, *, n: Any = None, block: Any = 0) -> Any:
         self.open()
-        return lease(self, duration, n, block)
+        return PartitionedLease(self, duration, n, block=block)
 
 
 class AsyncPartitionedQueue(_Partitioned, AsyncDelayQueue[Any]):
