@@ -113,7 +113,8 @@ class ClusterProtocol(RedisProtocol):
 
     def run(self, requests: Requests, should_retry: ShouldRetry, deadline: float | None = None) -> ProtocolSteps:
         """Send requests, each to the node of its key, until each has a reply; see `RedisProtocol.run`."""
-        return _route_steps(super().run(requests, should_retry, deadline), self._slot_map)
+        steps: ProtocolSteps = _route_steps(super().run(requests, should_retry, deadline), self._slot_map)
+        return steps
 
 
 def _route_steps(steps: ProtocolSteps, slot_map: SlotMap) -> Any:
@@ -126,7 +127,7 @@ def _route_steps(steps: ProtocolSteps, slot_map: SlotMap) -> Any:
             else:
                 step = steps.send((yield from _exchange(step, slot_map)))
     except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]  # what ProtocolSteps returns
+        return end.value
     finally:
         steps.close()
 
