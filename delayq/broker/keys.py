@@ -29,6 +29,11 @@ def check_name(name: str, what: str = "queue name") -> str:
     return name
 
 
+def check_queue_name(name: str, what: str = "queue name") -> str:
+    """Return the name of a queue or of a partition; raise `ConfigurationError` for any other."""
+    return name if isinstance(name, str) and is_name(name) else check_name(name, what)
+
+
 def is_name(text: str) -> bool:
     """Return whether a text is a valid queue name, or that of a partition."""
     return _QUEUE.fullmatch(text) is not None
@@ -213,7 +218,6 @@ class Keys:
     def of(cls, prefix: str, queue: str) -> Self:
         """Return the keys of a queue; validates prefix and queue."""
         check_name(prefix, "prefix")
-        if not is_name(queue):
-            check_name(queue)
+        check_queue_name(queue)
         head = f"{prefix}:{{{queue}}}:"
         return cls(*[head + part for part in cls.__slots__])

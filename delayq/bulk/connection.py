@@ -7,17 +7,18 @@ here.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from delayq.broker.calls import Calls
 from delayq.broker.context import QueueContext
-from delayq.broker.keys import Keys, check_name
+from delayq.broker.keys import Keys, check_name, check_queue_name
 from delayq.broker.transport.server_url import find_url
-from delayq.errors import ConfigurationError, did_you_mean
+from delayq.errors import ConfigurationError, PartitionsError, did_you_mean
 from delayq.options import QueueOptions, read_settings
 from delayq.queue.control.registered import is_in_use, queue_names
+from delayq.queue.partitioned.layout import STORED, read_layout
 from delayq.values.times import HORIZON, Duration, to_millis
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class TargetQueue:
 def target_of(queue: str, url: str | None, prefix: str, deadline: Duration | None) -> TargetQueue:
     """Return the queue that these options name; raise `ConfigurationError` for invalid ones."""
     return TargetQueue(
-        check_name(queue, "queue"),
+        check_queue_name(queue, "queue"),
         find_url(QueueOptions(url=url) if url else QueueOptions()),
         check_name(prefix, "prefix"),
         None if deadline is None else to_millis(deadline, "deadline", min=1) / 1000,
@@ -88,6 +89,22 @@ def calls_of(target: TargetQueue) -> Calls:
     return context_of(target).calls
 
 
+def partitions_of(target: TargetQueue) -> list[TargetQueue]:
+    """Return the partitions of the target's queue, by number; itself if it has none."""
+    layout = connect(target).call(read_layout(target.prefix, target.queue))
+    return [replace(target, queue=name) for name in layout.names(target.queue)]
+
+
+def only_queue(target: TargetQueue, what: str) -> TargetQueue:
+    """Return a target without partitions; raise `ConfigurationError` for others, which `what` does not take."""
+    first, *others = partitions_of(target)
+    if others:
+        raise ConfigurationError(
+            f"{what} takes one partition at a time: {target.queue} has {first.queue} to {others[-1].queue}"
+        )
+    return target
+
+
 def check_queue(target: TargetQueue) -> None:
     """Raise `ConfigurationError` if the queue does not exist; a mistyped name would read as an empty queue."""
     if not connect(target).call(is_in_use(target.prefix, target.queue)):
@@ -108,6 +125,12 @@ def open_queue(target: TargetQueue, dedupe_window: int | None) -> None:
         options["dedupe_window"] = dedupe_window / 1000
     queue: DelayQueue[Any]
     with DelayQueue(target.queue, **options) as queue:
-        queue.open(connect_timeout=CONNECT_TIMEOUT)
+        try:
+            queue.open(connect_timeout=CONNECT_TIMEOUT)
+        except PartitionsError:
+            options["partitions"] = STORED
+            with DelayQueue(target.queue, **options) as whole:
+                whole.open(connect_timeout=CONNECT_TIMEOUT)
     if dedupe_window is None:
-        connect(target).call(calls_of(target).default_dedupe_window(DEDUPE_WINDOW, queue.settings.dedupe_max))
+        for one in partitions_of(target):
+            connect(target).call(calls_of(one).default_dedupe_window(DEDUPE_WINDOW, queue.settings.dedupe_max))

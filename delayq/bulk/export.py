@@ -10,7 +10,7 @@ from typing import BinaryIO, Final, TypeVar
 
 import msgspec
 
-from delayq.bulk.connection import TargetQueue, check_queue, connect, context_of, target_of
+from delayq.bulk.connection import TargetQueue, check_queue, connect, context_of, partitions_of, target_of
 from delayq.bulk.export_file import ExportProgress, open_export
 from delayq.bulk.files.message_lines import lines_of
 from delayq.errors import ConfigurationError, short_repr
@@ -88,7 +88,7 @@ def export_messages(
     target = target_of(queue, url, prefix, deadline)
     wanted = _states(states)
     check_queue(target)
-    hidden = [] if reveal else connect(target).call(context_of(target).calls.redact_paths())
+    hidden = [] if reveal else connect(target).call(context_of(partitions_of(target)[0]).calls.redact_paths())
     shown = Redacted(hidden).decode if hidden else None
     begun = ExportProgress(queue, prefix, list(wanted), hidden)
     if not isinstance(file, str | Path):
@@ -112,8 +112,14 @@ def _pages(
     target: TargetQueue, states: Sequence[State], position: StoredPosition | None
 ) -> Iterator[tuple[StoredTable, StoredPosition | None]]:
     """Yield pages, each with the position after it."""
+    targets = partitions_of(target)
     while position is not None:
-        messages, position = connect(target).perform(read_stored(context_of(target), position, states))
+        number = position.partition
+        messages, after = connect(target).perform(read_stored(context_of(targets[number]), position, states))
+        if after is not None:
+            position = after._replace(partition=number)
+        else:
+            position = StoredPosition(partition=number + 1) if number + 1 < len(targets) else None
         yield messages, position
 
 

@@ -16,6 +16,7 @@ from delayq.broker.context import QueueContext
 from delayq.broker.replies import statuses
 from delayq.broker.requests import Outgoing, OutgoingTable, ScriptCall, flat
 from delayq.broker.scripts import COLLECT_LIMIT
+from delayq.broker.transport.operation import together
 from delayq.bulk.connection import context_of, target_of
 from delayq.bulk.files.local_files import check_suffix, is_file
 from delayq.bulk.files.message_files import FORMATS, FileBatch, MessageFile
@@ -24,6 +25,7 @@ from delayq.bulk.load_options import check_load
 from delayq.bulk.load_run import Loaded, begin_load, digest_of, file_uri, window_of
 from delayq.bulk.table_sender import CALLS_PER_ROUND_TRIP, Refusal, TableSender
 from delayq.errors import ConfigurationError, DelayqError, ServerError, short_repr
+from delayq.queue.partitioned.layout import by_place
 from delayq.queue.sweeps.bulk_runs import check_run
 from delayq.values.checks import check_bool, check_int
 from delayq.values.states import State
@@ -73,8 +75,13 @@ class ImportSender(TableSender):
         for parts in batched((messages[part] for part in slices), 1 if self._limiter else CALLS_PER_ROUND_TRIP):
             if self._limiter:
                 self._limiter.wait(len(parts[0]))
+            placed = [
+                (self._contexts[number], [part[at] for at in rows])
+                for part in parts
+                for number, rows in by_place((one.id for one in part), len(self._contexts)).items()
+            ]
             for reply in self._executor.run(
-                dead_import_call(self._context.calls, part, run=self._run) for part in parts
+                dead_import_call(context.calls, some, run=self._run) for context, some in placed
             ):
                 if isinstance(reply, ServerError) and "permission" in str(reply):
                     raise ServerError(f"{reply}; {NEEDS_ADMIN}")
@@ -84,7 +91,8 @@ class ImportSender(TableSender):
                 self.rows += len(reply)
         trimmed = COLLECT_LIMIT if messages else 0
         while trimmed == COLLECT_LIMIT:  # one call trims so many
-            trimmed = self._executor.call(self._context.calls.collect(self._context.settings)).trimmed
+            collects = [one.calls.collect(one.settings) for one in self._contexts]
+            trimmed = max(reply.trimmed for reply in self._executor.perform(together(collects)))
 
 
 Dead = Literal["keep", "send", "skip"]

@@ -16,8 +16,10 @@ from urllib.parse import unquote
 from delayq.broker.batches import batched
 from delayq.broker.message.ids import new_id
 from delayq.broker.transport.operation import together
-from delayq.bulk.connection import TargetQueue, calls_of, connect, context_of, open_queue
+from delayq.bulk.connection import TargetQueue, calls_of, connect, context_of, open_queue, partitions_of
 from delayq.errors import ConfigurationError, DelayqError, NoReplyError, short_repr
+from delayq.queue.partitioned.layout import place_of
+from delayq.queue.partitioned.merged_stats import merged_run
 from delayq.queue.sweeps.bulk_runs import RunInfo, begin_run, end_run, list_runs
 from delayq.values.text import pluralize
 from delayq.values.times import Duration, timestamp, to_millis
@@ -111,11 +113,12 @@ def begin_load(
     first, last = horizon(target, start, until)
     if not (first is last is None or has_due):
         raise ConfigurationError("start and until need a column due, which the table does not have")
-    executor, context = connect(target), context_of(target)
+    executor, context = connect(target), context_of(partitions_of(target)[0])
     if run is None:
         unfinished = (info for info in executor.perform(list_runs(context)) if info.state != "committed")
         run = next((info.run for info in unfinished if info.source == source != UNKNOWN), new_id())
-    executor.perform(begin_run(context, run, start=first, until=last, source=source))
+    for one in partitions_of(target):
+        executor.perform(begin_run(context_of(one), run, start=first, until=last, source=source))
     return LoadRun(target, run, first, last)
 
 
@@ -146,8 +149,16 @@ def resolve(when: When, name: str, base: int) -> int:
 
 
 def cancel_ids(target: TargetQueue, ids: Iterable[str]) -> str:
-    """Cancel messages in one round trip; returns the status of each."""
-    cancels = [calls_of(target).cancel(part) for part in batched(ids, CANCEL_BATCH)]
+    """Cancel messages in one round trip; returns their statuses, in any order."""
+    targets = partitions_of(target)
+    rows: list[list[str]] = [[] for _ in targets]
+    for id in ids:
+        rows[place_of(id, len(targets))].append(id)
+    cancels = [
+        calls_of(one).cancel(part)
+        for one, some in zip(targets, rows, strict=True)
+        for part in batched(some, CANCEL_BATCH)
+    ]
     return "".join(connect(target).perform(together(cancels)))
 
 
@@ -191,8 +202,10 @@ class LoadRun:
             error.add_note(self.stored(None))
             raise
 
-    def _end(self, **options: object) -> None:
-        connect(self.target).perform(end_run(context_of(self.target), self.name, **options))  # type: ignore[arg-type]
+    def _end(self, **options: Any) -> None:
+        for one in partitions_of(self.target):
+            connect(self.target).perform(end_run(context_of(one), self.name, **options))
+            options |= {"refusals": (), "refused": None}  # noted once
 
     def failure(self, error: DelayqError) -> DelayqError:
         """Return an error of this load; its text ends with what the run has stored."""
@@ -225,5 +238,5 @@ class LoadRun:
         )
 
     def _info(self) -> RunInfo:
-        runs = connect(self.target).perform(list_runs(context_of(self.target)))
-        return next(info for info in runs if info.run == self.name)
+        found = [connect(self.target).perform(list_runs(context_of(one))) for one in partitions_of(self.target)]
+        return merged_run([info for runs in found for info in runs if info.run == self.name])

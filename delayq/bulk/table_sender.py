@@ -14,10 +14,12 @@ from typing import NamedTuple
 
 from delayq.broker.batches import BATCH_BYTES, byte_slices
 from delayq.broker.calls import SPENT, SendStatuses
+from delayq.broker.context import QueueContext
 from delayq.broker.requests import Outgoing, OutgoingTable, ScriptCall
-from delayq.bulk.connection import TargetQueue, connect, context_of
+from delayq.bulk.connection import TargetQueue, connect, context_of, partitions_of
 from delayq.bulk.load_options import LoadOptions
 from delayq.errors import DelayqError
+from delayq.queue.partitioned.layout import by_place, key_of
 from delayq.queue.sending.producer import send_spent
 from delayq.queue.sweeps.bulk_runs import MAX_REFUSALS
 from delayq.values.times import monotonic
@@ -63,7 +65,8 @@ class TableSender:
         self._target = target
         self._options = options
         self._run = run
-        self._context = context_of(target)
+        self._contexts = [context_of(one) for one in partitions_of(target)]
+        """Of each partition, or of the queue."""
         self._executor = connect(target)
         rate = options.max_rows_per_second
         self._limiter = RateLimiter(rate) if rate else None
@@ -84,13 +87,23 @@ class TableSender:
         calls_per_round_trip = 1 if self._limiter else CALLS_PER_ROUND_TRIP
         for first in parts:
             if self._limiter:
-                self._limiter.wait(len(first.ids))
+                self._limiter.wait(len(first[1].ids))
             self._send_together(chain([first], islice(parts, calls_per_round_trip - 1)))
 
-    def _parts(self, messages: OutgoingTable) -> Iterator[OutgoingTable]:
-        """Yield what one call sends."""
-        for part in byte_slices(list(map(len, messages.payloads)), BATCH_BYTES, self._batch_size):
-            yield OutgoingTable._make(column[part] for column in messages)
+    def _parts(self, messages: OutgoingTable) -> Iterator[tuple[QueueContext, OutgoingTable]]:
+        """Yield what one call sends, and where."""
+        for context, table in self._placed(messages):
+            for part in byte_slices(list(map(len, table.payloads)), BATCH_BYTES, self._batch_size):
+                yield context, OutgoingTable._make(column[part] for column in table)
+
+    def _placed(self, messages: OutgoingTable) -> Iterator[tuple[QueueContext, OutgoingTable]]:
+        """Yield the messages of each partition."""
+        if len(self._contexts) == 1:
+            yield self._contexts[0], messages
+            return
+        keys = map(key_of, messages.ids, messages.attributes)
+        for number, rows in by_place(keys, len(self._contexts)).items():
+            yield self._contexts[number], OutgoingTable._make([column[at] for at in rows] for column in messages)
 
     def refuse(self, refusals: list[Refusal], name_row: Callable[[int], str]) -> None:
         """Count the rows of a batch that are invalid, or raise the error of the first; `name_row` names its place."""
@@ -107,24 +120,24 @@ class TableSender:
         free = MAX_REFUSALS - len(self.refusals)
         self.refusals += [(one.id, str(one.error)) for one in refusals[:free]]
 
-    def _send_together(self, parts: Iterable[OutgoingTable]) -> None:
+    def _send_together(self, parts: Iterable[tuple[QueueContext, OutgoingTable]]) -> None:
         replace, run = self._options.on_conflict == "replace", self._run
-        sent: list[OutgoingTable] = []
+        sent: list[tuple[QueueContext, OutgoingTable]] = []
 
         def calls() -> Iterator[ScriptCall[SendStatuses]]:
-            for part in parts:
-                sent.append(part)
-                yield self._context.calls.send(part, replace=replace, max_length=None, run=run)
+            for context, part in parts:
+                sent.append((context, part))
+                yield context.calls.send(part, replace=replace, max_length=None, run=run)
 
         replies = self._executor.run(calls())
-        for part, reply in zip(sent, replies, strict=True):
+        for (context, part), reply in zip(sent, replies, strict=True):
             if isinstance(reply, DelayqError):
                 raise reply
             statuses = reply
             if SPENT in statuses:
                 rows = list(map(Outgoing._make, zip(*part, strict=True)))
                 statuses, _ = self._executor.perform(
-                    send_spent(self._context, rows, statuses, [0] * len(rows), replace=replace, run=run)
+                    send_spent(context, rows, statuses, [0] * len(rows), replace=replace, run=run)
                 )
             if self._options.on_conflict == "fail":
                 self._expect_new(part.ids, statuses)

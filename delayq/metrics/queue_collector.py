@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from delayq.broker.calls import Calls
-from delayq.broker.keys import Keys, check_name, check_pattern
+from delayq.broker.keys import Keys, check_name, check_pattern, whole_name
 from delayq.broker.replies import CountsReply
 from delayq.broker.requests import RedisCommand
-from delayq.broker.stored_presence import HourCounts, history_call, read_counted
+from delayq.broker.stored_presence import HourCounts, history_call, read_counted, sum_of
 from delayq.broker.transport.executor import open_executor
+from delayq.broker.transport.operation import together
 from delayq.errors import DelayqError, ServerError
 from delayq.metrics.families import Collector, Families, Metric
 from delayq.options import QueueOptions, read_settings
@@ -18,6 +19,8 @@ from delayq.queue.control.registered import queue_names
 from delayq.queue.inspecting.counts import Stats, stats_of
 from delayq.queue.inspecting.lateness_report import SLO_HOURS, SloReport, lateness_of, slo_report
 from delayq.queue.inspecting.readings import read_queues, run_each
+from delayq.queue.partitioned.layout import read_layout
+from delayq.queue.partitioned.merged_stats import counters, stats
 from delayq.queue.server_check import Memory, find_troubles, server_info
 from delayq.values.lateness import LATENESS_BOUNDS, read_slo
 from delayq.values.states import State
@@ -136,8 +139,8 @@ class QueueCollector(Collector):
         families = Families()
         families.add_build()
         _add_server(families, read_server(self._executor))
-        names = self._queues or self._executor.perform(queue_names(self._prefix, self._pattern))
-        for name, found in read_figures(self._executor, self._prefix, names).items():
+        figures = read_figures(self._executor, self._prefix, self._names())
+        for name, found in [*figures.items(), *_sums(figures)]:
             up = not isinstance(found, ServerError)
             families.gauge("delayq_queue_up", "1 if Redis lets the queue be read, else 0", up, queue=name)
             if isinstance(found, QueueFigures):
@@ -147,6 +150,13 @@ class QueueCollector(Collector):
                 if found.stats.slo is not None:
                     _add_slo(families, found.stats.slo, name)
         return families
+
+    def _names(self) -> list[str]:
+        """Return the names of the queues to read, and of the partitions of those that have some."""
+        if not self._queues:
+            return self._executor.perform(queue_names(self._prefix, self._pattern))
+        layouts = self._executor.perform(together([read_layout(self._prefix, name) for name in self._queues]))
+        return [one for name, layout in zip(self._queues, layouts, strict=True) for one in layout.names(name)]
 
     def unready(self) -> str:
         """Return why a scrape would fail, '' if it would not."""
@@ -159,6 +169,20 @@ class QueueCollector(Collector):
     def close(self) -> None:
         """Close the connections."""
         self._executor.close()
+
+
+def _sums(figures: Mapping[str, QueueFigures | ServerError]) -> Iterator[tuple[str, QueueFigures]]:
+    """Yield the figures of each queue that has partitions, added up over those that can be read."""
+    parts: dict[str, list[QueueFigures]] = {}
+    for name, found in figures.items():
+        if (whole := whole_name(name)) != name and isinstance(found, QueueFigures):
+            parts.setdefault(whole, []).append(found)
+    for whole, some in parts.items():
+        counted = sum_of(one.counted for one in some)
+        yield (
+            whole,
+            QueueFigures(stats([one.stats for one in some]), counted, dict(counters([one.due for one in some]))),
+        )
 
 
 def _add_server(families: Families, info: dict[str, str]) -> None:

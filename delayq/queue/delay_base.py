@@ -80,7 +80,8 @@ class DelayBase(QueueBase[T, M]):
         if "partitions" in options and not hasattr(cls, "partition_of"):
             from delayq.queue.partitioned.partitioned_queue import kind_of  # few queues have partitions
 
-            return object.__new__(kind_of(cls))
+            kind: type[Self] = kind_of(cls)
+            return object.__new__(kind)
         return object.__new__(cls)
 
     def _make_context(self) -> QueueContext:

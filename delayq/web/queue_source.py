@@ -20,6 +20,8 @@ from delayq.queue.control.registered import is_in_use, queue_names
 from delayq.queue.inspecting.counts import Stats, stats_of
 from delayq.queue.inspecting.lateness_report import lateness_of
 from delayq.queue.inspecting.readings import Readings, read_queues
+from delayq.queue.partitioned.layout import read_layout
+from delayq.queue.partitioned.merged_stats import merged_stats
 
 if TYPE_CHECKING:
     from delayq.queue.delay_queue import DelayQueue
@@ -65,10 +67,14 @@ class QueueSource:
         if not is_name(name):
             return None
         requests: list[Any] = [is_in_use(self.prefix, name), self.calls(name).redact_paths()]
-        is_used, paths = self.executor.perform(together(requests))
-        return self._opened(name, () if self._reveal else tuple(paths)) if is_used else None
+        is_used, paths, layout = self.executor.perform(together([*requests, read_layout(self.prefix, name)]))
+        if not is_used:
+            return None
+        if has_partitions := layout.layout(name) is not None:
+            (paths,) = self.executor.perform(together([self.calls(layout.names(name)[0]).redact_paths()]))
+        return self._opened(name, () if self._reveal else tuple(paths), has_partitions=has_partitions)
 
-    def _opened(self, name: str, paths: tuple[str, ...]) -> DelayQueue[Any]:
+    def _opened(self, name: str, paths: tuple[str, ...], *, has_partitions: bool) -> DelayQueue[Any]:
         from delayq.queue.delay_queue import DelayQueue
 
         with self._opening:
@@ -77,6 +83,8 @@ class QueueSource:
                     self._queues.clear()
                 codec = codec_for_inspectors(paths)
                 options: dict[str, Any] = {**self._options, "redis": self.executor.client, "codec": codec}
+                if has_partitions:
+                    options["partitions"] = "stored"
                 self._queues[name, paths] = DelayQueue(name, **options)
             return self._queues[name, paths]
 
@@ -103,13 +111,14 @@ class QueueSource:
     def read(self, names: Sequence[str]) -> Snapshot:
         """Read some queues alone; those that are not in use are missing."""
         found = read_queues(self.executor, names, self.calls, also=lambda calls: [history_call(calls, limit=RECENT)])
-        queues: dict[str, Readings | ServerError] = {}
-        for name, one in found.items():
-            if isinstance(one, ServerError):
-                queues[name] = one
-            else:
-                counted, recent = one
-                queues[name] = self.noted(name, stats_of(counted, lateness_of(recent.hours)))
+        stats = {
+            name: one if isinstance(one, ServerError) else stats_of(one[0], lateness_of(one[1].hours))
+            for name, one in found.items()
+        }
+        queues = {
+            name: one if isinstance(one, ServerError) else self.noted(name, one)
+            for name, one in merged_stats(stats).items()
+        }
         return Snapshot(datetime.now(UTC), queues)
 
     def noted(self, name: str, stats: Stats) -> Readings:

@@ -12,7 +12,7 @@ from opentelemetry import metrics, trace
 from delayq import ConfigurationError, NewMessage, State
 from delayq.telemetry import instrument
 from tests.behaviour.places import everywhere
-from tests.partitioned.places import PARTITIONS, claim, ids_of, one_of_each
+from tests.partitioned.places import PARTITIONS, ids_of, one_of_each
 from tests.support.faces import Blocking
 from tests.support.waiting import wait_until
 from tests.telemetry.recorded import Recorded
@@ -140,15 +140,20 @@ def test_callbacks_of_all_partitions_share_the_threads(open_queue):
 
 
 @everywhere
-def test_a_lease_takes_from_all_partitions_what_it_wants(queue):
-    queue.send_many([NewMessage("x", id=f"m{n}") for n in range(20)])
-    with queue.lease("60s", n=15) as messages:
-        assert len(messages) == 15
-        assert queue.counts().active == 15
-    assert queue.counts().living == 5
+def test_leases_take_from_one_partition_after_the_other(queue):
+    ids = [id for number in range(PARTITIONS) for id in ids_of(number, 3)]
+    queue.send_many([NewMessage("x", id=id) for id in ids])
+    taken: list[str] = []
+    for _ in range(PARTITIONS):
+        with queue.lease("60s", n=15) as messages:
+            assert len(messages) == queue.counts().active == 3
+            assert len({message.queue for message in messages}) == 1
+            taken += [message.id for message in messages]
+    assert sorted(taken) == sorted(ids)
+    assert queue.counts().living == 0
+    queue.send_delay_msg("more")
     with queue.lease() as message:
-        assert message.payload == "x"
-    assert len(claim(queue)) == 4
+        assert message.payload == "more"
 
 
 @everywhere
@@ -161,10 +166,9 @@ def test_a_lease_of_nothing_is_none_or_empty(queue):
 
 @everywhere
 def test_what_a_lease_raises_fails_its_messages(queue):
-    queue.send_many([NewMessage("x", id=id, retries=0) for id in one_of_each()])
-    with pytest.raises(ValueError, match="broken"), queue.lease("60s", n=10) as messages:
-        assert len(messages) == 4
-        raise ValueError("broken")
+    queue.send_many([NewMessage("x", id=id, retries=0) for id in ids_of(2, 4)])
+    with pytest.raises(ValueError, match="broken of 4"), queue.lease("60s", n=10) as messages:
+        raise ValueError(f"broken of {len(messages)}")
     assert queue.counts().dead == 4
 
 

@@ -31,7 +31,6 @@ from delayq import (
     DelayQueue,
     Worker,
 )
-from delayq.queue.partitioned.leases import AsyncPartitionedLease
 from delayq.queue.partitioned.views import PartitionedDeadLetter, PartitionedLimits, PartitionedSchedules, Selected
 
 Errand = tuple[Callable[[], Any], "Future[Any]"]
@@ -280,7 +279,6 @@ _ASYNC = (
     AsyncSelection,
     AsyncSchedules,
     AsyncTask,
-    AsyncPartitionedLease,
     PartitionedDeadLetter,
     PartitionedLimits,
     PartitionedSchedules,

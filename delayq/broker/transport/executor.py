@@ -147,10 +147,7 @@ class Executor(_Client):
                     continue
                 replies = self.run(step, should_retry=should_retry)
                 error = first_error(replies)
-                if error is None or isinstance(step, Every):
-                    step = operation.send(replies)
-                else:
-                    step = operation.throw(error)
+                step = operation.send(replies) if error is None or type(step) is Every else operation.throw(error)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]  # what the operation returns
 
@@ -287,10 +284,7 @@ class AsyncExecutor(_Client):
                     continue
                 replies = await self.run(step, should_retry=should_retry, on_cancel=on_cancel)
                 error = first_error(replies)
-                if error is None or isinstance(step, Every):
-                    step = operation.send(replies)
-                else:
-                    step = operation.throw(error)
+                step = operation.send(replies) if error is None or type(step) is Every else operation.throw(error)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]  # what the operation returns
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from delayq.broker.engine import DELAY, STREAMS, WORKQUEUE, EngineCapabilities
-from delayq.broker.keys import check_id, check_name, check_stored_id
+from delayq.broker.keys import check_id, check_queue_name, check_stored_id
 from delayq.broker.requests import RedisCommand
 from delayq.cli.support.exit_codes import NotFoundError
 from delayq.values.states import State
@@ -105,7 +105,7 @@ class DelayCommands(EngineCommands):
         State.DEAD: ("id", "died", "attempts", "reason", "error"),
         State.COMPLETED: ("id", "completed", "attempts", "reason", "result"),
     }
-    check_queue = staticmethod(check_name)
+    check_queue = staticmethod(check_queue_name)
 
     def open_to_send(self, name: str, codec: str) -> Any:
         return self._session.queue(name, codec=codec)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from delayq.broker.batches import batched
 from delayq.broker.calls import Calls
-from delayq.broker.keys import Keys, check_name
+from delayq.broker.keys import Keys, check_name, whole_name
 from delayq.broker.requests import RedisCommand
 from delayq.broker.stored_presence import RECENT, HoursReply, history_call
 from delayq.broker.transport.operation import together
@@ -21,6 +21,8 @@ from delayq.privacy.redaction import codec_for_inspectors
 from delayq.queue.control.registered import is_in_use, queue_names
 from delayq.queue.inspecting.counts import Stats, stats_of
 from delayq.queue.inspecting.readings import MeanRates, mean_rates, read_queues, run_each
+from delayq.queue.partitioned.layout import read_layout
+from delayq.queue.partitioned.merged_stats import merged_stats
 
 if TYPE_CHECKING:
     from delayq.broker.transport.executor import Executor
@@ -46,6 +48,7 @@ class Session:
         self.url = url
         self.prefix = check_name(prefix, "prefix")
         self.timeout = timeout or (FAILOVER_TIMEOUT if _FAILS_OVER.match(url or "") else TIMEOUT)
+        self._partitions: dict[str, list[str]] = {}
         self.now = datetime.now(UTC)
         """The server's time once `exists` has read it, before that the local time."""
 
@@ -77,7 +80,16 @@ class Session:
         """Return the queue, whether or not it exists."""
         from delayq.queue.delay_queue import DelayQueue
 
+        if len(self.partitions(name)) > 1:
+            options["partitions"] = "stored"
         return DelayQueue(name, **{**self.shared_options, **options})
+
+    def partitions(self, name: str) -> list[str]:
+        """Return the names of the partitions of a queue, or its own name if it has none."""
+        if name not in self._partitions:
+            (layout,) = self.read(read_layout(self.prefix, name))
+            self._partitions[name] = layout.names(name)
+        return self._partitions[name]
 
     def existing_queue(self, name: str, *, reveal: bool = False) -> DelayQueue[Any]:
         """Return an existing queue, with payloads as bytes; raise `NotFoundError` if it was never used.
@@ -89,7 +101,8 @@ class Session:
 
     def check_queue_exists(self, name: str) -> list[str]:
         """Return which values of payloads a queue hides; raise `NotFoundError` if it was never used."""
-        exists, paths = self.read(is_in_use(self.prefix, name), Calls(Keys.of(self.prefix, name)).redact_paths())
+        first = self.partitions(name)[0]
+        exists, paths = self.read(is_in_use(self.prefix, first), Calls(Keys.of(self.prefix, first)).redact_paths())
         if not exists:
             raise NotFoundError("queue", name, self.queue_names())
         return list(paths)
@@ -107,31 +120,47 @@ class Session:
 
     def queue_names(self, pattern: str = "*") -> list[str]:
         """Return the sorted names of the queues in use that match a pattern."""
-        names = self.registered_names(pattern)
+        names = self.executor.perform(queue_names(self.prefix, pattern))
         used: list[str] = []
         for batch in batched(names, 500):
             replies = self.executor.run([is_in_use(self.prefix, name) for name in batch])
             # One that Redis refuses to look at is shown with the error.
             used += [name for name, reply in zip(batch, replies, strict=True) if reply is not False]
-        return used
+        return self._whole(used)
 
     def registered_names(self, pattern: str = "*") -> list[str]:
         """Return the sorted names in the registry that match a pattern: there may be no queue of some of them."""
-        return self.executor.perform(queue_names(self.prefix, pattern))
+        return self._whole(self.executor.perform(queue_names(self.prefix, pattern)))
+
+    def _whole(self, names: list[str]) -> list[str]:
+        """Return the names of queues in place of those of their partitions."""
+        whole: dict[str, list[str]] = {}
+        for name in names:
+            whole.setdefault(whole_name(name), []).append(name)
+        self._partitions |= whole
+        return sorted(whole)
 
     def stats(self, names: list[str]) -> dict[str, Stats | ServerError]:
         """Read the stats of several queues, many in a round trip; those that are not in use are missing.
 
         For a queue that Redis refuses to read, such as one with a key of another type, why.
         """
-        found = read_queues(self.executor, names, lambda name: Calls(Keys.of(self.prefix, name)))
-        return {name: one if isinstance(one, ServerError) else stats_of(one[0]) for name, one in found.items()}
+        parts = [part for name in names for part in self.partitions(name)]
+        found = read_queues(self.executor, parts, lambda name: Calls(Keys.of(self.prefix, name)))
+        read = {name: one if isinstance(one, ServerError) else stats_of(one[0]) for name, one in found.items()}
+        return merged_stats(read)
 
     def mean_rates(self, names: list[str]) -> dict[str, MeanRates]:
         """Read what consumers did lately, in a round trip; queues that Redis refuses to read are missing."""
-        calls = [history_call(Calls(Keys.of(self.prefix, name)), limit=RECENT) for name in names]
-        replies = run_each(self.executor, calls)
-        return {name: mean_rates(one) for name, one in zip(names, replies, strict=True) if isinstance(one, HoursReply)}
+        parts = [part for name in names for part in self.partitions(name)]
+        calls = [history_call(Calls(Keys.of(self.prefix, part)), limit=RECENT) for part in parts]
+        rates: dict[str, MeanRates] = {}
+        for part, one in zip(parts, run_each(self.executor, calls), strict=True):
+            if isinstance(one, HoursReply):
+                name, found = whole_name(part), mean_rates(one)
+                before = rates.get(name, MeanRates(0.0, 0.0))
+                rates[name] = MeanRates(before.acked + found.acked, before.failed + found.failed)
+        return rates
 
     def close(self) -> None:
         """Close the connections if they were opened."""

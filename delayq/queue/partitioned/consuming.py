@@ -24,8 +24,8 @@ class PartitionsWorker(WorkerBase[Any]):
         super().__init__(dict.fromkeys(queue.partitions, 1), concurrency=queue.settings.concurrency)
         self._lifespan = None if queue.lifespan is None else queue.lifespan.anew()
 
-    def _pooled(self, message_class: Any, queue: Any, *, lifespan: Any, **how: Any) -> PoolQueue:
-        return super()._pooled(message_class, queue, lifespan=self._lifespan, **how)
+    def _pooled(self, message_class: Any, queue: Any, **how: Any) -> PoolQueue:
+        return super()._pooled(message_class, queue, **{**how, "lifespan": self._lifespan})
 
     def make_driver(self, kind: type[D], options: ConsumeOptions) -> D:
         """Return the driver of a run."""

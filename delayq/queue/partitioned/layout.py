@@ -7,11 +7,11 @@ The fields of `<prefix>:{reminders}:meta` are `partitions`, `epoch`, which every
 from __future__ import annotations
 
 from binascii import crc_hqx
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Literal, NamedTuple, Self
 
-from delayq.broker.keys import Keys, check_name
+from delayq.broker.keys import Keys
 from delayq.broker.message.attributes import Attributes
 from delayq.broker.message.joining import Joining
 from delayq.broker.requests import RedisCommand
@@ -20,7 +20,7 @@ from delayq.errors import ConfigurationError, InvalidValueError, PartitionsError
 from delayq.queue.server_check import PARTITIONED
 
 MAX_PARTITIONS = 1000
-STORED = "stored"
+STORED: Literal["stored"] = "stored"
 """The option of a client that takes as many partitions as the queue has."""
 _FIELDS = ("schema", "partitions", "epoch", "partitions_from")
 
@@ -28,6 +28,14 @@ _FIELDS = ("schema", "partitions", "epoch", "partitions_from")
 def place_of(key: str, partitions: int) -> int:
     """Return the number of the partition of an id: CRC16 of its UTF-8, as of Redis Cluster, modulo their number."""
     return crc_hqx(key.encode("utf-8", "surrogateescape"), 0) % partitions
+
+
+def by_place(keys: Iterable[str], partitions: int) -> dict[int, list[int]]:
+    """Return the positions of keys by the number of their partition."""
+    rows: dict[int, list[int]] = {}
+    for at, key in enumerate(keys):
+        rows.setdefault(place_of(key, partitions), []).append(at)
+    return rows
 
 
 def key_of(id: str, attributes: bytes) -> str:
@@ -90,6 +98,11 @@ class StoredLayout(NamedTuple):
         """Read the fields; '' for those that are missing."""
         return cls(*[(field or b"").decode("utf-8", "replace") for field in reply])
 
+    def names(self, name: str) -> list[str]:
+        """Return the names of the partitions of a queue, or its own if it has none."""
+        found = self.layout(name)
+        return [name] if found is None else found.names()
+
     def layout(self, name: str) -> Layout | None:
         """Return the layout; None for a plain queue, or one that does not exist."""
         if not self.partitions.isdecimal():
@@ -100,7 +113,7 @@ class StoredLayout(NamedTuple):
 
 def read_layout(prefix: str, name: str) -> RedisCommand[StoredLayout]:
     """Read what Redis knows of the partitions of a queue."""
-    return RedisCommand(("HMGET", Keys.of(prefix, check_name(name)).meta, *_FIELDS), StoredLayout.read)
+    return RedisCommand(("HMGET", Keys.of(prefix, name).meta, *_FIELDS), StoredLayout.read)
 
 
 def find_layout(prefix: str, name: str, wanted: int | None) -> Operation[Layout]:
@@ -110,13 +123,14 @@ def find_layout(prefix: str, name: str, wanted: int | None) -> Operation[Layout]
     """
     meta = Keys.of(prefix, name).meta
     ask = read_layout(prefix, name)
+    stored: StoredLayout
     (stored,) = yield [ask]
     if not stored.partitions:
         if wanted is None:
             raise PartitionsError(f"queue {name} has no partitions: give their number")
         if wanted == 1 and stored.schema != PARTITIONED:
             return Layout(name, 1, int(stored.epoch or 1))
-        (_, stored) = yield [_claim(meta), ask]
+        _, stored = yield [_claim(meta), ask]
         if stored.schema != PARTITIONED:
             raise PartitionsError(
                 f"queue {name} exists without partitions: move it by `delayq partitions {name} --to {wanted}`"

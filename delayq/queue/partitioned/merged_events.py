@@ -21,7 +21,7 @@ class MergedEvents:
     def __init__(
         self, partitions: Sequence[Any], executor: Any, after: int | str | Mapping[int, int], *, follow: bool
     ) -> None:
-        """Start after an offset of each partition by its number, at the end with `"now"`, or with 0 at the beginning."""
+        """Start after the offset of each partition, by its number; with `"now"` at the end, with 0 at the beginning."""
         numbers = range(len(partitions))
         if not (all(at in numbers for at in after) if isinstance(after, Mapping) else after in (0, "now")):
             text = "after must be 0, 'now', or the offsets of partitions by their numbers, as in {3: 1200}"
@@ -38,7 +38,9 @@ class MergedEvents:
     def next(self) -> Operation[list[MessageEvent]]:
         """Read the next events of all partitions, up to the time until which all are known."""
         empty = [
-            at for at, reader in enumerate(self._readers) if not self._waiting[at] and (self._follow or not reader.ended)
+            at
+            for at, reader in enumerate(self._readers)
+            if not self._waiting[at] and (self._follow or not reader.ended)
         ]
         results = yield from side_by_side([self._readers[at].next() for at in empty])
         found: list[list[MessageEvent]] = results_of(results, [self._names[at] for at in empty])

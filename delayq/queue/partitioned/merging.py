@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from datetime import datetime
 from typing import Any, TypeVar
 
-from delayq.queue.inspecting.counts import Counts, Stats
 from delayq.queue.inspecting.forecast import Forecast
 from delayq.queue.inspecting.history import HistoryBucket, QueueHistory
-from delayq.queue.inspecting.lateness_report import LatenessCounts, SloReport, slo_report
 from delayq.queue.inspecting.memory_usage import MemoryUsage
-from delayq.queue.inspecting.why.looked import Why
+from delayq.queue.inspecting.why.looked import Looked, Why
+from delayq.queue.inspecting.why.queue_reasons import reasons_of_queue
 from delayq.queue.inspecting.workers import WorkerInfo
+from delayq.queue.partitioned.merged_stats import counters, first_time, lateness, merged_run, stats
 from delayq.queue.repairing.repair_report import Checkup, Finding
 from delayq.queue.sweeps.bulk_runs import RunInfo
 
@@ -39,57 +37,6 @@ def first_of(values: Sequence[T]) -> T:
 def one_list(values: Sequence[list[T]]) -> list[T]:
     """Return the entries of all."""
     return [one for some in values for one in some]
-
-
-def counters(values: Sequence[Mapping[Any, int]]) -> Mapping[Any, int]:
-    """Return the sums by key."""
-    total: Counter[Any] = Counter()
-    for value in values:
-        total.update(value)
-    return dict(total)
-
-
-def counts(values: Sequence[Counts]) -> Counts:
-    """Add up how many messages are in each state."""
-    numbers = {name: sum(getattr(one, name) for one in values) for name in Counts.__slots__ if name != "paused"}
-    return Counts(**numbers, paused=next((one.paused for one in values if one.paused), None))
-
-
-def stats(values: Sequence[Stats]) -> Stats:
-    """Add up counts and totals. A worker serves all partitions, and counts once."""
-    return Stats(
-        counts=counts([one.counts for one in values]),
-        at=max(one.at for one in values),
-        next_due=_first(one.next_due for one in values),
-        oldest_due=_first(one.oldest_due for one in values),
-        next_deadline=_first(one.next_deadline for one in values),
-        last_claim=max(filter(None, (one.last_claim for one in values)), default=None),
-        held=sum(one.held for one in values),
-        workers=max(one.workers for one in values),
-        heard=max(one.heard for one in values),
-        totals=counters([one.totals for one in values]),
-        lateness=lateness([one.lateness for one in values]),
-        slo=_slo([one.slo for one in values if one.slo is not None]),
-        limited=any(one.limited for one in values),
-    )
-
-
-def lateness(values: Iterable[LatenessCounts]) -> LatenessCounts:
-    """Add up how late messages started."""
-    return LatenessCounts(tuple(map(sum, zip(*(one.numbers for one in values), strict=True))))
-
-
-def _slo(values: Sequence[SloReport]) -> SloReport | None:
-    """Return how an objective was kept over all partitions."""
-    if not values:
-        return None
-    counted, late = sum(one.counted for one in values), sum(one.late for one in values)
-    empty = slo_report(values[0].objective, LatenessCounts())
-    if empty is None or not counted:
-        return values[0]
-    allowed = next(((one.late / (1 - one.budget_left)) / one.counted for one in values if one.late), None)
-    left = 1.0 if allowed is None else round(1 - late / (counted * allowed), 9)
-    return SloReport(values[0].objective, counted, late, 1 - late / counted, left)
 
 
 def workers(values: Sequence[list[WorkerInfo]]) -> list[WorkerInfo]:
@@ -139,7 +86,7 @@ def forecast(values: Sequence[Forecast]) -> Forecast:
         **unjudged,
         buckets=buckets,
         names=counters([one.names for one in values]),
-        scheduled_until=_first(one.scheduled_until for one in values),
+        scheduled_until=first_time(one.scheduled_until for one in values),
         paused=next((one.paused for one in values if one.paused), None),
         left_out={name: why for one in values for name, why in one.left_out.items()},
     )
@@ -169,10 +116,13 @@ def checkup_of(name: str) -> Callable[[Sequence[Checkup]], Checkup]:
     return merge
 
 
-def why(values: Sequence[Why]) -> Why:
-    """Return the reasons of all partitions, each once."""
-    reasons = {(one.kind, one.text): one for value in values for one in value.reasons}
-    return replace(values[0], reasons=tuple(reasons.values()))
+def looked(values: Sequence[tuple[Looked, Any]]) -> Why:
+    """Return why a queue gives out nothing, or not everything, by what was read of its partitions."""
+    found = [one for one, _ in values]
+    paused = next((one.meta for one in found if "paused" in one.meta), found[0].meta)
+    limits = {scope: limit for one in found for scope, limit in one.limits.items()}
+    whole = Looked(stats([one.stats for one in found]), paused, limits, workers([list(one.workers) for one in found]))
+    return Why(None, None, whole.at, tuple(reasons_of_queue(whole)))
 
 
 def runs(values: Sequence[list[RunInfo]]) -> list[RunInfo]:
@@ -180,24 +130,11 @@ def runs(values: Sequence[list[RunInfo]]) -> list[RunInfo]:
     found: dict[str, list[RunInfo]] = {}
     for one in one_list(values):
         found.setdefault(one.run, []).append(one)
-    return sorted(map(run, found.values()), key=lambda info: info.started, reverse=True)
-
-
-def run(values: Sequence[RunInfo]) -> RunInfo:
-    """Add up what became of the messages of a run."""
-    names = ("new", "exists", "replaced", "running", "settled", "refused")
-    numbers = {name: sum(getattr(one, name) for one in values) for name in names}
-    ends = [one.ended for one in values]
-    return replace(
-        values[0],
-        **numbers,
-        started=min(one.started for one in values),
-        ended=None if None in ends else max(filter(None, ends)),
-    )
+    return sorted(map(merged_run, found.values()), key=lambda info: info.started, reverse=True)
 
 
 def added_up(kind: type[T], keep: Sequence[str] = ()) -> Callable[[Sequence[T]], T]:
-    """Return what adds up records of a class: numbers are added, tuples joined; of those to `keep`, the first counts."""
+    """Return what adds up records of a class: numbers are added, tuples joined; those to `keep` are of the first."""
 
     def merge(values: Sequence[T]) -> T:
         made: dict[str, Any] = {}
@@ -212,7 +149,3 @@ def added_up(kind: type[T], keep: Sequence[str] = ()) -> Callable[[Sequence[T]],
         return kind(**made)
 
     return merge
-
-
-def _first(times: Iterable[datetime | None]) -> datetime | None:
-    return min(filter(None, times), default=None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from heapq import merge
 from typing import Any
@@ -24,7 +24,8 @@ LAST = datetime.max.replace(tzinfo=UTC)
 _Position = tuple[str, int]
 """The cursor of a page of one partition, '' for its first, and how many of its messages were shown."""
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(dict[int, tuple[str, int]]).decode
+_decode = msgspec.json.Decoder(dict[int, tuple[str, int] | None]).decode
+"""The positions of those that are not at their beginning; None for one that was read to its end."""
 
 
 def time_of(message: MessageInfo) -> datetime:
@@ -33,15 +34,19 @@ def time_of(message: MessageInfo) -> datetime:
 
 
 def merged_page(
-    partitions: Sequence[Any], read: Callable[[Any, int, str | None], Operation[Page]], *, limit: int, cursor: str | None
+    queue: Any, read: Callable[[Any, int, str | None], Operation[Page]], *, limit: int, cursor: str | None
 ) -> Operation[Page]:
     """Read a page over all partitions by `read(partition, limit, cursor)`; see `DelayQueue.list`.
 
     It ends early where one of them has shown all that was read of it, so a page may have fewer messages.
     """
     check_int(limit, "limit", 1, MAX_ROWS)
-    positions = dict.fromkeys(range(len(partitions)), ("", 0)) if cursor is None else _read(cursor, len(partitions))
-    asked = [(at, *position) for at, position in positions.items()]
+    partitions = queue.partitions
+    positions = {} if cursor is None else _read(cursor, len(partitions))
+    at_start: list[tuple[int, _Position | None]] = [
+        (at, ("", 0)) for at in range(len(partitions)) if at not in positions
+    ]
+    asked = [(at, *position) for at, position in [*at_start, *positions.items()] if position is not None]
     share = -(-limit // max(1, len(asked))) + EXTRA
     reads = [read(partitions[at], min(MAX_ROWS, skip + share), after or None) for at, after, skip in asked]
     pages: list[Page] = results_of((yield from side_by_side(reads)), [partitions[at].name for at, *_ in asked])
@@ -59,19 +64,23 @@ def merged_page(
         shown[at] += 1
         if shown[at] == ends.get(at):  # what comes next may be of this partition
             break
-    after_all: dict[int, _Position] = {}
+    after_all = dict(positions)
     for (at, after, skip), some, page in zip(asked, rows, pages, strict=True):
         if shown[at] < len(some):
             after_all[at] = (after, skip + shown[at])
-        elif page.cursor:
-            after_all[at] = (page.cursor, 0)
-    return Page(messages, urlsafe_b64encode(_encode(after_all)).decode() if after_all else None)
+        else:
+            after_all[at] = (page.cursor, 0) if page.cursor else None
+    told = {at: position for at, position in after_all.items() if position != ("", 0)}
+    is_over = len(after_all) == len(partitions) and not any(after_all.values())
+    return Page(messages, None if is_over else urlsafe_b64encode(_encode(told)).decode())
 
 
-def _read(cursor: str, number: int) -> dict[int, _Position]:
+def _read(cursor: str, number: int) -> dict[int, _Position | None]:
     try:
         positions = _decode(urlsafe_b64decode(cursor))
-        if positions and all(0 <= at < number and 0 <= skip <= MAX_ROWS for at, (_, skip) in positions.items()):
+        if all(0 <= at < number for at in positions) and all(
+            0 <= one[1] <= MAX_ROWS for one in positions.values() if one
+        ):
             return positions
     except (ValueError, TypeError, msgspec.MsgspecError):
         pass
@@ -79,7 +88,7 @@ def _read(cursor: str, number: int) -> dict[int, _Position]:
 
 
 def search_each(
-    partitions: Sequence[Any],
+    queue: Any,
     search: Callable[[Any, int, int, str | None], Operation[SearchPage]],
     *,
     limit: int,
@@ -87,6 +96,7 @@ def search_each(
     cursor: str | None,
 ) -> Operation[SearchPage]:
     """Search one partition after another by `search(partition, limit, max_searched, cursor)`."""
+    partitions = queue.partitions
     number, _, inner = (cursor or "0:").partition(":")
     at = int(number) if number.isdecimal() else len(partitions)
     if at >= len(partitions):

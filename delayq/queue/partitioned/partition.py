@@ -43,7 +43,7 @@ class Partition(DelayQueue[Any]):
         self.lifespan = None
         self._identity = None
         self._unperformed: Any = Unperformed()
-        self._perform = self._unperformed.perform
+        self._perform: Any = self._unperformed.perform
         self.context = self._make_context()
         self.producer = Producer(self.context, self.codec, self.handlers.in_one_form)
         self._inspector = Inspector(self.context)

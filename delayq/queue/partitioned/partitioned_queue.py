@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
@@ -13,9 +14,10 @@ from delayq.errors import NoResultError, PartitionsError
 from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.queue.consuming.consumer import ConsumeOptions
 from delayq.queue.consuming.starting import D
-from delayq.queue.delay_base import DelayBase
+from delayq.queue.delay_base import DelayBase, remove
 from delayq.queue.delay_queue import DelayQueue
-from delayq.queue.partitioned import merging
+from delayq.queue.inspecting.why.why import look
+from delayq.queue.partitioned import merged_stats, merging
 from delayq.queue.partitioned.consuming import PartitionsWorker
 from delayq.queue.partitioned.layout import (
     STORED,
@@ -27,21 +29,19 @@ from delayq.queue.partitioned.layout import (
     read_layout,
     refuse,
 )
-from delayq.queue.partitioned.pages import merged_page, search_each
-from delayq.queue.partitioned.views import PartitionedDeadLetter, PartitionedLimits, PartitionedSchedules, Selected
-from delayq.queue.partitioned.partition import Partition, handlers_of
-from delayq.queue.partitioned.leases import AsyncPartitionedLease, PartitionedLease
+from delayq.queue.partitioned.leases import AsyncPartitionedLease, lease
 from delayq.queue.partitioned.merged_events import MergedEvents
+from delayq.queue.partitioned.pages import merged_page, search_each
+from delayq.queue.partitioned.partition import Partition, handlers_of
 from delayq.queue.partitioned.routing import Make, at_each, at_one, by_id, of_all, until, which_has
 from delayq.queue.partitioned.sends import AsyncPartitionedSends, PartitionedProducer, PartitionedSends
-from delayq.queue.repairing.repair_report import Checkup
+from delayq.queue.partitioned.views import PartitionedDeadLetter, PartitionedLimits, PartitionedSchedules, Selected
 from delayq.queue.sending.group_commit import AsyncGroupCommit, GroupCommit
-from delayq.queue.sweeps.bulk_runs import RunInfo
+from delayq.queue.server_check import CHECK_EVERY
 from delayq.queue.sweeps.cancellation import CancelOutcome, KillOutcome, RescheduleOutcome
 from delayq.queue.sweeps.editing import EditOutcome
 from delayq.queue.sweeps.forgetting import Forgotten
 from delayq.queue.sweeps.handler_check import HandlerCheck
-from delayq.queue.server_check import CHECK_EVERY
 from delayq.queue.sweeps.rekeying import Rekeyed
 from delayq.queue.tasks.handlers import HandlerRegistry
 from delayq.values.times import monotonic
@@ -183,13 +183,13 @@ class _Partitioned(DelayBase[Any, Any]):
     @mirrors(DelayQueue.why)
     def why(self, id: str | None = None) -> Any:
         if id is None:
-            return self.perform_all(lambda one: DelayQueue.why(one), merging.why)
+            return self.perform_all(lambda one: look(one.context), merging.looked)
         return self.perform_at(id, lambda one: DelayQueue.why(one, id), lambda found: found.state is None)
 
     # All partitions
 
-    counts = of_all(DelayQueue.counts, merging.counts)
-    stats = of_all(DelayQueue.stats, merging.stats)
+    counts = of_all(DelayQueue.counts, merged_stats.counts)
+    stats = of_all(DelayQueue.stats, merged_stats.stats)
     workers = of_all(DelayQueue.workers, merging.workers)
     history = of_all(DelayQueue.history, merging.history)
     memory_usage = of_all(DelayQueue.memory_usage, merging.memory_usage)
@@ -205,7 +205,7 @@ class _Partitioned(DelayBase[Any, Any]):
     purge = of_all(DelayQueue.purge, merging.sums)
 
     @mirrors(DelayQueue.end_run)
-    def end_run(self, run: str, *, refusals: Any = (), refused: int | None = None, **options: Any) -> RunInfo:
+    def end_run(self, /, run: str, *, refusals: Any = (), refused: int | None = None, **options: Any) -> Any:
         """Refusals are noted once, in the first partition."""
         listed = list(refusals)
 
@@ -214,33 +214,31 @@ class _Partitioned(DelayBase[Any, Any]):
             told: Any = {"refusals": listed if is_first else (), "refused": refused if is_first else None}
             return DelayQueue.end_run(one, run, **told, **options)
 
-        return self.perform_all(make, merging.run)  # type: ignore[no-any-return]
+        return self.perform_all(make, merged_stats.merged_run)
 
     @mirrors(DelayQueue.examine)
-    def examine(self, *, deep: bool = False) -> Checkup:
-        return self.perform_all(lambda one: DelayQueue.examine(one, deep=deep), merging.checkup_of(self.name))  # type: ignore[no-any-return]
+    def examine(self, *, deep: bool = False) -> Any:
+        return self.perform_all(lambda one: DelayQueue.examine(one, deep=deep), merging.checkup_of(self.name))
 
     @mirrors(DelayQueue.repair)
-    def repair(self, *, deep: bool = False) -> Checkup:
-        return self.perform_all(lambda one: DelayQueue.repair(one, deep=deep), merging.checkup_of(self.name))  # type: ignore[no-any-return]
+    def repair(self, *, deep: bool = False) -> Any:
+        return self.perform_all(lambda one: DelayQueue.repair(one, deep=deep), merging.checkup_of(self.name))
 
     @mirrors(DelayQueue.list)
-    def list(self, state: Any, *, limit: int = 100, cursor: str | None = None, **times: Any) -> Any:
+    def list(self, /, state: Any, *, limit: int = 100, cursor: str | None = None, **times: Any) -> Any:
         def read(one: Any, number: int, after: str | None) -> Any:
             return DelayQueue.list(one, state, limit=number, cursor=after, **times)
 
-        return self._perform(merged_page(self.partitions, read, limit=limit, cursor=cursor))
+        return self._perform(merged_page(self, read, limit=limit, cursor=cursor))
 
     @mirrors(DelayQueue.search)
     def search(
-        self, text: str, *, limit: int = 100, max_searched: int = 100_000, cursor: str | None = None, **how: Any
+        self, /, text: str, *, limit: int = 100, max_searched: int = 100_000, cursor: str | None = None, **how: Any
     ) -> Any:
         def search(one: Any, number: int, most: int, after: str | None) -> Any:
             return DelayQueue.search(one, text, limit=number, max_searched=most, cursor=after, **how)
 
-        return self._perform(
-            search_each(self.partitions, search, limit=limit, max_searched=max_searched, cursor=cursor)
-        )
+        return self._perform(search_each(self, search, limit=limit, max_searched=max_searched, cursor=cursor))
 
     @mirrors(DelayQueue.select)
     def select(self, *args: Any, **options: Any) -> Any:
@@ -262,9 +260,17 @@ class _Partitioned(DelayBase[Any, Any]):
         return PartitionedLimits(self)
 
     def _removing(self, opening: Callable[[], Any]) -> Operation[bool]:
-        raise refuse("remove")
-
-
+        """Remove every partition, once all are empty, and then what is stored of their number."""
+        count: Any = DelayQueue.counts
+        found = yield from at_each(self.partitions, count)
+        busy = next((at for at, counted in enumerate(found) if counted.living or counted.dead), None)
+        if busy is not None:
+            yield from remove(self.partitions[busy].context, self.prefix)  # raises what it has
+        listed = yield from at_each(self.partitions, lambda one: remove(one.context, self.prefix))
+        yield [RedisCommand(("UNLINK", self.context.calls.keys.meta), int)]
+        self._located = False
+        self.executor.opening, self.executor.check_at = opening, math.inf
+        return any(listed)
 
 
 class PartitionedQueue(_Partitioned, DelayQueue[Any]):
@@ -277,7 +283,7 @@ class PartitionedQueue(_Partitioned, DelayQueue[Any]):
         self._perform = self._perform_located
         self.producer = PartitionedProducer(self)
         self._lay_out(Layout(name, wanted or 1))
-        self.sends = PartitionedSends(self, lambda one: GroupCommit(one.producer, self.executor))
+        self.sends: Any = PartitionedSends(self, lambda one: GroupCommit(one.producer, self.executor))
 
     @mirrors(DelayQueue.open)
     def open(self, *, connect_timeout: Any = None) -> None:
@@ -315,11 +321,13 @@ class PartitionedQueue(_Partitioned, DelayQueue[Any]):
     @mirrors(DelayQueue.lease)
     def lease(self, duration: Any = None, *, n: Any = None, block: Any = 0) -> Any:
         self.open()
-        return PartitionedLease(self, duration, n, block=block)
+        return lease(self, duration, n, block)
 
 
 class AsyncPartitionedQueue(_Partitioned, AsyncDelayQueue[Any]):
     """An `AsyncDelayQueue` with the option `partitions`."""
+
+    _perform: Any
 
     def __init__(self, name: str, **options: Any) -> None:
         """Take the arguments of an `AsyncDelayQueue`."""
@@ -328,7 +336,7 @@ class AsyncPartitionedQueue(_Partitioned, AsyncDelayQueue[Any]):
         self._perform = self._perform_located
         self.producer = PartitionedProducer(self)
         self._lay_out(Layout(name, wanted or 1))
-        self.sends = AsyncPartitionedSends(self, self._commit)
+        self.sends: Any = AsyncPartitionedSends(self, self._commit)
 
     def _commit(self, partition: Partition) -> AsyncGroupCommit:
         return AsyncGroupCommit(partition.producer, self._perform, self.executor)
@@ -380,15 +388,34 @@ class AsyncPartitionedQueue(_Partitioned, AsyncDelayQueue[Any]):
     def lease(self, duration: Any = None, *, n: Any = None, block: Any = 0) -> Any:
         return AsyncPartitionedLease(self, duration, n, block=block)
 
+    cancel = awaited(_Partitioned.cancel)
+    kill = awaited(_Partitioned.kill)
+    edit = awaited(_Partitioned.edit)
+    reschedule = awaited(_Partitioned.reschedule)
+    get = awaited(_Partitioned.get)
+    why = awaited(_Partitioned.why)
+    counts = awaited(_Partitioned.counts)
+    stats = awaited(_Partitioned.stats)
+    workers = awaited(_Partitioned.workers)
+    history = awaited(_Partitioned.history)
+    memory_usage = awaited(_Partitioned.memory_usage)
+    forecast = awaited(_Partitioned.forecast)
+    forget = awaited(_Partitioned.forget)
+    rekey = awaited(_Partitioned.rekey)
+    check = awaited(_Partitioned.check)
+    runs = awaited(_Partitioned.runs)
+    forget_run = awaited(_Partitioned.forget_run)
+    refusals = awaited(_Partitioned.refusals)
+    resume = awaited(_Partitioned.resume)
+    pause = awaited(_Partitioned.pause)
+    purge = awaited(_Partitioned.purge)
+    end_run = awaited(_Partitioned.end_run)
+    examine = awaited(_Partitioned.examine)
+    repair = awaited(_Partitioned.repair)
+    list = awaited(_Partitioned.list)
+    search = awaited(_Partitioned.search)
+
 
 def kind_of(plain: type) -> Any:
     """Return the class of queues over partitions for a class of plain queues."""
     return AsyncPartitionedQueue if issubclass(plain, AsyncDelayQueue) else PartitionedQueue
-
-
-for _name in ("cancel", "kill", "edit", "reschedule", "get", "why", "counts", "stats", "workers", "history"):
-    setattr(AsyncPartitionedQueue, _name, awaited(getattr(_Partitioned, _name)))
-for _name in ("memory_usage", "forecast", "forget", "rekey", "check", "runs", "forget_run", "refusals", "resume", "pause"):
-    setattr(AsyncPartitionedQueue, _name, awaited(getattr(_Partitioned, _name)))
-for _name in ("purge", "end_run", "examine", "repair", "list", "search"):
-    setattr(AsyncPartitionedQueue, _name, awaited(getattr(_Partitioned, _name)))

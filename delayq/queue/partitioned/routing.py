@@ -12,7 +12,8 @@ from delayq.queue.delay_queue import DelayQueue
 from delayq.queue.partitioned.fan_out import results_of, side_by_side
 from delayq.values.times import Duration, monotonic, to_millis
 
-Make = Callable[[Any], Operation[Any]]
+Make = Callable[[Any], Any]
+"""Returns what a method of a partition returns: its operation."""
 
 
 def at_one(partitions: Sequence[Any], home: Any, make: Make, is_unknown: Callable[[Any], bool]) -> Operation[Any]:
@@ -62,7 +63,8 @@ def of_all(method: Callable[..., Any], merge: Callable[[Sequence[Any]], Any]) ->
 def which_has(partitions: Sequence[Any], home: Any, id: str) -> Operation[Any]:
     """Return which other partition than its own has a message, or its result; None for none."""
     others = [one for one in partitions if one is not home]
-    found = yield from at_each(others, lambda one: DelayQueue.get(one, id))
+    make: Make = lambda one: DelayQueue.get(one, id)  # noqa: E731
+    found = yield from at_each(others, make)
     return next((one for one, message in zip(others, found, strict=True) if message is not None), None)
 
 

@@ -11,7 +11,7 @@ from delayq.broker.requests import Outgoing, Replace
 from delayq.broker.transport.operation import Operation
 from delayq.errors import DelayqError, NotReplicatedError, OutcomeUnknown, QueueFullError
 from delayq.queue.partitioned.fan_out import named, side_by_side
-from delayq.queue.partitioned.layout import key_of
+from delayq.queue.partitioned.layout import by_place, key_of
 from delayq.queue.sending.producer import Producer, SentMany
 
 
@@ -75,10 +75,7 @@ class PartitionedProducer(Producer):
         else:
             ids = [one.id for one in ready]  # type: ignore[union-attr]
             keys = [key_of(one.id, one.attributes) if one.attributes else one.id for one in ready]  # type: ignore[union-attr]
-        rows: dict[int, list[int]] = {}
-        place = self._queue.layout.place
-        for at, key in enumerate(keys):
-            rows.setdefault(place(key), []).append(at)
+        rows = by_place(keys, self._queue.layout.partitions)
         partitions = [self._queue.partition_at(number) for number in rows]
         sends: list[Operation[SentMany]] = [
             partition.producer.send_ready(
@@ -91,11 +88,13 @@ class PartitionedProducer(Producer):
             )
             for partition, some in zip(partitions, rows.values(), strict=True)
         ]
-        results = yield from side_by_side(sends)
+        results: Sequence[Any] = yield from side_by_side(sends)
         _raise_failed(results, [one.name for one in partitions], [[ids[at] for at in some] for some in rows.values()])
-        statuses, times, dues = [""] * len(ids), [0] * len(ids), [0] * len(ids)  # type: list[str], list[Placing], list[Any]
+        statuses: list[str] = [""] * len(ids)
+        times: list[Placing] = [0] * len(ids)
+        dues: list[str | int] = [0] * len(ids)
         for some, sent in zip(rows.values(), results, strict=True):
-            for at, *cells in zip(some, *sent.columns, strict=True):  # type: ignore[union-attr]
+            for at, *cells in zip(some, *sent.columns, strict=True):
                 statuses[at], dues[at], times[at] = cells
         return SentMany(ids, "".join(statuses), dues, times)
 

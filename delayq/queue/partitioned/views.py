@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any
 
+from delayq._parity import mirrors
 from delayq.broker.calls import is_template
 from delayq.errors import ConfigurationError
 from delayq.queue.control.limits import Limit, Limits
@@ -18,6 +19,7 @@ from delayq.queue.dead_letter import DeadLetter, Redriven
 from delayq.queue.inspecting.deaths import check_entry
 from delayq.queue.partitioned import merging
 from delayq.queue.partitioned.layout import refuse
+from delayq.queue.partitioned.merged_stats import counters
 from delayq.queue.partitioned.pages import merged_page
 from delayq.queue.scheduling.schedules import Schedules
 from delayq.queue.sweeps.selection import Selection
@@ -33,9 +35,7 @@ class _View:
         self._queue = queue
 
 
-def _of_all(
-    part: str, method: Callable[..., Any], merge: Callable[[Sequence[Any]], Any]
-) -> Callable[..., Any]:
+def _of_all(part: str, method: Callable[..., Any], merge: Callable[[Sequence[Any]], Any]) -> Callable[..., Any]:
     """Return a method that acts on a part of all partitions."""
 
     @wraps(method)
@@ -51,7 +51,7 @@ def _of_all(
 def _selecting(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def routed(self: Any, *args: Any, **options: Any) -> Any:
-        return self._each(method, *args, **options)  # noqa: SLF001 - a method of it
+        return self._each(method, *args, **options)
 
     return routed
 
@@ -62,13 +62,13 @@ class Selected:
     def __init__(self, queue: Any, how: tuple[Any, ...], options: Mapping[str, Any]) -> None:
         """Check what is wanted, and read nothing."""
         self._queue, self._how, self._options = queue, how, options
-        queue.partitions[0].select(*how, **options)
+        queue.partitions[0].select(*how, **options)  # any: it is only checked
 
     def _each(self, method: Callable[..., Any], *args: Any, **options: Any) -> Any:
         def make(one: Any) -> Any:
             return method(one.select(*self._how, **self._options), *args, **options)
 
-        merge = merging.sums if method is Selection.count else merging.counters
+        merge = merging.sums if method is Selection.count else counters
         return self._queue.perform_all(make, merge)
 
     count = _selecting(Selection.count)
@@ -88,11 +88,9 @@ def _redriven(values: Sequence[Redriven]) -> Redriven:
 def _groups(values: Sequence[list[DeadGroup]]) -> list[DeadGroup]:
     found: dict[str, DeadGroup] = {}
     for one in merging.one_list(values):
-        known = found.get(one.group)
-        if known is not None:
-            last = max(known, one, key=lambda group: group.last)
-            one = replace(last, count=known.count + one.count, first=min(known.first, one.first))
-        found[one.group] = one
+        known = found.get(one.group, replace(one, count=0))
+        last = max(known, one, key=lambda group: group.last)
+        found[one.group] = replace(last, count=known.count + one.count, first=min(known.first, one.first))
     return sorted(found.values(), key=lambda one: (-one.count, one.group))
 
 
@@ -101,23 +99,25 @@ class PartitionedDeadLetter(_View):
 
     groups = _of_all("dead", DeadLetter.groups, _groups)
 
-    @wraps(DeadLetter.list)
+    @mirrors(DeadLetter.list)
     def list(self, *, limit: int = 100, cursor: str | None = None) -> Any:
         def read(one: Any, number: int, after: str | None) -> Any:
             return DeadLetter.list(one.dead, limit=number, cursor=after)
 
-        return self._queue._perform(merged_page(self._queue.partitions, read, limit=limit, cursor=cursor))  # noqa: SLF001
+        return self._queue._perform(merged_page(self._queue, read, limit=limit, cursor=cursor))  # noqa: SLF001
 
-    @wraps(DeadLetter.redrive)
-    def redrive(
-        self, id: str | None = None, *, payloads: Any = None, rate: str | None = None, **how: Any
-    ) -> Any:
+    @mirrors(DeadLetter.redrive)
+    def redrive(self, id: str | None = None, *, payloads: Any = None, rate: str | None = None, **how: Any) -> Any:
         queue = self._queue
         if payloads is not None:
             return self._edit(payloads, {**how, "id": id, "rate": rate})
         if id is not None:
-            redriven: Callable[[Any], Any] = lambda one: DeadLetter.redrive(one.dead, id, rate=rate, **how)  # noqa: E731
-            return queue.perform_at(_id_of(id), redriven, lambda done: not (done.redriven or done.exists))
+            redrive: Any = DeadLetter.redrive
+            return queue.perform_at(
+                _id_of(id),
+                lambda one: redrive(one.dead, id, rate=rate, **how),
+                lambda done: not (done.redriven or done.exists),
+            )
         if rate is not None:
             count, period = parse_rate(rate, "rate")
             rate = f"{count}/{period * len(queue.partitions)}ms"
@@ -140,11 +140,13 @@ class PartitionedDeadLetter(_View):
 
         return queue.perform_all(make, merge)
 
-    @wraps(DeadLetter.purge)
+    @mirrors(DeadLetter.purge)
     def purge(self, id: str | None = None, **how: Any) -> Any:
         if id is None:
             return self._queue.perform_all(lambda one: DeadLetter.purge(one.dead, **how), merging.sums)
-        return self._queue.perform_at(_id_of(id), lambda one: DeadLetter.purge(one.dead, id, **how), lambda done: not done)
+        return self._queue.perform_at(
+            _id_of(id), lambda one: DeadLetter.purge(one.dead, id, **how), lambda done: not done
+        )
 
 
 def _id_of(which: str) -> str:
@@ -159,10 +161,8 @@ def _id_of(which: str) -> str:
 def _limits(values: Sequence[list[Limit]]) -> list[Limit]:
     found: dict[str | None, Limit] = {}
     for one in merging.one_list(values):
-        known = found.get(one.name)
-        if known is not None:
-            one = replace(one, throttled=known.throttled + one.throttled, active=known.active + one.active)
-        found[one.name] = one
+        known = found.get(one.name, replace(one, throttled=0, active=0))
+        found[one.name] = replace(one, throttled=known.throttled + one.throttled, active=known.active + one.active)
     return sorted(found.values(), key=lambda limit: (limit.name is not None, limit.name or ""))
 
 
@@ -172,11 +172,14 @@ class PartitionedLimits(_View):
     list = _of_all("limits", Limits.list, _limits)
     remove = _of_all("limits", Limits.remove, merging.any_of)
 
-    @wraps(Limits.set)
+    @mirrors(Limits.set)
     def set(self, name: str | None = None, **how: Any) -> Any:
-        if self._queue.layout.partitions > 1 and not (isinstance(name, str) and is_template(name)):
-            raise refuse("a limit of the whole queue or of a name")
-        return self._queue.perform_all(lambda one: Limits.set(one.limits, name, **how), merging.first_of)
+        def make(one: Any) -> Any:
+            if self._queue.layout.partitions > 1 and not (isinstance(name, str) and is_template(name)):
+                raise refuse("a limit of the whole queue or of a name")
+            return Limits.set(one.limits, name, **how)
+
+        return self._queue.perform_all(make, merging.first_of)
 
 
 # Schedules
@@ -231,7 +234,7 @@ class PartitionedSchedules(_View):
     remove = _by_name_or_all(Schedules.remove)
     replan = _of_all("schedules", Schedules.replan, _replanned)
 
-    @wraps(Schedules.add_many)
+    @mirrors(Schedules.add_many)
     def add_many(self, schedules: Iterable[Schedule]) -> Any:
         many = list(schedules)
 
@@ -244,52 +247,55 @@ class PartitionedSchedules(_View):
     def _own(self, partition: Any, schedules: Sequence[Schedule]) -> Sequence[Schedule]:
         return [one for one in schedules if self._queue.partition_of(str(one.name)) is partition]
 
-    @wraps(Schedules.list)
+    @mirrors(Schedules.list)
     def list(self, **how: Any) -> Any:
         def merge(values: Sequence[list[Any]]) -> list[Any]:
             return sorted(merging.one_list(values), key=lambda schedule: schedule.name)
 
         return self._queue.perform_all(lambda one: Schedules.list(one.schedules, **how), merge)
 
-    @wraps(Schedules.page)
+    @mirrors(Schedules.page)
     def page(self, *, limit: int = 100, cursor: str | None = None, **how: Any) -> Any:
         """One partition after another."""
-        return self._queue._perform(_schedules_page(self._queue.partitions, limit, cursor, how))  # noqa: SLF001
+        return self._queue._perform(_schedules_page(self._queue, limit, cursor, how))  # noqa: SLF001
 
-    @wraps(Schedules.upcoming)
+    @mirrors(Schedules.upcoming)
     def upcoming(self, n: int = 1, **how: Any) -> Any:
         def merge(values: Sequence[list[Any]]) -> list[Any]:
             return sorted(merging.one_list(values), key=lambda occurrence: occurrence.time)[:n]
 
         return self._queue.perform_all(lambda one: Schedules.upcoming(one.schedules, n, **how), merge)
 
-    @wraps(Schedules.orphans)
+    @mirrors(Schedules.orphans)
     def orphans(self) -> Any:
         def merge(values: Sequence[list[str]]) -> list[str]:
             return sorted(merging.one_list(values))
 
         return self._queue.perform_all(lambda one: Schedules.orphans(one.schedules), merge)
 
-    @wraps(Schedules.apply)
+    @mirrors(Schedules.apply)
     def apply(self, *, prune: bool = False) -> Any:
         return self._queue.perform_all(lambda one: Schedules.apply(self._queue.declaring(one), prune=prune), _applied)
 
-    @wraps(Schedules.sync)
+    @mirrors(Schedules.sync)
     def sync(self, schedules: Iterable[Schedule], **how: Any) -> Any:
         many = list(schedules)
-        return self._queue.perform_all(
-            lambda one: Schedules.sync(one.schedules, self._own(one, many), **how), _applied
-        )
+        return self._queue.perform_all(lambda one: Schedules.sync(one.schedules, self._own(one, many), **how), _applied)
 
 
-def _schedules_page(partitions: Sequence[Any], limit: int, cursor: str | None, how: Mapping[str, Any]) -> Any:
+def _schedules_page(queue: Any, limit: int, cursor: str | None, how: Mapping[str, Any]) -> Any:
+    partitions = queue.partitions
     number, _, inner = (cursor or "0:").partition(":")
     at = int(number) if number.isdecimal() else len(partitions)
     if at >= len(partitions):
         raise ConfigurationError("cursor must be that of a page before")
-    page: SchedulesPage = yield from Schedules.page(
-        partitions[at].schedules, limit=limit, cursor=inner or None, **how
-    )
-    if page.cursor is not None:
-        return replace(page, cursor=f"{at}:{page.cursor}")
-    return replace(page, cursor=f"{at + 1}:" if at + 1 < len(partitions) else None)
+    after: str | None = inner or None
+    read: Any = Schedules.page
+    while True:
+        page: SchedulesPage = yield from read(partitions[at].schedules, limit=limit, cursor=after, **how)
+        after = page.cursor
+        at += after is None
+        if at == len(partitions):
+            return page
+        if page.schedules or page.unreadable:
+            return replace(page, cursor=f"{at}:{after or ''}")

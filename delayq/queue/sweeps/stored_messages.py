@@ -71,6 +71,8 @@ class StoredPosition(NamedTuple):
     score: str = ""
     rest: tuple[StoredMessage, ...] = ()
     """Messages of the page that was read last whose payloads it did not have room for."""
+    partition: int = 0
+    """The number of the partition that is being read."""
 
     @property
     def is_lasting(self) -> bool:
@@ -90,7 +92,7 @@ def read_stored(
     A page may be empty. What stays in its state while all pages are read is read at least once. What changes its state,
     or is due at the same time as one that has gone meanwhile, may be read twice.
     """
-    part, cursor, score, rest = position
+    part, cursor, score, rest, _ = position
     messages = StoredTable.of([])
     if part == "pending" and not UNPROMOTED.isdisjoint(states):
         (page,) = yield [

@@ -43,11 +43,11 @@ MAX_NAMED = 4
 def why(context: QueueContext, id: str | None = None) -> Operation[Why]:
     """Say why a message waits, or without an id why the queue gives out nothing, or not everything."""
     if id is None:
-        looked, _ = yield from _look(context)
+        looked, _ = yield from look(context)
         return Why(None, None, looked.at, tuple(reasons_of_queue(looked)))
     calls, check_stored = context.calls, check_stored_id(id)
     keys, key = calls.keys, stored_id(check_stored)
-    looked, (found, follower) = yield from _look(
+    looked, (found, follower) = yield from look(
         context, calls.get(id), RedisCommand(("HSTRLEN", keys.successors, key), int)
     )
     message = None if found is None else Inspector(context).found(id, found)
@@ -63,7 +63,7 @@ def why(context: QueueContext, id: str | None = None) -> Operation[Why]:
     return Why(message.id, message.state, looked.at, tuple(reasons_of_message(looked, message)))
 
 
-def _look(context: QueueContext, *more: ScriptCall[Any] | RedisCommand[Any]) -> Operation[tuple[Looked, list[Any]]]:
+def look(context: QueueContext, *more: ScriptCall[Any] | RedisCommand[Any]) -> Operation[tuple[Looked, list[Any]]]:
     """Read counts, limits and consumers, with other calls in the same round trip, and the replies to these."""
     calls = context.calls
     counted: CountsReply
