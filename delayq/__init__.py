@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from delayq.errors import NoResultError as NoResultError
     from delayq.errors import NotReplicatedError as NotReplicatedError
     from delayq.errors import OutcomeUnknown as OutcomeUnknown
+    from delayq.errors import PartitionsError as PartitionsError
     from delayq.errors import PayloadError as PayloadError
     from delayq.errors import PayloadTooLargeError as PayloadTooLargeError
     from delayq.errors import QueueFullError as QueueFullError

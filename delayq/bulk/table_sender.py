@@ -20,7 +20,7 @@ from delayq.bulk.connection import TargetQueue, connect, context_of, partitions_
 from delayq.bulk.load_options import LoadOptions
 from delayq.errors import DelayqError
 from delayq.queue.partitioned.layout import by_place, key_of
-from delayq.queue.sending.producer import send_spent
+from delayq.queue.sending.send_calls import send_spent
 from delayq.queue.sweeps.bulk_runs import MAX_REFUSALS
 from delayq.values.times import monotonic
 

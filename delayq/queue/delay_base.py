@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import suppress
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack
 
 from delayq.broker.calls import Calls
@@ -78,9 +79,8 @@ class DelayBase(QueueBase[T, M]):
     def __new__(cls, *_: Any, **options: Any) -> Self:
         """Make a queue over partitions, of a class of its own, if the option `partitions` says so."""
         if "partitions" in options and not hasattr(cls, "partition_of"):
-            from delayq.queue.partitioned.partitioned_queue import kind_of  # few queues have partitions
-
-            kind: type[Self] = kind_of(cls)
+            # Few queues have partitions, and their module is above this one.
+            kind: type[Self] = import_module("delayq.queue.partitioned.partitioned_queue").kind_of(cls)
             return object.__new__(kind)
         return object.__new__(cls)
 

@@ -69,6 +69,7 @@ ELSEWHERE = {
     "burst",
     "lateness_slo",
     "redact",
+    "partitions",
 }
 
 

@@ -70,8 +70,8 @@ def test_danger_is_logged_as_a_warning(caplog):
 
 
 def test_a_danger_is_refused_if_strict():
-    unsafe = replies(INFO.replace(b"noeviction", b"allkeys-lru"), schema=str(SCHEMA + 1).encode())
-    with pytest.raises(UnsafeServerError, match=r"allkeys-lru.*; queue reminders has schema 7"):
+    unsafe = replies(INFO.replace(b"noeviction", b"allkeys-lru"), schema=str(SCHEMA + 2).encode())
+    with pytest.raises(UnsafeServerError, match=r"allkeys-lru.*; queue reminders has schema 8"):
         check("reminders", unsafe, embedded=False, strict=True)
 
 
@@ -84,7 +84,7 @@ def test_a_safe_server_passes_if_strict(caplog):
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_newer_schema_is_refused_everywhere(embedded, strict):
     with pytest.raises(UnsafeServerError, match="this delayq knows only 6: upgrade delayq"):
-        check("reminders", replies(schema=b"7"), embedded=embedded, strict=strict)
+        check("reminders", replies(schema=b"8"), embedded=embedded, strict=strict)
 
 
 def test_embedded_server_may_lack_an_append_only_file():

@@ -75,7 +75,7 @@ def events(
                 _note_beginning(event, first)
             is_empty = False
             if as_json:
-                print_json(json_fields(event))
+                print_json(_fields(event))
             else:
                 print_line(_line(event))
     except KeyboardInterrupt:
@@ -90,6 +90,14 @@ def _nothing(queue: str, first: MessageEvent | None) -> str:
         return f"no events in {queue}; if its log is off, turn it on: delayq events {queue} --on"
     begins = f", which begins at {zoned_iso(first.at)}" if _is_trimmed(first) else ""
     return f"no such event in the log of {queue}{begins}"
+
+
+def _fields(event: MessageEvent) -> dict[str, Any]:
+    """Return an event for JSON; its partition only where there are some."""
+    fields = json_fields(event)
+    if event.partition is None:
+        del fields["partition"]
+    return fields
 
 
 def _note_beginning(event: MessageEvent, first: MessageEvent) -> None:

@@ -145,14 +145,14 @@ class Session:
 
         For a queue that Redis refuses to read, such as one with a key of another type, why.
         """
-        parts = [part for name in names for part in self.partitions(name)]
+        parts = [part for name in names for part in self._partitions.get(name, [name])]
         found = read_queues(self.executor, parts, lambda name: Calls(Keys.of(self.prefix, name)))
         read = {name: one if isinstance(one, ServerError) else stats_of(one[0]) for name, one in found.items()}
         return merged_stats(read)
 
     def mean_rates(self, names: list[str]) -> dict[str, MeanRates]:
         """Read what consumers did lately, in a round trip; queues that Redis refuses to read are missing."""
-        parts = [part for name in names for part in self.partitions(name)]
+        parts = [part for name in names for part in self._partitions.get(name, [name])]
         calls = [history_call(Calls(Keys.of(self.prefix, part)), limit=RECENT) for part in parts]
         rates: dict[str, MeanRates] = {}
         for part, one in zip(parts, run_each(self.executor, calls), strict=True):

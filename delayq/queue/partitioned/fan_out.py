@@ -19,7 +19,7 @@ def side_by_side(operations: Iterable[Operation[T]]) -> Operation[list[T | Delay
 
     One that fails ends alone. The first round trip is that of all.
     """
-    running = _Running(list(operations))
+    running = _SideBySide(list(operations))
     try:
         while running.steps:
             calling = {at: step for at, step in running.steps.items() if not isinstance(step, Wait)}
@@ -37,7 +37,7 @@ def side_by_side(operations: Iterable[Operation[T]]) -> Operation[list[T | Delay
     return running.results
 
 
-class _Running:
+class _SideBySide:
     """Operations, each at its step."""
 
     def __init__(self, operations: list[Operation[Any]]) -> None:

@@ -1,10 +1,9 @@
-"""Counts, stats, lateness and runs over the partitions of a queue: numbers add up, times are the first or the last."""
+"""Counts, stats and lateness over the partitions of a queue: numbers add up, times are the first or the last."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -12,7 +11,6 @@ from delayq.broker.keys import whole_name
 from delayq.errors import ServerError
 from delayq.queue.inspecting.counts import Counts, Stats
 from delayq.queue.inspecting.lateness_report import LatenessCounts, SloReport, slo_report
-from delayq.queue.sweeps.bulk_runs import RunInfo
 
 
 def merged_stats(found: Mapping[str, Stats | ServerError]) -> dict[str, Stats | ServerError]:
@@ -77,19 +75,6 @@ def _slo(values: Sequence[SloReport]) -> SloReport | None:
     allowed = next(((one.late / (1 - one.budget_left)) / one.counted for one in values if one.late), None)
     left = 1.0 if allowed is None else round(1 - late / (counted * allowed), 9)
     return SloReport(values[0].objective, counted, late, 1 - late / counted, left)
-
-
-def merged_run(values: Sequence[RunInfo]) -> RunInfo:
-    """Add up what became of the messages of a run."""
-    names = ("new", "exists", "replaced", "running", "settled", "refused")
-    numbers = {name: sum(getattr(one, name) for one in values) for name in names}
-    ends = [one.ended for one in values]
-    return replace(
-        values[0],
-        **numbers,
-        started=min(one.started for one in values),
-        ended=None if None in ends else max(filter(None, ends)),
-    )
 
 
 def first_time(times: Iterable[datetime | None]) -> datetime | None:

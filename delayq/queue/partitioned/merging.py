@@ -12,7 +12,7 @@ from delayq.queue.inspecting.memory_usage import MemoryUsage
 from delayq.queue.inspecting.why.looked import Looked, Why
 from delayq.queue.inspecting.why.queue_reasons import reasons_of_queue
 from delayq.queue.inspecting.workers import WorkerInfo
-from delayq.queue.partitioned.merged_stats import counters, first_time, lateness, merged_run, stats
+from delayq.queue.partitioned.merged_stats import counters, first_time, lateness, stats
 from delayq.queue.repairing.repair_report import Checkup, Finding
 from delayq.queue.sweeps.bulk_runs import RunInfo
 
@@ -131,6 +131,19 @@ def runs(values: Sequence[list[RunInfo]]) -> list[RunInfo]:
     for one in one_list(values):
         found.setdefault(one.run, []).append(one)
     return sorted(map(merged_run, found.values()), key=lambda info: info.started, reverse=True)
+
+
+def merged_run(values: Sequence[RunInfo]) -> RunInfo:
+    """Add up what became of the messages of a run."""
+    names = ("new", "exists", "replaced", "running", "settled", "refused")
+    numbers = {name: sum(getattr(one, name) for one in values) for name in names}
+    ends = [one.ended for one in values]
+    return replace(
+        values[0],
+        **numbers,
+        started=min(one.started for one in values),
+        ended=None if None in ends else max(filter(None, ends)),
+    )
 
 
 def added_up(kind: type[T], keep: Sequence[str] = ()) -> Callable[[Sequence[T]], T]:

@@ -214,7 +214,7 @@ class _Partitioned(DelayBase[Any, Any]):
             told: Any = {"refusals": listed if is_first else (), "refused": refused if is_first else None}
             return DelayQueue.end_run(one, run, **told, **options)
 
-        return self.perform_all(make, merged_stats.merged_run)
+        return self.perform_all(make, merging.merged_run)
 
     @mirrors(DelayQueue.examine)
     def examine(self, *, deep: bool = False) -> Any:

@@ -10,7 +10,7 @@ from delayq.broker.message.ids import check_unique
 from delayq.broker.message.jitter import check_jitter
 from delayq.queue.sending.due_times import due_text
 from delayq.queue.sending.message_options import SharedOptions, check_attributes, replacing
-from delayq.queue.sending.producer import check_replace
+from delayq.queue.sending.send_calls import check_replace
 from delayq.values.backoff import Backoff, IsFailure
 from delayq.values.breaker import Breaker
 from delayq.values.checks import check_retries
