@@ -23,16 +23,22 @@ class PartitionedSends:
         self._queue, self._kind = queue, kind
         self._sends: dict[str, Any] = {}
 
-    def _of(self, outgoing: Outgoing) -> Any:
+    def _of(self, outgoing: Outgoing) -> tuple[str, Any]:
+        """Return the name of the partition of a message, and what sends to it."""
         key = key_of(outgoing.id, outgoing.attributes) if outgoing.attributes else outgoing.id
         partition = self._queue.partition_of(key)
-        return self._sends.get(partition.name) or self._sends.setdefault(partition.name, self._kind(partition))
+        name = partition.name
+        return name, self._sends.get(name) or self._sends.setdefault(name, self._kind(partition))
 
     def send(self, outgoing: Outgoing, *, replace: Replace) -> Any:
         """Send a message."""
         if self._queue.executor.opening:
             self._queue.open()
-        return self._of(outgoing).send(outgoing, replace=replace)
+        name, sends = self._of(outgoing)
+        try:
+            return sends.send(outgoing, replace=replace)
+        except DelayqError as error:
+            raise named(error, name) from error.__cause__
 
 
 class AsyncPartitionedSends(PartitionedSends):
@@ -42,7 +48,11 @@ class AsyncPartitionedSends(PartitionedSends):
         """Send a message."""
         if self._queue.executor.opening:
             await self._queue.open()
-        return await self._of(outgoing).send(outgoing, replace=replace)
+        name, sends = self._of(outgoing)
+        try:
+            return await sends.send(outgoing, replace=replace)
+        except DelayqError as error:
+            raise named(error, name) from error.__cause__
 
 
 class PartitionedProducer(Producer):
