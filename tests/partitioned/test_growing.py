@@ -189,7 +189,9 @@ def test_a_call_that_was_executed_is_answered_after_the_number_has_changed(queue
     queue.send("x", id="x")
     grow(queue, 4)
     meta = Keys.of(PREFIX, partition_of(NAME, 4, "x")).meta
-    calls = PartitionCalls(Keys.of(PREFIX, partition_of(NAME, 4, "x")), epoch=lambda: int(redis_client.hget(meta, "epoch")))
+    calls = PartitionCalls(
+        Keys.of(PREFIX, partition_of(NAME, 4, "x")), epoch=lambda: int(redis_client.hget(meta, "epoch"))
+    )
     call = calls.cancel(["x"])
     assert deliver(queue.executor, call) == "1"
     redis_client.hincrby(meta, "epoch", 1)

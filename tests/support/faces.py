@@ -31,6 +31,7 @@ from delayq import (
     DelayQueue,
     Worker,
 )
+from delayq.queue.partitioned.leases import AsyncPartitionedLease
 from delayq.queue.partitioned.views import PartitionedDeadLetter, PartitionedLimits, PartitionedSchedules, Selected
 
 Errand = tuple[Callable[[], Any], "Future[Any]"]
@@ -279,6 +280,7 @@ _ASYNC = (
     AsyncSelection,
     AsyncSchedules,
     AsyncTask,
+    AsyncPartitionedLease,
     PartitionedDeadLetter,
     PartitionedLimits,
     PartitionedSchedules,

@@ -110,7 +110,9 @@ def _in_one(client: redis.Redis, keys: Keys) -> dict[str, dict[Any, Any]]:
     unack, garbage = dict(client.zrange(keys.unack, 0, -1, withscores=True)), client.smembers(keys.garbage)
     ready = {*client.lrange(keys.ready, 0, -1), *client.lrange(keys.retry, 0, -1)}
     due = ready | {*client.zrange(keys.ranked, 0, -1), *client.zrange(keys.throttled, 0, -1)}
-    found["waits"] = {id: _waits(id, records.get(id, b"").decode(), pending, unack, garbage, due) for id in found["messages"]}
+    found["waits"] = {
+        id: _waits(id, records.get(id, b"").decode(), pending, unack, garbage, due) for id in found["messages"]
+    }
     return found
 
 
