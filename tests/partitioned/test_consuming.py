@@ -12,7 +12,7 @@ from opentelemetry import metrics, trace
 from delayq import ConfigurationError, NewMessage, State
 from delayq.telemetry import instrument
 from tests.behaviour.places import everywhere
-from tests.partitioned.places import PARTITIONS, ids_of, one_of_each
+from tests.partitioned.places import PARTITIONS, claim, ids_of, one_of_each
 from tests.support.faces import Blocking
 from tests.support.waiting import wait_until
 from tests.telemetry.recorded import Recorded

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from delayq import ConfigurationError, DelayQueue, InvalidValueError, QueueInUseError
-from delayq.errors import PartitionsError
+from delayq import ConfigurationError, DelayQueue, InvalidValueError
+from delayq.errors import PartitionsError, QueueInUseError
 from delayq.queue.partitioned.layout import names_of
 from tests.behaviour.places import everywhere
 from tests.partitioned.places import PARTITIONS
@@ -58,7 +58,7 @@ def test_looking_stores_nothing(open_queue, redis_client):
 def test_another_number_than_stored_is_refused(open_queue, other):
     open_queue(partitions=PARTITIONS).open()
     queue = open_queue(partitions=other)
-    with pytest.raises(PartitionsError, match=rf"queue reminders has 4 partitions, not {other}: .* --to {other}"):
+    with pytest.raises(PartitionsError, match=f"queue reminders has 4 partitions, not {other}: .* --to {other}"):
         queue.open()
     with pytest.raises(PartitionsError):
         queue.send_delay_msg("x")
@@ -87,7 +87,9 @@ def test_of_a_queue_without_partitions_their_number_is_wanted(open_queue):
 def test_a_plain_queue_is_not_spread_by_opening_it(open_queue):
     plain = open_queue()
     plain.send_delay_msg("hello", 60, id="m")
-    with pytest.raises(PartitionsError, match="exists without partitions: move it by `delayq partitions reminders"):
+    with pytest.raises(
+        PartitionsError, match="exists without partitions: move it by `delayq partitions reminders --to"
+    ):
         open_queue(partitions=PARTITIONS).open()
     assert plain.get("m").payload == "hello"
     assert plain.send_delay_msg("x", 60)
@@ -105,7 +107,7 @@ def test_a_plain_client_does_not_open_a_queue_over_partitions(open_queue):
 
 def test_a_number_that_cannot_be_read_is_told(open_queue, redis_client):
     redis_client.hset("delayq:{reminders}:meta", mapping={"schema": "7", "partitions": "many"})
-    with pytest.raises(PartitionsError, match=r"its field `partitions` in .* is no number: 'many'"):
+    with pytest.raises(PartitionsError, match="its field `partitions` in .* is no number: 'many'"):
         open_queue(partitions=PARTITIONS).open()
 
 
@@ -176,17 +178,17 @@ def test_limits_of_tasks_are_refused(open_queue):
         queue.start_consume()
 
 
-@everywhere
-def test_a_queue_is_removed_with_all_partitions_once_it_is_empty(open_queue):
+def test_only_an_empty_queue_is_removed_with_all_its_keys(open_queue, redis_client):
     queue = open_queue(partitions=PARTITIONS)
-    queue.send_delay_msg("x", 60, id="m")
+    queue.send(1, 60, id="a")
     with pytest.raises(QueueInUseError, match="1 message"):
         queue.remove()
-    assert queue.cancel("m")
+    assert queue.get("a").state == "pending"
+    queue.cancel("a")
     assert queue.remove()
-    with open_queue(partitions=7) as other:  # as many as it likes: nothing is left of those before
-        other.send_delay_msg("x", 60)
-        assert other.counts().pending == 1
+    assert not redis_client.keys(f"{queue.prefix}:*")
+    queue.send(2, id="b")
+    assert queue.counts().living == 1
 
 
 @everywhere
