@@ -325,5 +325,5 @@ def test_events_are_followed(open_queue):
 def test_other_offsets_are_refused(open_queue, after):
     queue = logged(open_queue)
     queue.open()
-    with pytest.raises(ConfigurationError, match="after must be|partition"):
+    with pytest.raises(ConfigurationError, match="after must be"):
         list(queue.events(after))

@@ -41,6 +41,8 @@ class PartitionedSends:
                 return queue.executor.perform(_send_home(queue, outgoing, key, replace))
             except EpochError:
                 queue.executor.perform(queue.relocate())
+            except DelayqError as error:
+                raise named(error, queue.partition_of(key).name) from error.__cause__
 
 
 class AsyncPartitionedSends(PartitionedSends):
@@ -58,6 +60,8 @@ class AsyncPartitionedSends(PartitionedSends):
                 return await queue.executor.perform(_send_home(queue, outgoing, key, replace))
             except EpochError:
                 await queue.executor.perform(queue.relocate())
+            except DelayqError as error:
+                raise named(error, queue.partition_of(key).name) from error.__cause__
 
 
 def _send_home(queue: Any, outgoing: Outgoing, key: str, replace: Replace) -> Operation[Sent]:
