@@ -9,7 +9,7 @@ from typing import Any
 
 from delayq._parity import awaited, mirrors
 from delayq.broker.calls import Calls
-from delayq.broker.move_calls import Kind, repartition_call
+from delayq.broker.partition_calls import Kind, repartition_call
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.failures import EpochError
 from delayq.broker.transport.operation import Every, Operation, single
