@@ -23,7 +23,7 @@ from delayq.django.tasks_api import (
 from delayq.errors import DelayqError, PayloadError
 from delayq.queue.consuming.unhandled import UnhandledMessages
 from delayq.schedules.definition import HEADER
-from delayq.values.outcomes import Outcome, Reject
+from delayq.values.outcomes import Discard, Outcome, Reject
 from delayq.worker.delivery.disposition import describe
 
 
@@ -57,14 +57,14 @@ class TaskRunner:
             raise self._unhandled.misfit(message, str(error)) from None
         attempts = Attempts.read(message.progress or {})
         attempts.begin(now_millis(), f"{socket.gethostname()[:48]}-{os.getpid()}")
-        message.report(attempts.stored())
+        _report(message, attempts)
         id = f"{self._queue.name}@{message.id}"
         result = result_of(task, id, message.payload, attempts, TaskResultStatus.RUNNING)
         task_started.send_robust(sender=self._sender, task_result=result)
         context = (TaskContext(task_result=result),) if task.takes_context else ()
         try:
             returned = task.call(*context, *result.args, **result.kwargs)
-        except Reject as error:
+        except (Reject, Discard) as error:
             self._fail(message, task, attempts, error, is_last=True)
             raise
         except Outcome:
@@ -72,14 +72,10 @@ class TaskRunner:
         except BaseException as error:
             self._fail(message, task, attempts, error, is_last=message.retries_left == 0)
             raise
-        return self._succeed(message, task, attempts, result, returned)
-
-    def _succeed(self, message: Any, task: Any, attempts: Attempts, result: Any, returned: Any) -> Any:
         attempts.running = False
+        sent = message.payload if isinstance(message.payload, dict) else {}
         try:
-            kept = {"returned": normalize_json(returned), "args": result.args, "kwargs": result.kwargs}
-            kept |= {name: message.payload.get(name) for name in ("enqueued", "run_after")}
-            kept |= {"attempts": attempts.stored()}
+            kept = {**sent, "returned": normalize_json(returned), "attempts": attempts.stored()}
             message.context.results.encoded(kept, "result", message.context.results.max_result)
         except (TypeError, ValueError, PayloadError) as error:  # to run it once more would change nothing
             self._fail(message, task, attempts, error, is_last=True)
@@ -90,8 +86,7 @@ class TaskRunner:
     def _fail(self, message: Any, task: Any, attempts: Attempts, error: BaseException, *, is_last: bool) -> None:
         """Keep an error with the message; if it is the last, tell of it."""
         attempts.fail(error)
-        with suppress(DelayqError):  # the failure is stored by the consumer all the same
-            message.report(attempts.stored())
+        _report(message, attempts)
         if is_last:
             id = f"{self._queue.name}@{message.id}"
             self._finish(result_of(task, id, message.payload, attempts, TaskResultStatus.RUNNING), "FAILED", None)
@@ -101,3 +96,9 @@ class TaskRunner:
         object.__setattr__(result, "_return_value", returned)
         object.__setattr__(result, "finished_at", timezone.now())
         task_finished.send_robust(sender=self._sender, task_result=result)
+
+
+def _report(message: Any, attempts: Attempts) -> None:
+    """Keep what is known of the attempts; while Redis is away this costs the task no attempt."""
+    with suppress(DelayqError):
+        message.report(attempts.stored())

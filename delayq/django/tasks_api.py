@@ -6,13 +6,18 @@ from importlib import import_module
 from typing import Any
 
 from django import VERSION
+from django.core.exceptions import ImproperlyConfigured
 
 _PACKAGE = "django.tasks" if VERSION >= (6, 0) else "django_tasks"
 
 
 def _of(module: str, *names: str) -> Any:
     """Return the first of these names that a module of the package has."""
-    found = import_module(f"{_PACKAGE}{module}")
+    try:
+        found = import_module(f"{_PACKAGE}{module}")
+    except ModuleNotFoundError as error:
+        text = "Django has tasks from 6.0 on: before, install the backport, pip install django-tasks"
+        raise ImproperlyConfigured(text) from error
     return next(getattr(found, name) for name in names if hasattr(found, name))
 
 

@@ -15,6 +15,7 @@ import pytest
 from delayq.errors import PayloadError, UnavailableError
 from delayq.testing.redis_server import free_port
 from tests.support.processes import run
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -151,6 +152,29 @@ def test_rejected_task_has_failed_at_once(tasks, configure, work):
     assert "no such customer" in result.errors[0].traceback
 
 
+def test_discarded_task_has_failed(tasks, work, signals):
+    result = tasks.discard.enqueue()
+    work()
+    result.refresh()
+    assert (str(result.status), result.errors[0].traceback) == ("FAILED", "paid")
+    assert statuses(signals)[-1] == ("finished", "FAILED")
+
+
+def test_result_has_the_arguments_that_were_sent(tasks, work):
+    result = tasks.change_arguments.enqueue(["one"])
+    work()
+    found = tasks.change_arguments.get_result(result.id)
+    assert (found.args, found.return_value) == ([["one"]], ["one", "more"])
+
+
+def test_without_the_backport_an_old_django_says_what_is_missing(project, monkeypatch):
+    from django.core.exceptions import ImproperlyConfigured
+
+    monkeypatch.setattr(tasks_api(), "_PACKAGE", "no_such_package")
+    with pytest.raises(ImproperlyConfigured, match="pip install django-tasks"):
+        tasks_api()._of(".base", "Task")
+
+
 def test_snoozed_task_runs_again(tasks, work):
     result = tasks.snooze_once.enqueue("s")
     work()
@@ -175,6 +199,23 @@ def test_killed_task_has_failed(tasks):
     assert str(result.status) == "FAILED"
     assert "killed" in result.errors[0].traceback
     assert issubclass(result.errors[0].exception_class, Exception)
+
+
+def test_task_whose_worker_has_died_is_running_then_failed(tasks, work):
+    result = tasks.add.enqueue(1)
+    message = next(iter(tasks.add.get_backend().queue("default").lease("300ms")))
+    message.report({"started": 1, "last": 1, "running": True, "workers": ["dead"], "errors": []})
+    result.refresh()
+    assert (str(result.status), result.worker_ids) == ("RUNNING", ["dead"])
+
+    def has_failed():
+        work()
+        result.refresh()
+        return str(result.status) == "FAILED"
+
+    wait_until(has_failed)
+    assert "lease expired" in result.errors[0].traceback
+    assert tasks.seen == []
 
 
 def test_task_gets_its_context(tasks, work):

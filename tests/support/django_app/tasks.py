@@ -7,7 +7,7 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
-from delayq import Reject, Snooze
+from delayq import Discard, Reject, Snooze
 from delayq.django import every, task
 
 seen: list[Any] = []
@@ -66,6 +66,19 @@ def fail_deep(text):
 def reject():
     """Fail for good."""
     raise Reject("no such customer")
+
+
+@task
+def change_arguments(words):
+    """Change what it was given."""
+    words.append("more")
+    return words
+
+
+@task
+def discard():
+    """Be no longer needed."""
+    raise Discard("paid")
 
 
 @task
