@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 
-django = pytest.importorskip("django", reason="needs Django")
-if django.VERSION < (6, 0) and importlib.util.find_spec("django_tasks") is None:
-    pytest.skip(
-        "Django has no tasks before 6.0, and the backport django-tasks is not installed", allow_module_level=True
-    )
+try:
+    import django
+
+    MISSING = ""
+    if django.VERSION < (6, 0) and importlib.util.find_spec("django_tasks") is None:
+        MISSING = f"Django {django.__version__} has no tasks, and the backport django-tasks is not installed"
+except ModuleNotFoundError:
+    MISSING = "Django is not installed"
 
 APP = "tests.support.django_app"
 FOLDER = tempfile.TemporaryDirectory(prefix="delayq-django-")
@@ -79,6 +82,8 @@ def _configure() -> None:
 @pytest.fixture(scope="session")
 def project() -> None:
     """Set Django up, once in a process."""
+    if MISSING:
+        pytest.skip(MISSING)
     _configure()
 
 

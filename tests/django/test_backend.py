@@ -373,7 +373,7 @@ print(*task_backends["default"].queue("default").handlers.declared)
 """
 
 
-def test_schedules_are_found_as_apps_load():
+def test_schedules_are_found_as_apps_load(project):
     done = run([sys.executable, "-c", LOADED], cwd=ROOT, check=True, capture_output=True, text=True)
     assert done.stdout == "tests.support.django_app.tasks.remember\n"
 
