@@ -97,7 +97,7 @@ class Matrix:
         folder = self._folder / version
         told(UV, "venv", "--quiet", "--python", find_python(version) or version, folder)
         python = folder / "bin" / "python"
-        packages = (f"{self._wheel}[all,django]", *OF_TESTS, "opentelemetry-sdk", "--constraint", self._locked)
+        packages = (f"{self._wheel}[all]", *OF_TESTS, "opentelemetry-sdk", "--constraint", self._locked)
         told(UV, "pip", "install", "--quiet", "--python", python, *packages)
         return python
 
