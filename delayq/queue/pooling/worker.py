@@ -154,7 +154,7 @@ class WorkerBase(Generic[Q]):
             concurrency = sum(queue.settings.concurrency for queue in self._queues)
         make = partial(self._pooled, kind.message_class, concurrency=concurrency, burst=burst)
         lifespans: dict[Any, Any] = {
-            queue: queue.lifespan.anew() for queue in self._all_queues() if queue.lifespan is not None
+            queue: queue.own_lifespan.anew() for queue in self._all_queues() if queue.own_lifespan is not None
         }
         pool = Pool(concurrency, strict=self._strict)
         servers: list[ServerLoop] = []
