@@ -35,7 +35,7 @@ class PartitionsWorker(WorkerBase[Any]):
         """Consume with the functions and options of a queue."""
         super().__init__(dict.fromkeys(queue.partitions, 1), concurrency=queue.settings.concurrency)
         self._queue = queue
-        self._lifespan = None if queue.lifespan is None else queue.lifespan.anew()
+        self._lifespan = None if queue.own_lifespan is None else queue.own_lifespan.anew()
         self._nodes: list[Any] = []
         """The node of each loop, as it began."""
 

@@ -43,7 +43,7 @@ class Partition(DelayQueue[Any]):
         self.name, self._queue = name, queue
         self.executor = copy(queue.executor)
         self.executor.opening = self.executor.checking = None  # the queue does both
-        self.lifespan = None
+        self.own_lifespan = None
         self._identity = None
         self._unperformed: Any = Unperformed()
         self._perform: Any = self._unperformed.perform
