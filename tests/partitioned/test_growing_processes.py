@@ -101,6 +101,7 @@ def test_each_message_is_delivered_once_while_movers_are_killed(redis_url, redis
             with Process(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as mover:
                 assert mover.wait(100) == 0
         assert producer.wait(100) == 0
+        producer.stdout.close()
         wait_until(lambda: redis_client.llen("delivered") >= SENT + 1, timeout=60)
         for worker in workers:
             worker.end()
