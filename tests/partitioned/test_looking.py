@@ -69,9 +69,9 @@ def test_history_and_forecast_add_up(mixed):
 
 
 def test_memory_adds_up(mixed):
-    before = mixed.memory_usage().total
+    before = mixed.memory_usage(samples=0).total
     mixed.send_many(["x" * 1000] * 100, 60)
-    assert mixed.memory_usage().total > before + 100_000
+    assert mixed.memory_usage(samples=0).total > before + 100_000
 
 
 def test_a_worker_is_listed_once_with_what_it_runs_of_all_partitions(open_queue, busy):
@@ -325,5 +325,5 @@ def test_events_are_followed(open_queue):
 def test_other_offsets_are_refused(open_queue, after):
     queue = logged(open_queue)
     queue.open()
-    with pytest.raises(ConfigurationError, match="after must be|partition"):
+    with pytest.raises(ConfigurationError, match="after must be"):
         list(queue.events(after))

@@ -26,7 +26,7 @@ def test_call_with_a_deadline_warns_at_once_and_every_ten_seconds(caplog, clock)
     log = OutageLog("localhost:6379 (default)")
     for second in range(30):
         clock[0] = second
-        log.retrying(ERROR, 30.0, first=second == 0, lost=False)
+        log.retrying(ERROR, 30.0, at=log.at, first=second == 0, lost=False)
     text = "Redis does not answer at localhost:6379 (default), retrying for up to {}: refused"
     assert caplog.messages == [text.format(left) for left in ("30s", "20s", "10s")]
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
@@ -36,16 +36,16 @@ def test_call_without_a_deadline_warns_once(caplog, clock):
     log = OutageLog("")
     for second in range(30):
         clock[0] = second
-        log.retrying(ERROR, None, first=second == 0, lost=True)
+        log.retrying(ERROR, None, at=log.at, first=second == 0, lost=True)
     assert caplog.messages == ["Redis does not answer, retrying: refused"]
 
 
 def test_one_lost_connection_is_no_warning_and_two_are(caplog, clock):
     log = OutageLog("")
-    log.retrying(ERROR, 0.9, first=True, lost=False)  # its error comes soon
-    log.retrying(ERROR, 30.0, first=True, lost=True)
+    log.retrying(ERROR, 0.9, at=log.at, first=True, lost=False)  # its error comes soon
+    log.retrying(ERROR, 30.0, at=log.at, first=True, lost=True)
     assert caplog.messages == []
-    log.retrying(ERROR, 30.0, first=False, lost=True)
+    log.retrying(ERROR, 30.0, at=log.at, first=False, lost=True)
     assert len(caplog.messages) == 1
 
 

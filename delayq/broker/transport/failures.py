@@ -119,8 +119,8 @@ class OutageLog:
         self._warned_at = -LOG_EVERY
         self._logged = ""
 
-    def retrying(self, error: Exception, end: float | None, *, first: bool, lost: bool) -> None:
-        """Warn that a call is sent again: at once and every 10 s until its `end`.
+    def retrying(self, error: Exception, end: float | None, *, at: str, first: bool, lost: bool) -> None:
+        """Warn that a call is sent again, and `at` which server: at once and every 10 s until its `end`.
 
         A call without an end warns once, and again when what is wrong changes. A call with an end does not warn of one
         `lost` connection, because Redis also closes idle ones, nor within its last second: its error comes soon.
@@ -134,11 +134,11 @@ class OutageLog:
         if end is None:
             if first or what != self._logged:
                 self._logged = what
-                log.warning(RETRYING, what, self.at, error)
+                log.warning(RETRYING, what, at, error)
         elif now - self._warned_at >= LOG_EVERY and end - now >= 1 and not (first and lost):
             self._warned_at = now
-            log.warning("%s%s, retrying for up to %s: %s", what, self.at, format_duration(end - now), error)
+            log.warning("%s%s, retrying for up to %s: %s", what, at, format_duration(end - now), error)
 
-    def answers(self) -> None:
-        """Warn that the server is back: at the same level as that it was gone."""
-        log.warning(ANSWERS, self.at)
+    def answers(self, at: str) -> None:
+        """Warn that a server is back: at the same level as that it was gone."""
+        log.warning(ANSWERS, at)

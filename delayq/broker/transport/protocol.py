@@ -12,7 +12,7 @@ import os
 import random
 import re
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import repeat
 from typing import Any, NamedTuple, TypeVar
@@ -139,6 +139,14 @@ class Exchange(NamedTuple):
         """Return the same exchange, to be sent once more because it was interrupted."""
         deque(self.data, maxlen=0)  # pack what was not
         return self._replace(data=[one.packed for one in self.sent])
+
+
+class Exchanges(list[Exchange]):
+    """Exchanges with several nodes side by side: each has its result, in their order."""
+
+    def again(self) -> Exchanges:
+        """Return the same exchanges, to be made once more because they were interrupted."""
+        return Exchanges([one.again() for one in self])
 
 
 RAISE_AFTER = 60.0
@@ -287,9 +295,16 @@ class RedisProtocol:
         finally:
             slots.give_back([one.slot for one in sent if one.slot])
 
+    def _where(self, sent: Sequence[PendingRequest]) -> str:
+        """Return where requests went, as in " at localhost:6379": in a cluster their nodes, not all it has."""
+        nodes = dict.fromkeys(one.last_node for one in sent)
+        if not nodes or None in nodes:
+            return self._outage_log.at
+        return " at " + ", ".join(f"{host}:{port}" for host, port in filter(None, nodes))
+
     def again(self, sent: list[PendingRequest], replies: Replies, should_retry: ShouldRetry, end: float) -> Steps[None]:
         """Send requests again until each has its final reply, after a first exchange that brought these."""
-        waiting, pause = sent, _FIRST_PAUSE
+        waiting, pause, at = sent, _FIRST_PAUSE, ""
         while (error := _record_replies(waiting, replies)) is not None:
             waiting = [one for one in waiting if one.unanswered]
             if isinstance(error, NoScriptError):
@@ -303,10 +318,11 @@ class RedisProtocol:
             passing = monotonic() < end and not isinstance(error, CannotConnectError)
             if not (should_retry(error) if should_retry else passing):
                 for one in waiting:
-                    one.reply = final_error(one, error, self._outage_log.at)
+                    one.reply = final_error(one, error, self._where([one]))
                 return
             first = pause == _FIRST_PAUSE
-            self._outage_log.retrying(error, None if should_retry else end, first=first, lost=is_lost(error))
+            known, at = None if should_retry else end, self._where(waiting)
+            self._outage_log.retrying(error, known, at=at, first=first, lost=is_lost(error))
             yield Wait(pause * (0.5 + random.random() / 2))  # noqa: S311 - spreading, not secrecy
             pause = min(2 * pause, _MAX_PAUSE)
             for one in waiting:
@@ -314,7 +330,7 @@ class RedisProtocol:
             self._budget.reduce(error, waiting)
             replies = yield Exchange(iter([one.packed for one in waiting]), waiting)
         if should_retry and pause > _FIRST_PAUSE:
-            self._outage_log.answers()
+            self._outage_log.answers(at)
 
 
 def _record_replies(waiting: list[PendingRequest], replies: Replies) -> Exception | None:
@@ -348,7 +364,8 @@ def is_temporary(sent: PendingRequest, error: Exception) -> bool:
 def final_error(one: PendingRequest, error: Exception, at: str) -> Exception:
     """Return the error of a request that had no reply before the deadline; `at` names the server."""
     if one.maybe_executed and one.slot:
-        return OutcomeUnknown(f"{one.name}: Redis stopped answering; it may or may not have been carried out ({error})")
+        unknown = "Redis stopped answering; it may or may not have been carried out"
+        return OutcomeUnknown(f"{one.name}: {unknown} ({error}{at})")
     # The name of a plain command, such as those that open a queue, tells a user nothing.
     what = f"{one.name} was not carried out: " if isinstance(one.request, ScriptCall) else ""
     if isinstance(error, CannotConnectError):

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from delayq.broker.transport.operation import Wait
+from delayq.errors import DelayqError
 from delayq.queue.consuming.consumer import ConsumeOptions
 from delayq.queue.consuming.starting import D
+from delayq.queue.partitioned.layout import read_layout
 from delayq.queue.partitioned.partition import Partition
 from delayq.queue.pooling.worker import WorkerBase
+from delayq.safe_log import SafeLog
 from delayq.worker.pool.pool import PoolQueue
+from delayq.worker.pool.pool_chores import ChoreSteps
+from delayq.worker.pool.pool_loop import PoolLoop
+
+log = SafeLog("delayq.consumer")
+
+LOOK_EVERY = 2.0
+"""Seconds between two looks at how many partitions there are, and on which nodes."""
 
 
 class PartitionsWorker(WorkerBase[Any]):
@@ -22,10 +34,42 @@ class PartitionsWorker(WorkerBase[Any]):
     def __init__(self, queue: Any) -> None:
         """Consume with the functions and options of a queue."""
         super().__init__(dict.fromkeys(queue.partitions, 1), concurrency=queue.settings.concurrency)
+        self._queue = queue
         self._lifespan = None if queue.lifespan is None else queue.lifespan.anew()
+        self._nodes: list[Any] = []
+        """The node of each loop, as it began."""
 
     def _pooled(self, message_class: Any, queue: Any, **how: Any) -> PoolQueue:
         return super()._pooled(message_class, queue, **{**how, "lifespan": self._lifespan})
+
+    def _begin_chores(self, loop: PoolLoop, served: dict[Any, PoolQueue], make: Callable[..., PoolQueue]) -> None:
+        self._nodes.append(next(iter(served)).node)
+        loop.begin(self._follow(loop, {one.name: pooled for one, pooled in served.items()}, make, len(self._nodes) - 1))
+
+    def _follow(
+        self, loop: PoolLoop, served: dict[str, PoolQueue], make: Callable[..., PoolQueue], number: int
+    ) -> ChoreSteps[None]:
+        """Serve partitions that are new, or have come to the node of a loop, and those that have left no more."""
+        queue = self._queue
+        while True:
+            yield Wait(LOOK_EVERY)
+            (stored,), _ = yield [read_layout(queue.prefix, queue.name)]
+            if isinstance(stored, DelayqError):
+                continue
+            queue.learn(stored)
+            own = {one.name: one for one in queue.partitions if self._loop_of(one) == number}
+            if gone := [name for name in served if name not in own]:
+                log.info("not serving %s here any more", ", ".join(gone))
+                loop.remove([served.pop(name) for name in gone])
+            if new := [one for name, one in own.items() if name not in served]:
+                log.info("serving %s", ", ".join(one.name for one in new))
+                made = {one.name: make(one, weight=1, limit=None, lifespan=None) for one in new}
+                served |= made
+                loop.add_new([*made.values()])
+
+    def _loop_of(self, partition: Partition) -> int:
+        """Return the number of the loop that serves a partition: that of its node, else the first."""
+        return self._nodes.index(partition.node) if partition.node in self._nodes else 0
 
     def make_driver(self, kind: type[D], options: ConsumeOptions) -> D:
         """Return the driver of a run."""

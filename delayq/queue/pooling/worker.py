@@ -7,7 +7,7 @@ next, and says how much each queue may claim. A loop runs for each server, so th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Generic, Self, TypeVar
@@ -172,7 +172,9 @@ class WorkerBase(Generic[Q]):
         for group in by_server(pooled):
             queues = [pooled[queue] for queue in group]
             executor = queues[0].executor
-            servers.append(ServerLoop(executor, PoolLoop(queues, pool, in_cluster=executor.is_cluster, burst=burst)))
+            loop = PoolLoop(queues, pool, in_cluster=executor.is_cluster, burst=burst)
+            self._begin_chores(loop, {queue: pooled[queue] for queue in group}, make)
+            servers.append(ServerLoop(executor, loop))
         grace = options.get("grace")
         millis = (
             max(queue.settings.grace for queue in self._all_queues()) if grace is None else to_millis(grace, "grace")
@@ -182,6 +184,9 @@ class WorkerBase(Generic[Q]):
             entered = [*lifespans.values()]
             driver.lifespans = entered[0].together(entered)
         return driver
+
+    def _begin_chores(self, loop: PoolLoop, served: dict[Q, PoolQueue], make: Callable[..., PoolQueue]) -> None:
+        """Begin what else the loop of a server does, which serves these queues; `make` serves one more."""
 
     def _pooled(
         self,
