@@ -110,8 +110,7 @@ META_TOTALS = (
 )
 """The fields of `meta` that are totals, which `stats` shows."""
 META_PARTITIONS = "partitions", "epoch", "partitions_from", "partitions_left"
-"""The fields of `meta` that say over how many partitions a queue is spread, or, `epoch` alone, of a partition, since
-which change of their number it is as it is."""
+"""The fields of `meta` that say over how many partitions a queue is spread. A partition has `epoch` alone."""
 META_FIELDS = META_SETTINGS + META_TOTALS
 """All fields of `meta` but those of call slots, whose names have a dot."""
 
@@ -207,8 +206,8 @@ class Keys:
     """hash: hour since 1970 → what consumers have counted in it (see `broker.stored_presence`); first → the first hour
     that may be there; total → what they have ever counted."""
     moving: str
-    """hash: kind, target and number → a batch on its way to another partition, packed; order, kind and target → the
-    numbers of these; last → the number drawn last; from, kind and source → the number of the batch that arrived last."""
+    """hash: kind, target and number → a batch on its way to another partition, packed; order, kind and target → their
+    numbers; last → the number drawn last; from, kind and source → the number of the batch that arrived last."""
     wake: str
     """list: at most one element, on which idle consumers block."""
     meta: str

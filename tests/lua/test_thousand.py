@@ -10,6 +10,15 @@ import pytest
 from delayq.broker.calls import Debounced
 from delayq.broker.message.ids import new_id
 from delayq.broker.message.same_id import Debounce
+from delayq.broker.partition_calls import (
+    SentOff,
+    deaths_in_call,
+    deaths_out_call,
+    move_in_call,
+    move_out_call,
+    schedules_in_call,
+    schedules_out_call,
+)
 from delayq.broker.replies import ClaimedMessage, ClaimReply, CollectReply, ExpireReply, PromoteReply, TurnReply
 from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Release
 from delayq.broker.results import Completed
@@ -22,6 +31,7 @@ from delayq.queue.sweeps.forgetting import ForgetReply, forget_call, forget_even
 from delayq.queue.sweeps.rekeying import rekey_call
 from delayq.schedules.calls import ScheduleFire, SchedulePut, fire_call, schedule_put_call, schedule_remove_call
 from delayq.worker.delivery.joining import Joined, join_call
+from tests.lua.cases.moving import SOURCE, TARGET, arrived, message, packed, sent_off
 from tests.lua.tables import MUTATING
 from tests.support.scripts import ANYWHERE, LOG, NOW, Case, Dead, Kept, T, World, calls, deliver, observe, plant
 
@@ -110,6 +120,10 @@ COLLECT_NAMED = calls.collect_garbage(limit=MAX_IDS, dead_max=5000, dead_ttl=50,
 TRIM = calls.collect_garbage(limit=MAX_IDS, dead_max=0, dead_ttl=50, slot_ttl=50)
 PLACINGS = [SchedulePut(id, "0", NOW + 50, 0, b"{}") for id in IDS]
 FIRINGS = [ScheduleFire(id, str(T), NOW + 50, NOW - 5, 2, b"m", b"h", f"{id} {NOW - 5}") for id in IDS]
+ALL_SENT_OFF = SentOff(statuses(1), [T])
+OUT_OF_PENDING = "".join(message(id, NOW - 5, payload="m", headers="h", text="") for id in IDS)
+PACKED_DEATHS = "".join(packed(entry, NOW - 5, f"1 2 {NOW - 5} {NOW - 5} 2 1 1\nnoehm") for entry in ENTRIES)
+PACKED_SCHEDULES = "".join(packed(id, NOW + 50, "{}", f"{T} 0 0 0") for id in IDS)
 OCCURRENCES = " ".join(f"{id} {NOW - 5}" for id in IDS)
 SCHEDULED = World(schedules=each(50), schedule_specs=each("{}"), schedule_states=each("T+0 0 - 0"))
 SENT = {"meta": {"sent": MAX_IDS}, "wake": 1}
@@ -337,6 +351,48 @@ CASES = [
     Case("put", World(), schedule_put_call(calls, PLACINGS), statuses(1), SCHEDULED.but(wake=1)),
     Case("removed", SCHEDULED, schedule_remove_call(calls, IDS), statuses(1), World()),
     Case(
+        "moves",
+        PENDING,
+        move_out_call(calls, TARGET, IDS),
+        ALL_SENT_OFF,
+        sent_off(OUT_OF_PENDING),
+    ),
+    Case(
+        "moved",
+        World(),
+        move_in_call(calls, SOURCE, T, OUT_OF_PENDING.encode()),
+        "1" + statuses(1),
+        PENDING + arrived() + World(wake=1),
+    ),
+    Case(
+        "dead move",
+        dead(-5, "no", 2),
+        deaths_out_call(calls, TARGET, ENTRIES),
+        ALL_SENT_OFF,
+        sent_off(PACKED_DEATHS, "deaths"),
+    ),
+    Case(
+        "dead moved",
+        World(),
+        deaths_in_call(calls, SOURCE, T, PACKED_DEATHS.encode()),
+        "1",
+        dead(-5, "no", 2) + arrived(kind="deaths"),
+    ),
+    Case(
+        "schedules move",
+        SCHEDULED,
+        schedules_out_call(calls, TARGET, IDS),
+        ALL_SENT_OFF,
+        sent_off(PACKED_SCHEDULES, "schedules"),
+    ),
+    Case(
+        "schedules moved",
+        World(),
+        schedules_in_call(calls, SOURCE, T, PACKED_SCHEDULES.encode()),
+        "1" + statuses(1),
+        SCHEDULED + arrived(kind="schedules") + World(wake=1),
+    ),
+    Case(
         "fired",
         SCHEDULED.but(schedules=each(-5)),
         fire_call(calls, FIRINGS),
@@ -387,6 +443,7 @@ LOGGED = {
     "put": "",
     "new groups": "sent",
     "removed": "",
+    **dict.fromkeys(("moves", "moved", "dead move", "dead moved", "schedules move", "schedules moved"), ""),
     "fired": "sent",
     "a thousand of one": "sent",
     "fresh": "promoted",

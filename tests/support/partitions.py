@@ -116,8 +116,9 @@ def _in_one(client: redis.Redis, keys: Keys) -> dict[str, dict[Any, Any]]:
     return found
 
 
-def _waits(id: bytes, record: str, pending: Any, unack: Any, garbage: Any, due: Any) -> tuple[Any, ...]:
+def _waits(id: bytes, record: str, *places: Any) -> tuple[Any, ...]:
     """Return where a message waits, until when, and what its record tells of its attempts."""
+    pending, unack, garbage, due = places
     state, at, *attempts = record.split(" ", 5) if record else ("pending", "", "0", "0", "0", "-")
     if state == "leased":
         return "leased", unack[id], attempts

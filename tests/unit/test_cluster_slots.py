@@ -13,6 +13,7 @@ from delayq.broker.requests import Outgoing, RedisCommand
 from delayq.broker.transport.cluster import ClusterProtocol, SlotMap
 from delayq.broker.transport.failures import NotConnectedError
 from delayq.broker.transport.operation import Wait
+from delayq.broker.transport.protocol import Exchanges
 
 A, B, C = ("10.0.0.1", 7001), ("10.0.0.2", 7002), ("10.0.0.3", 7003)
 QUEUE, OTHER = Keys.of("delayq", "a"), Keys.of("delayq", "b")
@@ -45,15 +46,20 @@ class Play:
                     self.pauses += 1
                     step = self.steps.send(None)
                     continue
-                names = [one.name for one in step.sent]
-                list(step.data)
-                if names == ["CLUSTER"]:
-                    step = self.steps.send([SLOTS])
-                    continue
-                self.sent.append((step.node, *names))
-                step = self.steps.send(next(left))
+                if isinstance(step, Exchanges):  # side by side
+                    step = self.steps.send([self.reply(one, left) for one in step])
+                else:
+                    step = self.steps.send(self.reply(step, left))
         except StopIteration as end:
             return end.value
+
+    def reply(self, step, left):
+        names = [one.name for one in step.sent]
+        list(step.data)
+        if names == ["CLUSTER"]:
+            return [SLOTS]
+        self.sent.append((step.node, *names))
+        return next(left)
 
 
 def sending(keys=QUEUE):

@@ -21,6 +21,7 @@ from delayq.broker.transport.operation import Wait
 from delayq.broker.transport.protocol import (
     Address,
     Exchange,
+    Exchanges,
     PendingRequest,
     ProtocolSteps,
     RedisProtocol,
@@ -112,10 +113,11 @@ class ClusterProtocol(RedisProtocol):
 
     def run(self, requests: Requests, should_retry: ShouldRetry, deadline: float | None = None) -> ProtocolSteps:
         """Send requests, each to the node of its key, until each has a reply; see `RedisProtocol.run`."""
-        return _route_steps(super().run(requests, should_retry, deadline), self._slot_map)
+        steps: ProtocolSteps = _route_steps(super().run(requests, should_retry, deadline), self._slot_map)
+        return steps
 
 
-def _route_steps(steps: ProtocolSteps, slot_map: SlotMap) -> ProtocolSteps:
+def _route_steps(steps: ProtocolSteps, slot_map: SlotMap) -> Any:
     try:
         step = next(steps)
         while True:
@@ -125,12 +127,12 @@ def _route_steps(steps: ProtocolSteps, slot_map: SlotMap) -> ProtocolSteps:
             else:
                 step = steps.send((yield from _exchange(step, slot_map)))
     except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]  # what ProtocolSteps returns
+        return end.value
     finally:
         steps.close()
 
 
-def _exchange(step: Exchange, slot_map: SlotMap) -> Generator[Exchange, Replies, Replies]:
+def _exchange(step: Exchange, slot_map: SlotMap) -> Generator[Exchange | Exchanges, Any, Replies]:
     deque(step.data, maxlen=0)  # the nodes are known only when all requests are packed
     if slot_map.stale and (error := (yield from _refresh(slot_map))):
         return [error] * len(step.sent) if isinstance(error, ResponseError) else error
@@ -139,9 +141,8 @@ def _exchange(step: Exchange, slot_map: SlotMap) -> Generator[Exchange, Replies,
     for _ in range(MAX_HOPS):
         redirected: list[_NodeBatch] = []
         answered: set[int] = set()
-        for batch in batches:
-            group = [step.sent[index] for index in batch.indexes]
-            batch_replies = yield from _send(batch, group)
+        groups = [[step.sent[index] for index in batch.indexes] for batch in batches]
+        for batch, group, batch_replies in zip(batches, groups, (yield from _send(batches, groups)), strict=True):
             for index, one, reply in zip(batch.indexes, group, batch_replies, strict=True):
                 one.last_node = batch.node
                 if index not in answered or isinstance(reply, Exception):  # of a request to all nodes, report an error
@@ -200,13 +201,22 @@ def _key_of(request: Request) -> str | None:
     return str(request.args[request.args.index("STREAMS") + 1 if "STREAMS" in request.args else 1])
 
 
-def _send(batch: _NodeBatch, group: list[PendingRequest]) -> Generator[Exchange, Replies, list[Any]]:
-    """Exchange with one node; if the connection fails, that error is the reply to each request."""
-    sending = [each for one in group for each in (_ASKING, one)] if batch.asking else group
-    replies = yield Exchange([one.packed for one in sending], sending, batch.node)
-    if not isinstance(replies, list):
-        return [replies] * len(group)
-    return replies[1::2] if batch.asking else replies
+def _send(
+    batches: Sequence[_NodeBatch], groups: Sequence[list[PendingRequest]]
+) -> Generator[Exchange | Exchanges, Any, list[list[Any]]]:
+    """Exchange with nodes side by side; if a connection fails, its error is the reply to each of its requests."""
+    exchanges = Exchanges()
+    for batch, group in zip(batches, groups, strict=True):
+        sending = [each for one in group for each in (_ASKING, one)] if batch.asking else group
+        exchanges.append(Exchange([one.packed for one in sending], sending, batch.node))
+    results = [(yield exchanges[0])] if len(exchanges) == 1 else (yield exchanges)
+    replies: list[list[Any]] = []
+    for batch, group, result in zip(batches, groups, results, strict=True):
+        if not isinstance(result, list):
+            replies.append([result] * len(group))
+        else:
+            replies.append(result[1::2] if batch.asking else result)
+    return replies
 
 
 def _follow_redirections(

@@ -13,7 +13,7 @@ from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
 from delayq.broker.transport.clients import sends_plainly, uses_tls
 from delayq.broker.transport.failures import connection_error
-from delayq.broker.transport.protocol import Address, Exchange
+from delayq.broker.transport.protocol import Address, Exchange, Exchanges
 
 
 class _IdleConnections:
@@ -49,6 +49,11 @@ class Connections(_IdleConnections):
 
     def exchange(self, step: Exchange) -> list[Any] | Exception:
         """Send the bytes; returns a reply or the server's error for each request, or the error of the connection."""
+        begun = self.begin(step)
+        return begun if isinstance(begun, Exception) else self.finish(begun, step)
+
+    def begin(self, step: Exchange) -> Any:
+        """Send the bytes; returns the connection to read the replies from, or its error."""
         connection = self._take_idle()
         if connection is None:
             try:
@@ -60,15 +65,33 @@ class Connections(_IdleConnections):
                 return self._refused(error)
         try:
             connection.send_packed_command(step.data)
+        except (RedisError, OSError) as error:
+            return self._lost(connection, error)
+        except BaseException:
+            self.drop(connection)
+            raise
+        return connection
+
+    def drop(self, connection: Any) -> None:
+        """Close a connection whose replies are not read."""
+        connection.disconnect()
+        self._pool.release(connection)
+
+    def _lost(self, connection: Any, error: RedisError | OSError) -> Exception:
+        self.drop(connection)
+        # If one connection has failed, the others may have too: trying each would cost a timeout each.
+        self.forget()
+        return self._failed(error)
+
+    def finish(self, connection: Any, step: Exchange) -> list[Any] | Exception:
+        """Read a reply or the server's error for each request; returns the error of the connection if it fails."""
+        try:
             replies = [_read(connection) for _ in step.sent]
-        except BaseException as error:
-            connection.disconnect()
-            self._pool.release(connection)
-            if not isinstance(error, RedisError | OSError):
-                raise
-            # If one connection has failed, the others may have too: trying each would cost a timeout each.
-            self.forget()
-            return self._failed(error)
+        except (RedisError, OSError) as error:
+            return self._lost(connection, error)
+        except BaseException:
+            self.drop(connection)
+            raise
         if self._keeping:
             self._idle.append(connection)
             return replies
@@ -219,12 +242,31 @@ class ClusterConnections:
         self._connect = partial(kind, owned=owned)
         self._known: dict[Address, Any] = {}
 
-    def exchange(self, step: Exchange) -> Any:
-        """Exchange with the node of the step."""
+    def _server(self, step: Exchange) -> Any:
         node = cast("Address", step.node)
         # If two threads make one for the same node at once, both use the same.
-        server = self._known.get(node) or self._known.setdefault(node, self._connect(self._pool_of(node)))
-        return server.exchange(step)
+        return self._known.get(node) or self._known.setdefault(node, self._connect(self._pool_of(node)))
+
+    def exchange(self, step: Exchange | Exchanges) -> Any:
+        """Exchange with the node of the step, or with several side by side: what to await, of an asyncio client."""
+        if not isinstance(step, Exchanges):
+            return self._server(step).exchange(step)
+        servers = [self._server(one) for one in step]
+        if isinstance(servers[0], AsyncConnections):
+            return asyncio.gather(*(server.exchange(one) for server, one in zip(servers, step, strict=True)))
+        begun: list[Any] = []
+        results: list[Any] = []
+        try:
+            for server, one in zip(servers, step, strict=True):
+                begun.append(server.begin(one))
+            for server, connection, one in zip(servers, begun, step, strict=True):
+                results.append(connection if isinstance(connection, Exception) else server.finish(connection, one))
+        except BaseException:
+            for server, connection in list(zip(servers, begun, strict=False))[len(results) + 1 :]:
+                if not isinstance(connection, Exception):
+                    server.drop(connection)
+            raise
+        return results
 
     def __iter__(self) -> Iterator[Any]:
         return iter(list(self._known.values()))

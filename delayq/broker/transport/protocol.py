@@ -141,6 +141,14 @@ class Exchange(NamedTuple):
         return self._replace(data=[one.packed for one in self.sent])
 
 
+class Exchanges(list[Exchange]):
+    """Exchanges with several nodes side by side: each has its result, in their order."""
+
+    def again(self) -> Exchanges:
+        """Return the same exchanges, to be made once more because they were interrupted."""
+        return Exchanges([one.again() for one in self])
+
+
 RAISE_AFTER = 60.0
 """Seconds without such an end of a connection, after which more is asked for again."""
 

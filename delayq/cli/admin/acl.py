@@ -84,8 +84,8 @@ _READ_ITEMS = ("get", "llen", "lrange")
 GRANTS: Mapping[str, Mapping[Role, Grant]] = {
     "delay": {
         # Without the lists and the dead letter a producer neither claims nor purges. It cannot reuse an id without
-        # retries left until a consumer has moved that message to the dead letter. It waits for results. While the number
-        # of partitions changes, it moves what it acts on.
+        # retries left until a consumer has moved that message to the dead letter. It waits for results. While the
+        # number of partitions changes, it moves what it acts on.
         Role.PRODUCER: Grant(
             [
                 *("send", "send_one", "debounce", "collect", "cancel", "reschedule", "withdraw"),

@@ -1,7 +1,7 @@
 """Changes the number of partitions of a queue while producers and workers run: the work of `delayq partitions --to`.
 
-The epoch of the queue and of all partitions rises when a move begins, and when it ends. In between, everything whose home
-has changed is moved, partition by partition, until nothing is misplaced. Running it again goes on where it was killed.
+The epoch of the queue and of all partitions rises when a move begins, and when it ends. In between, everything whose
+home has changed is moved, partition by partition, until nothing is misplaced. It goes on where one was killed before.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple, Self
 
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys, check_name, registry
-from delayq.broker.move_calls import AT_ONCE, LEASED, MOVES, Kind, repartition_call, ways_call
+from delayq.broker.partition_calls import AT_ONCE, LEASED, MOVES, Kind, PartitionCalls, repartition_call, ways_call
 from delayq.broker.replies import pairs
 from delayq.broker.requests import RedisCommand
 from delayq.broker.shared_calls import identify
@@ -19,10 +19,8 @@ from delayq.broker.transport.failures import EpochError
 from delayq.broker.transport.operation import Operation, Wait
 from delayq.errors import ConfigurationError, PartitionsError
 from delayq.queue.control.registered import register
-from delayq.queue.partitioned.homes import bring, move, partition_of
+from delayq.queue.partitioned.homes import PARTS, bring, move, partition_of, read_places
 from delayq.queue.partitioned.layout import check_partitions, names_of
-from delayq.queue.partitioned.partition_calls import PartitionCalls
-from delayq.queue.partitioned.stored_places import PARTS, read_places
 from delayq.queue.server_check import NEW_SCHEMA, PARTITIONED, SCHEMA, newer
 
 PAUSE = 0.5
@@ -210,7 +208,7 @@ def change_partitions(
     tell: Callable[[MoveProgress], object] = _no_progress,
     clock: Callable[[], int] | None = None,
 ) -> Operation[Moved | None]:
-    """Spread a queue over another number of partitions, from or to 1 as well; None if it has as many, and none are left.
+    """Spread a queue over another number of partitions, from or to 1 as well; None if there is nothing to do.
 
     Every message is in exactly one place at each moment, and a kill at any step loses and doubles none: run it again.
     Two at once do no harm. `tell` is called with the progress. Raises `PartitionsError` if a move to another number is

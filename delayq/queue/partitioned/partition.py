@@ -8,12 +8,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from delayq.broker.keys import Keys
+from delayq.broker.partition_calls import PartitionCalls
 from delayq.broker.transport.operation import Operation
 from delayq.queue.base import QueueParts
 from delayq.queue.dead_letter import DeadLetter
 from delayq.queue.delay_queue import DelayQueue
 from delayq.queue.inspecting.inspector import Inspector
-from delayq.queue.partitioned.partition_calls import PartitionCalls
 from delayq.queue.sending.producer import Producer
 from delayq.queue.server_check import Opening
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from delayq._parity import awaited, mirrors
 from delayq.broker.calls import Calls
-from delayq.broker.move_calls import Kind, repartition_call
+from delayq.broker.partition_calls import Kind, repartition_call
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.failures import EpochError
 from delayq.broker.transport.operation import Every, Operation, single
@@ -51,7 +51,6 @@ from delayq.queue.sweeps.handler_check import HandlerCheck
 from delayq.queue.sweeps.rekeying import Rekeyed
 from delayq.queue.tasks.handlers import HandlerRegistry
 from delayq.values.times import monotonic
-
 
 MAX_STUCK = 100
 

@@ -19,7 +19,7 @@ from delayq.broker.event_log import offset_of
 from delayq.broker.foreign import are_headers, shown_id
 from delayq.broker.keys import META_FIELDS, META_PARTITIONS, whole_name
 from delayq.broker.message.attributes import Attributes
-from delayq.broker.move_calls import ways_call
+from delayq.broker.partition_calls import ways_call
 from delayq.broker.replies import integers, pairs, statuses
 from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.results import KeptRecord

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from delayq.broker.partition_calls import SentOff, move_out_call
 from delayq.broker.requests import ScriptCall
-from delayq.broker.move_calls import SentOff, move_out_call
 from tests.lua.cases.moving import ON_ITS_WAY, TARGET, message, packed, record, sent_off
 from tests.lua.cases.states import (
     AFTER,
@@ -93,35 +93,95 @@ def _plain(**fields: Any) -> World:
 
 CASES = [
     *_into_every_state(),
-    Case("one that has stopped", STOPPED, out("a"), ON_ITS_WAY,
-         GONE + sent_off(message(at=NOW - 5, record=record("garbage") + " *", error="oops"))),
+    Case(
+        "one that has stopped",
+        STOPPED,
+        out("a"),
+        ON_ITS_WAY,
+        GONE + sent_off(message(at=NOW - 5, record=record("garbage") + " *", error="oops")),
+    ),
     Case("one that is asked to stop stays", STOPPING, out("a"), SentOff("2", []), STOPPING),
-    Case("a leased one with a successor stays", with_meta(LEASED, AFTER), out("a"), SentOff("2", []), with_meta(LEASED, AFTER)),
-    Case("a successor goes along", with_meta(RESCHEDULED, AFTER), out("a"), ON_ITS_WAY,
-         with_meta(GONE, _plain(schema=2)) + sent_off(message(record=record("pending", 60_000), error="oops",
-                                                              after=f"{NOW + 7000} 3 2 6\nhnname=nnew"))),
-    Case("the place of its key goes along", with_meta(BACKOFF, KEPT), out("a"), ON_ITS_WAY,
-         with_meta(GONE, KEPT).but(running={}, gates={KEY: -NOW}, wake=1)
-         + sent_off(message(at=NOW + 500, record=record("backoff"), error="oops", place=str(KEY + 1)))),
-    Case("a group", _GROUP, out("a"), ON_ITS_WAY,
-         World(gathered={"b 3": ",3"}, meta={"schema": 6})
-         + sent_off(message(at=NOW + 500, payload="", headers="", text=_GROUP_TEXT, entries=_ENTRIES))),
-    Case("a reserved id", World(done={"a": -100}, meta={"dedupe": "1000 9"}), out("a"), ON_ITS_WAY,
-         World(meta={"dedupe": "1000 9"}) + sent_off(packed("reserved", "a", NOW - 100))),
-    Case("an id with an end of its own", World(done={"a": 100.5}, meta={"unique": 1}), out("a"), ON_ITS_WAY,
-         World(meta={"unique": 1}) + sent_off(packed("reserved", "a", f"{NOW + 100}.5"))),
-    Case("a result", _RESULT, out("a"), ON_ITS_WAY, sent_off(
-        packed("result", "a", NOW + 500, f"nothing 1 {NOW - 900} {NOW - 800} {T - 90} 0 0\n"))),
-    Case("all of it", _RESULT + PENDING + World(done={"a": -5}, meta={"dedupe": "1000 9"}), out("a"), ON_ITS_WAY,
-         World(meta={"dedupe": "1000 9"}) + sent_off(message() + packed("reserved", "a", NOW - 5) + packed(
-             "result", "a", NOW + 500, f"nothing 1 {NOW - 900} {NOW - 800} {T - 90} 0 0\n"))),
+    Case(
+        "a leased one with a successor stays",
+        with_meta(LEASED, AFTER),
+        out("a"),
+        SentOff("2", []),
+        with_meta(LEASED, AFTER),
+    ),
+    Case(
+        "a successor goes along",
+        with_meta(RESCHEDULED, AFTER),
+        out("a"),
+        ON_ITS_WAY,
+        with_meta(GONE, _plain(schema=2))
+        + sent_off(message(record=record("pending", 60_000), error="oops", after=f"{NOW + 7000} 3 2 6\nhnname=nnew")),
+    ),
+    Case(
+        "the place of its key goes along",
+        with_meta(BACKOFF, KEPT),
+        out("a"),
+        ON_ITS_WAY,
+        with_meta(GONE, KEPT).but(running={}, gates={KEY: -NOW}, wake=1)
+        + sent_off(message(at=NOW + 500, record=record("backoff"), error="oops", place=str(KEY + 1))),
+    ),
+    Case(
+        "a group",
+        _GROUP,
+        out("a"),
+        ON_ITS_WAY,
+        World(gathered={"b 3": ",3"}, meta={"schema": 6})
+        + sent_off(message(at=NOW + 500, payload="", headers="", text=_GROUP_TEXT, entries=_ENTRIES)),
+    ),
+    Case(
+        "a reserved id",
+        World(done={"a": -100}, meta={"dedupe": "1000 9"}),
+        out("a"),
+        ON_ITS_WAY,
+        World(meta={"dedupe": "1000 9"}) + sent_off(packed("reserved", "a", NOW - 100)),
+    ),
+    Case(
+        "an id with an end of its own",
+        World(done={"a": 100.5}, meta={"unique": 1}),
+        out("a"),
+        ON_ITS_WAY,
+        World(meta={"unique": 1}) + sent_off(packed("reserved", "a", f"{NOW + 100}.5")),
+    ),
+    Case(
+        "a result",
+        _RESULT,
+        out("a"),
+        ON_ITS_WAY,
+        sent_off(packed("result", "a", NOW + 500, f"nothing 1 {NOW - 900} {NOW - 800} {T - 90} 0 0\n")),
+    ),
+    Case(
+        "all of it",
+        _RESULT + PENDING + World(done={"a": -5}, meta={"dedupe": "1000 9"}),
+        out("a"),
+        ON_ITS_WAY,
+        World(meta={"dedupe": "1000 9"})
+        + sent_off(
+            message()
+            + packed("reserved", "a", NOW - 5)
+            + packed("result", "a", NOW + 500, f"nothing 1 {NOW - 900} {NOW - 800} {T - 90} 0 0\n")
+        ),
+    ),
     Case("what is left of another message", LEFTOVERS, out("a"), SentOff("0", []), LEFTOVERS),
     Case("several, one of them twice", _BOTH, out("b", "x", "a", "b"), SentOff("1010", [T]), sent_off(_B + message())),
     Case("a dead one of the same id stays", with_meta(PENDING, DEAD), out("a"), ON_ITS_WAY, DEAD + sent_off(message())),
-    Case("behind another batch", PENDING + sent_off("x", number=T - 9), out("a"), SentOff("1", [T - 9, T]),
-         sent_off("x", number=T - 9) .but(moving={}) + World(moving=sent_off("x", number=T - 9).moving
-                                                            | sent_off(message(), before=(T - 9,)).moving)),
-    Case("the clock was set back", PENDING + World(moving={"last": str(T + 9)}), out("a"), SentOff("1", [T + 10]),
-         sent_off(message(), number=T + 10)),
+    Case(
+        "behind another batch",
+        PENDING + sent_off("x", number=T - 9),
+        out("a"),
+        SentOff("1", [T - 9, T]),
+        sent_off("x", number=T - 9).but(moving={})
+        + World(moving=sent_off("x", number=T - 9).moving | sent_off(message(), before=(T - 9,)).moving),
+    ),
+    Case(
+        "the clock was set back",
+        PENDING + World(moving={"last": str(T + 9)}),
+        out("a"),
+        SentOff("1", [T + 10]),
+        sent_off(message(), number=T + 10),
+    ),
     Case("another batch alone is told", sent_off("x"), out("a"), SentOff("0", [T]), sent_off("x")),
 ]

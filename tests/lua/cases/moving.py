@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from delayq.broker.move_calls import SentOff
+from delayq.broker.partition_calls import SentOff
 from tests.support.scripts import NOW, T, World
 
 TARGET, SOURCE = "reminders#3", "reminders#0"
@@ -18,6 +18,7 @@ def packed(*cells: str | int) -> str:
 def message(
     id: str = "a",
     at: int | str = NOW + 60_000,
+    *,
     record: str = "",
     left: str = "2",
     payload: str = "A",

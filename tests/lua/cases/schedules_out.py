@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from delayq.broker.partition_calls import SentOff, schedules_out_call
 from delayq.broker.requests import ScriptCall
-from delayq.broker.move_calls import SentOff, schedules_out_call
 from tests.lua.cases.moving import ON_ITS_WAY, TARGET, packed, sent_off
 from tests.lua.cases.schedule_remove import ACTIVE, LABELLED, PAUSED
 from tests.lua.cases.states import PENDING
@@ -20,10 +20,27 @@ def out(*names: str) -> ScriptCall[SentOff]:
 CASES = [
     Case("active", ACTIVE + PENDING, out("s"), ON_ITS_WAY, PENDING + sent_off(IS_ACTIVE, "schedules")),
     Case("paused", PAUSED, out("p"), ON_ITS_WAY, sent_off(IS_PAUSED, "schedules")),
-    Case("several, one of them twice", ACTIVE + PAUSED, out("s", "x", "s", "p"), SentOff("1001", [T]),
-         sent_off(IS_ACTIVE + IS_PAUSED, "schedules")),
+    Case(
+        "several, one of them twice",
+        ACTIVE + PAUSED,
+        out("s", "x", "s", "p"),
+        SentOff("1001", [T]),
+        sent_off(IS_ACTIVE + IS_PAUSED, "schedules"),
+    ),
     Case("unknown", ACTIVE, out("x"), SentOff("0", []), ACTIVE),
-    Case("with labels", LABELLED, out("s"), ON_ITS_WAY, World(schedule_labels={"a p"}) + sent_off(
-        packed("s", NOW + 60_000, '{"labels":["a","b"]}\n', f"{T - 9} 3 {NOW - 60_000} 0"), "schedules")),
-    Case("its definition is gone", ACTIVE.but(schedule_specs={}), out("s"), SentOff("0", []), ACTIVE.but(schedule_specs={})),
+    Case(
+        "with labels",
+        LABELLED,
+        out("s"),
+        ON_ITS_WAY,
+        World(schedule_labels={"a p"})
+        + sent_off(packed("s", NOW + 60_000, '{"labels":["a","b"]}\n', f"{T - 9} 3 {NOW - 60_000} 0"), "schedules"),
+    ),
+    Case(
+        "its definition is gone",
+        ACTIVE.but(schedule_specs={}),
+        out("s"),
+        SentOff("0", []),
+        ACTIVE.but(schedule_specs={}),
+    ),
 ]

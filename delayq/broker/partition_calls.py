@@ -1,23 +1,48 @@
-"""The calls that move what is stored from one partition to another, in batches of a kind.
+"""The calls of a partition, and those that move what is stored from one to another, in batches of a kind.
 
-A batch leaves its partition in one script and enters the other in one script. In between it is in `moving` of the first,
-where no other script sees it. Each is stored once, however often it is brought: see `lua/move/lib/batch.lua`.
+A batch leaves its partition in one script and enters the other in one script. In between it is in `moving` of the
+first, where no other script sees it. It is stored once, however often it is brought: see `lua/move/lib/batch.lua`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 from delayq.broker.calls import Calls
 from delayq.broker.foreign import stored_id
 from delayq.broker.replies import statuses
-from delayq.broker.requests import RedisCommand, ScriptCall, flat
-from delayq.broker.scripts import MAX_MOVED
+from delayq.broker.requests import Argument, RedisCommand, ScriptCall, flat
+from delayq.broker.scripts import GUARDED, MAX_MOVED, script
+
+T = TypeVar("T")
 
 AT_ONCE = MAX_MOVED
 """Ids, entries or schedules that one call moves at most; fewer if they are large."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCalls(Calls):
+    """Builds the calls of one partition.
+
+    A script of `GUARDED` raises `EpochError` if the number of partitions has changed: read the layout again, and make
+    the call again for the partition that it is for then. A call whose reply was lost is not refused if it was executed.
+    """
+
+    epoch: Callable[[], int] = lambda: 0
+    """Returns the epoch of the layout that this process knows."""
+
+    def script(self, name: str, args: Sequence[Argument], parse: Callable[[Any], T]) -> ScriptCall[T]:
+        """Return the call of a script on the keys of the partition."""
+        if name not in GUARDED:
+            return Calls.script(self, name, args, parse)
+        known = self._known.get(name)
+        if known is None:
+            found = script(name).guarded()
+            known = self._known[name] = (found, tuple(getattr(self.keys, part) for part in found.parts))
+        return ScriptCall(known[0], known[1], [*args, self.epoch()], parse)
 
 
 class Kind(StrEnum):
@@ -50,7 +75,7 @@ class SentOff(NamedTuple):
 
 
 def move_out_call(calls: Calls, target: str, ids: Iterable[str | bytes]) -> ScriptCall[SentOff]:
-    """Pack ids, the first ones if they are large, for another partition; status: 1 moves, 2 leased, 0 nothing is here."""
+    """Pack ids, the first ones if they are large; status: 1 moves, 2 leased, 0 nothing of it is here."""
     return calls.script("move_out", [calls.now, target, *_stored(ids)], SentOff.read)
 
 
@@ -103,7 +128,7 @@ def moved_call(calls: Calls, kind: Kind, target: str, number: int) -> ScriptCall
 
 
 def repartition_call(calls: Calls, epoch: int, read: str | None = None, **fields: int | str) -> ScriptCall[bool]:
-    """Set the epoch of a partition if its own is lower, or, with the epoch that was `read`, of a queue if it still has it.
+    """Set the epoch of a partition if its own is lower, or that of a queue if it still is the one that was `read`.
 
     `fields` of `meta` are set with it; '' deletes one. Returns whether it was changed.
     """
