@@ -107,7 +107,7 @@ def test_a_plain_client_does_not_open_a_queue_over_partitions(open_queue):
 
 def test_a_number_that_cannot_be_read_is_told(open_queue, redis_client):
     redis_client.hset("delayq:{reminders}:meta", mapping={"schema": "7", "partitions": "many"})
-    with pytest.raises(PartitionsError, match="its field `partitions` in .* is no number: 'many'"):
+    with pytest.raises(PartitionsError, match=r"its field `partitions` in .* is no number: 'many'"):
         open_queue(partitions=PARTITIONS).open()
 
 
