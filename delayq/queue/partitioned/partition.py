@@ -94,7 +94,8 @@ class Partition(DelayQueue[Any]):
 
 
 def handlers_of(handlers: HandlerRegistry, is_own: Callable[[str], bool]) -> HandlerRegistry:
-    """Return the functions of a queue with some of the declared schedules."""
+    """Return the functions of a queue with some of the declared schedules, and no limits: these are of the whole."""
     own = copy(handlers)
+    own.limits = {}
     own.declared = {name: spec for name, spec in handlers.declared.items() if is_own(name)}
     return own

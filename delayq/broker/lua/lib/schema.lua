@@ -1,6 +1,7 @@
 -- What the schema of a queue says. While it is odd, no message has had attributes. From 3 on, how often a message will be
 -- retried is stored once it is not the default: most messages never fail. 6 is that of a queue with groups, hours, or
--- templates of limits: a worker that does not know them would lose what gathers, or deliver what is to wait.
+-- templates of limits: a worker that does not know them would lose what gathers, or deliver what is to wait. 7 is that of a
+-- queue over partitions, which has no messages itself, and keeps it.
 local DEFAULT_RETRIES = '3'
 
 local function has_attributes(schema) return schema ~= '1' and schema ~= '3' end
@@ -10,7 +11,9 @@ local function stores_default(schema) return schema ~= '3' and schema ~= '4' and
 -- Notes that the first attributes are about to be stored, or what only the newest schema has.
 local function note_schema(meta, newest)
   local schema = redis.call('HGET', meta, 'schema')
-  redis.call('HSET', meta, 'schema', (newest or schema == '6') and '6' or stores_default(schema) and '2' or '4')
+  if schema ~= '7' then
+    redis.call('HSET', meta, 'schema', (newest or schema == '6') and '6' or stores_default(schema) and '2' or '4')
+  end
 end
 
 -- Returns how often these messages will be retried, as it is stored.
