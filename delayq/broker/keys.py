@@ -109,6 +109,9 @@ META_TOTALS = (
     "events_lost",
 )
 """The fields of `meta` that are totals, which `stats` shows."""
+META_PARTITIONS = "partitions", "epoch", "partitions_from", "partitions_left"
+"""The fields of `meta` that say over how many partitions a queue is spread, or, `epoch` alone, of a partition, since
+which change of their number it is as it is."""
 META_FIELDS = META_SETTINGS + META_TOTALS
 """All fields of `meta` but those of call slots, whose names have a dot."""
 
@@ -203,6 +206,9 @@ class Keys:
     history: str
     """hash: hour since 1970 → what consumers have counted in it (see `broker.stored_presence`); first → the first hour
     that may be there; total → what they have ever counted."""
+    moving: str
+    """hash: kind, target and number → a batch on its way to another partition, packed; order, kind and target → the
+    numbers of these; last → the number drawn last; from, kind and source → the number of the batch that arrived last."""
     wake: str
     """list: at most one element, on which idle consumers block."""
     meta: str

@@ -29,6 +29,17 @@ COLLECT_LIMIT = 100
 """Messages that one call moves to the dead letter: the payloads move too."""
 MIN_BYTES = 1 << 14
 """The smallest budget of bytes for one call: a server that does not let so much through is of no use."""
+GUARDED = frozenset(
+    {
+        *("send", "send_one", "debounce", "collect", "cancel", "reschedule", "edit", "kill", "withdraw", "forget"),
+        *("redrive", "dead_import", "schedule_put", "schedule_remove", "get", "outcomes", "await_ends"),
+        *("move_out", "deaths_out", "schedules_out"),
+    }
+)
+"""Scripts that place, or look for, what has an id or a name: in a partition they ask whether it is there that it belongs.
+
+Claims and settlements do not ask: what was claimed in a partition is settled there.
+"""
 ANSWERING_NUMBERS = frozenset({"pending_to_ready"})
 """Scripts that read texts and answer numbers alone, so that a smaller budget makes no reply smaller.
 
@@ -64,9 +75,17 @@ class Script:
         """
         return _with_budget(self, budget)
 
+    def guarded(self) -> Script:
+        """Return this script for a partition: its last argument is the epoch of the client.
+
+        It answers with the error `EPOCH` if the queue has another, unless it has been executed already.
+        """
+        return _with_guard(self)
+
     def variants(self) -> list[Script]:
         """Return it as it reads with each budget, itself first: all that a server may be asked to run."""
-        return list({one.sha: one for one in (self, *map(self.reading, BUDGETS))}.values())
+        kinds = [self, self.guarded()] if self.name in GUARDED else [self]
+        return list({one.sha: one for kind in kinds for one in (kind, *map(kind.reading, BUDGETS))}.values())
 
     def commands_at(self, line: int) -> str:
         """Return the Redis commands on a line, to explain the server's errors: "'llen' or 'rpush'"."""
@@ -100,6 +119,28 @@ def whole(reply: Any) -> Any:
     return b"".join(reply[1:]) if reply[:1] == [PIECES] else [whole(one) for one in reply]
 
 
+_GUARD = b"""do
+  local epoch = table.remove(ARGV)
+  local found = redis.call('HMGET', KEYS[%d], 'epoch', %b)
+  if (found[1] or '0') ~= epoch and not (found[2] and string.match(found[2], '^%%d+') == %b) then
+    return redis.error_reply('EPOCH ' .. (found[1] or '0'))
+  end
+end
+"""
+
+
+@cache
+def _with_guard(script: Script) -> Script:
+    parts = script.parts if "meta" in script.parts else (*script.parts, "meta")
+    once = (b"ARGV[1]", b"ARGV[2]") if script.executes_once else (b"'epoch'", b"false")
+    text = _GUARD % (parts.index("meta") + 1, *once) + script.text
+    return replace(script, text=text, parts=parts, sha=_digest(text))
+
+
+def _digest(text: bytes) -> bytes:
+    return hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
+
+
 @cache
 def _with_budget(script: Script, budget: int) -> Script:
     if not script.has_budget:
@@ -109,7 +150,7 @@ def _with_budget(script: Script, budget: int) -> Script:
     if not budget:
         text = text.replace(b"\nlocal withholds = false", b"\nlocal withholds = true")
     text = _IN_PIECES % text
-    return replace(script, text=text, sha=hashlib.sha1(text, usedforsecurity=False).hexdigest().encode())
+    return replace(script, text=text, sha=_digest(text))
 
 
 @cache
@@ -130,8 +171,7 @@ def script(name: str) -> Script:
     fragments = [_fragment(engine, fragment) for fragment in re.findall(r"\w+", header.get("Uses", ""))]
     text = "\n".join([*fragments, source]).encode()
     parts = tuple(entry.rpartition(": ")[2].split()[0] for entry in header["KEYS"].split(", "))
-    sha = hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
-    return Script(name, text, sha, parts, header["ARGV"].startswith("slot, sequence"))
+    return Script(name, text, _digest(text), parts, header["ARGV"].startswith("slot, sequence"))
 
 
 def keys_and_commands(name: str) -> tuple[set[str], set[str]]:

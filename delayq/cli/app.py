@@ -70,6 +70,7 @@ COMMANDS = {
         "acl": ("delayq.cli.admin.acl:acl", "Print the Redis permissions that a role needs."),
         "preload": ("delayq.cli.admin.acl:preload", "Load the scripts into Redis, for users who may not."),
         "doctor": ("delayq.cli.admin.doctor:doctor", "Check queues and Redis, and repair problems."),
+        "partitions": ("delayq.cli.queues.partitions:partitions", "Show or change the partitions of a queue."),
         "rekey": ("delayq.cli.admin.doctor:rekey", "Encrypt what waits with another key."),
         "check": ("delayq.cli.admin.doctor:check", "Check that a program could process what waits."),
     },

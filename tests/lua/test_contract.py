@@ -60,6 +60,8 @@ REPEATABLE = {
     "keep_presence": "stores the same again.",
     "configure": "does the same again.",
     "remove": "deletes what is there, if it is empty still.",
+    "moved": "deletes what is left.",
+    "repartition": "changes nothing if the epoch is higher; a caller that got no reply reads what is there.",
 }
 """Scripts that write without a slot, and what they do when repeated."""
 

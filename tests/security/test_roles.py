@@ -37,6 +37,7 @@ from tests.support.waiting import wait_until
 SCRIPTS = {
     Role.PRODUCER: {"send", "send_one", "debounce", "collect", "cancel", "reschedule", "withdraw"}
     | {"begin_run", "end_run", "keep_plan", "outcomes", "await_ends"}
+    | {"move_out", "move_in", "schedules_out", "schedules_in", "moved", "repartition"}
     | {"schedule_put", "schedule_remove", "schedules_page", "schedules_find"},
     Role.CONSUMER: {
         *(

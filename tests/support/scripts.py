@@ -155,6 +155,7 @@ class World:
     workers: dict[str, str] = field(default_factory=dict)
     beats: dict[str, int] = field(default_factory=dict)
     history: dict[str, str] = field(default_factory=dict)
+    moving: dict[str, str] = field(default_factory=dict)
     meta: dict[str, int | str] = field(default_factory=dict)
     wake: int = 0
 
@@ -248,6 +249,7 @@ def plant(executor: Executor, world: World) -> None:
             KEYS.plans: {calendar: _bytes(plan) for calendar, plan in world.plans.items()},
             KEYS.workers: dict(world.workers),
             KEYS.history: dict(world.history),
+            KEYS.moving: {field: _bytes(text) for field, text in world.moving.items()},
             KEYS.meta: {name: _meta_out(name, value) for name, value in world.meta.items()},
         }
         for key, mapping in hashes.items():
@@ -602,6 +604,7 @@ _READ: dict[str, Any] = {
     "workers": _texts,
     "beats": _times,
     "history": _texts,
+    "moving": _texts,
     "meta": _meta_in,
     "wake": len,
 }

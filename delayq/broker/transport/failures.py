@@ -13,9 +13,7 @@ from redis.exceptions import (
 )
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from delayq.errors import (
-    CannotConnectError,
-)
+from delayq.errors import CannotConnectError, DelayqError
 from delayq.safe_log import SafeLog
 from delayq.values.text import format_duration
 from delayq.values.times import monotonic
@@ -40,6 +38,13 @@ class NotConnectedError(Exception):
 
 class ProviderError(NotConnectedError):
     """It is not the network that has failed, but a provider of credentials or a hook of the client."""
+
+
+class EpochError(DelayqError):
+    """The number of partitions of a queue has changed, so the call was not carried out.
+
+    Operations over partitions read the layout again and go on: no program sees this.
+    """
 
 
 def connection_error(error: Exception, *, tls: bool) -> Exception:

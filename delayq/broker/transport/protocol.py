@@ -23,7 +23,7 @@ from redis.exceptions import BusyLoadingError, MovedError, NoPermissionError, No
 from delayq.broker.message.ids import CallSlot, CallSlots
 from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.scripts import BUDGETS, Script, whole
-from delayq.broker.transport.failures import OutageLog, is_cut, is_lost, is_out_of_memory, is_passing
+from delayq.broker.transport.failures import EpochError, OutageLog, is_cut, is_lost, is_out_of_memory, is_passing
 from delayq.broker.transport.operation import Wait
 from delayq.errors import (
     CannotConnectError,
@@ -389,6 +389,8 @@ def _refusal(sent: PendingRequest, error: Exception) -> DelayqError:
     text = str(error)
     if "QUEUEFULL" in text:
         return QueueFullError(text.partition("QUEUEFULL ")[2].partition(" script: ")[0])
+    if text.startswith("EPOCH "):
+        return EpochError(f"{sent.name}: the queue has other partitions now")
     if is_out_of_memory(error):
         return QueueFullError("Redis is out of memory (maxmemory): this call stored nothing")
     line = _NO_PERMISSION.search(text)

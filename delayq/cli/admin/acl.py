@@ -84,11 +84,13 @@ _READ_ITEMS = ("get", "llen", "lrange")
 GRANTS: Mapping[str, Mapping[Role, Grant]] = {
     "delay": {
         # Without the lists and the dead letter a producer neither claims nor purges. It cannot reuse an id without
-        # retries left until a consumer has moved that message to the dead letter. It waits for results.
+        # retries left until a consumer has moved that message to the dead letter. It waits for results. While the number
+        # of partitions changes, it moves what it acts on.
         Role.PRODUCER: Grant(
             [
                 *("send", "send_one", "debounce", "collect", "cancel", "reschedule", "withdraw"),
                 *("begin_run", "end_run", "keep_plan", "outcomes", "await_ends"),
+                *("move_out", "move_in", "schedules_out", "schedules_in", "moved", "repartition"),
                 *_SCHEDULES,
             ],
             (*OPENING, "hsetnx", "wait", "xread"),

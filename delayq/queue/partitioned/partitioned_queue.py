@@ -29,7 +29,7 @@ from delayq.queue.partitioned.layout import (
     read_layout,
     refuse,
 )
-from delayq.queue.partitioned.leases import AsyncPartitionedLease, lease
+from delayq.queue.partitioned.leases import AsyncPartitionedLease, PartitionedLease
 from delayq.queue.partitioned.merged_events import MergedEvents
 from delayq.queue.partitioned.pages import merged_page, search_each
 from delayq.queue.partitioned.partition import Partition, handlers_of
@@ -321,7 +321,7 @@ class PartitionedQueue(_Partitioned, DelayQueue[Any]):
     @mirrors(DelayQueue.lease)
     def lease(self, duration: Any = None, *, n: Any = None, block: Any = 0) -> Any:
         self.open()
-        return lease(self, duration, n, block)
+        return PartitionedLease(self, duration, n, block=block)
 
 
 class AsyncPartitionedQueue(_Partitioned, AsyncDelayQueue[Any]):

@@ -17,8 +17,9 @@ from delayq.broker.calls import Calls
 from delayq.broker.context import QueueContext
 from delayq.broker.event_log import offset_of
 from delayq.broker.foreign import are_headers, shown_id
-from delayq.broker.keys import META_FIELDS
+from delayq.broker.keys import META_FIELDS, META_PARTITIONS, whole_name
 from delayq.broker.message.attributes import Attributes
+from delayq.broker.move_calls import ways_call
 from delayq.broker.replies import integers, pairs, statuses
 from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.results import KeptRecord
@@ -139,11 +140,13 @@ DEEP = (
     "successors",
 )
 DEAD = ("dead_messages", "dead", "dead_ids")
+STUCK = 60_000
+"""Milliseconds on the way to another partition, which takes a few."""
 AT_ONCE = 100
 """Messages whose headers one call reads: another program may have stored large ones."""
 SEARCHED = 1_000_000
 """Entries of lists that one call may search."""
-FIELDS = {name.encode() for name in META_FIELDS}
+FIELDS = {name.encode() for name in (*META_FIELDS, *META_PARTITIONS)}
 """The fields that `meta` may have, beside those of call slots."""
 
 
@@ -246,7 +249,11 @@ class _Examination:
             self._collector.add(FindingKind.GATE, "", count=lines, fixed=self._fix)
         if wake:
             self._collector.add(FindingKind.WAKE, "", count=wake, fixed=self._fix)
-        (counted,) = yield [self._context.calls.counts()]
+        counted, ways = yield [self._context.calls.counts(), ways_call(self._context.calls)]
+        stuck = sum(number < (counted.now - STUCK) * 1000 for way in ways for number in way.numbers)
+        if stuck:
+            text = f"run `delayq partitions {whole_name(self._context.queue)} --to N` again, with its number N"
+            self._collector.add(FindingKind.ON_ITS_WAY, text, count=stuck)
         stats = stats_of(counted)
         placed = stats.counts.living
         if placed != counted.messages and (self._fix or not self._collector.anything):

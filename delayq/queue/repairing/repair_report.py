@@ -48,6 +48,8 @@ class FindingKind(StrEnum):
     """Repaired by leaving one."""
     GATE = "throttled without an end"
     """Held back by a limit that would never let it go. Repaired by asking the limit again."""
+    ON_ITS_WAY = "on its way to another partition"
+    """Batches that left over a minute ago, so whoever moved them was killed. Not repaired: run `delayq partitions`."""
     FIELD = "unknown field"
     """A field of `meta` that delayq does not write. Not repaired."""
     EVENTS = "event log incomplete"

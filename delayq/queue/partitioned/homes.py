@@ -1,0 +1,85 @@
+"""Homes: the partition that an id belongs to, also while the number of partitions changes.
+
+An operation on an id that still waits in its old partition first moves this one to its new one, and acts there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from delayq.broker.calls import Calls
+from delayq.broker.transport.operation import Operation
+from delayq.queue.partitioned.layout import Layout, key_of, names_of, place_of
+from delayq.broker.move_calls import AT_ONCE, IN, LEASED, OUT, Kind, moved_call, read_call
+
+CallsOf = Callable[[str], Calls]
+"""Returns the calls of a partition by its name."""
+_OCCURRENCE = re.compile(r"([^@]+)@\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{3})?Z")
+
+
+def home_key(id: str, attributes: bytes = b"") -> str:
+    """Return what decides on the partition of a message: its group, its key, the schedule that fires it, else its id."""
+    key = key_of(id, attributes)
+    fired = _OCCURRENCE.fullmatch(id) if key == id else None
+    return fired[1] if fired else key
+
+
+def partition_of(name: str, partitions: int, key: str) -> str:
+    """Return the name of the partition for what `home_key` returns."""
+    return names_of(name, partitions)[place_of(key, partitions)]
+
+
+def bring(calls_of: CallsOf, kind: Kind, source: str, target: str, numbers: Sequence[int]) -> Operation[int]:
+    """Bring batches that have left a partition to the one that they are for, in their order; returns how many.
+
+    They arrive once, also if several processes bring them, or one does so again after it was killed.
+    """
+    brought = 0
+    while numbers:
+        (batch,) = yield [read_call(calls_of(source), kind, target, numbers[0])]
+        if batch is not None:  # else another process has brought it
+            yield [IN[kind](calls_of(target), source, numbers[0], batch)]
+            brought += 1
+        (numbers,) = yield [moved_call(calls_of(source), kind, target, numbers[0])]
+    return brought
+
+
+def move(calls_of: CallsOf, kind: Kind, source: str, target: str, names: Sequence[str | bytes]) -> Operation[str]:
+    """Move what is stored of ids, entries or schedules to another partition; returns a status each.
+
+    1 moved, 2 leased, so it stays, 0 nothing is there. What other processes have sent off on this way arrives, too.
+    """
+    statuses = ""
+    while len(statuses) < len(names):
+        part = names[len(statuses) : len(statuses) + AT_ONCE]
+        (sent,) = yield [OUT[kind](calls_of(source), target, part)]
+        statuses += sent.statuses
+        yield from bring(calls_of, kind, source, target, sent.numbers)
+    return statuses
+
+
+def find_homes(
+    calls_of: CallsOf, layout: Layout, places: Sequence[tuple[str, str]], kind: Kind = Kind.MESSAGES
+) -> Operation[list[str]]:
+    """Return the names of the partitions in which to act on ids (or schedules, by `kind`), each with its `home_key`.
+
+    While their number changes, those that wait are moved to their new partition before. A leased message is where it
+    was: an operation that does not find it there any more asks again, since its lease has ended. Raises `EpochError` if
+    the number of partitions has changed since the layout was read.
+    """
+    now = names_of(layout.name, layout.partitions)
+    homes = [now[layout.place(key)] for _, key in places]
+    if layout.growing_from is None:
+        return homes
+    before, ways = names_of(layout.name, layout.growing_from), dict[tuple[str, str], list[int]]()
+    for at, (_, key) in enumerate(places):
+        old = before[place_of(key, layout.growing_from)]
+        if old != homes[at]:
+            ways.setdefault((old, homes[at]), []).append(at)
+    for (old, new), ats in ways.items():
+        statuses = yield from move(calls_of, kind, old, new, [places[at][0] for at in ats])
+        for at, status in zip(ats, statuses, strict=True):
+            if status == LEASED:
+                homes[at] = old
+    return homes
