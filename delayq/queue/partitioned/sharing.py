@@ -33,6 +33,8 @@ LOOK_EVERY = 0.1
 """Seconds between two looks at what this process knows of its partitions, which cost no command."""
 ASK_EVERY = 2.0
 """Seconds between two commands while the queue has no limit, and other limits or priorities."""
+PAUSES = (0.0, 0.0, 0.03, 0.1)
+"""Seconds before each look in a turn: more than one only while places are to move that others have or give up."""
 SKIP_FOR = 10.0
 """Seconds for which a partition that did not answer is not asked."""
 _TURNS_KEPT = 20
@@ -88,7 +90,9 @@ class Sharing:
         if not is_first:
             return Turn(whole, next_in=next_in)
         opened = False
-        for _ in range(2):  # the second time with the places that the first has freed
+        for pause in PAUSES:
+            if pause:
+                yield Wait(pause)
             names, seen, now = yield from self._look()
             kept = sum(places for _, places in self._skipped.values())
             made = share_out(whole, seen, now, seconds=TURN / 1000, kept=kept) if whole.limits else None
@@ -99,7 +103,7 @@ class Sharing:
             if changes:
                 opened = opened or any(_opens(one, share) for one, share in zip(seen, shares, strict=True))
                 yield Every(changes)
-            if not changes or made is None or not made.is_short:
+            if made is None or not made.is_short:
                 break
         rests = not any(one.waiting or one.active or one.started for one in seen)
         return Turn(whole, is_own=True, rests=rests, opened=opened, next_in=next_in)
@@ -180,6 +184,12 @@ def share_now(queue: Any) -> Operation[None]:
         if found.is_own:
             return
         yield Wait(found.next_in)
+
+
+def put_whole(queue: Any, pace: Pace | None, places: int | None) -> Operation[None]:
+    """Store the limit that a program declares for the whole queue, and share it out."""
+    yield [declare_call(queue.context.calls, None, pace=pace, places=places)]
+    yield from share_now(queue)
 
 
 def share_while_busy(sharing: Sharing, served: Sequence[PoolQueue]) -> ChoreSteps[None]:

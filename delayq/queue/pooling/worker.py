@@ -51,6 +51,7 @@ class WorkerBase(Generic[Q]):
     """The queues of a worker with their weights and limits, validated."""
 
     _kind: type[QueueBase[Any, Any]]
+    _loop_class = PoolLoop
     _queues: Mapping[Q, int] = MappingProxyType({})
     _limits: Mapping[Q, int] = MappingProxyType({})
     _strict = False
@@ -172,7 +173,9 @@ class WorkerBase(Generic[Q]):
         for group in by_server(pooled):
             queues = [pooled[queue] for queue in group]
             executor = queues[0].executor
-            servers.append(ServerLoop(executor, PoolLoop(queues, pool, in_cluster=executor.is_cluster, burst=burst)))
+            loop = self._loop_class(queues, pool, in_cluster=executor.is_cluster, burst=burst)
+            servers.append(ServerLoop(executor, loop))
+        self._prepare(servers, pool, burst=burst)
         grace = options.get("grace")
         millis = (
             max(queue.settings.grace for queue in self._all_queues()) if grace is None else to_millis(grace, "grace")
@@ -182,6 +185,9 @@ class WorkerBase(Generic[Q]):
             entered = [*lifespans.values()]
             driver.lifespans = entered[0].together(entered)
         return driver
+
+    def _prepare(self, servers: list[ServerLoop], pool: Pool, *, burst: bool) -> None:
+        """Give the loops of a run what they do beside their queues."""
 
     def _pooled(
         self,
