@@ -19,7 +19,8 @@ from delayq.broker.requests import Outgoing, OutgoingTable, ScriptCall
 from delayq.bulk.connection import TargetQueue, connect, context_of, partitions_of
 from delayq.bulk.load_options import LoadOptions
 from delayq.errors import DelayqError
-from delayq.queue.partitioned.layout import by_place, key_of
+from delayq.queue.partitioned.homes import home_key
+from delayq.queue.partitioned.layout import by_place
 from delayq.queue.sending.send_calls import send_spent
 from delayq.queue.sweeps.bulk_runs import MAX_REFUSALS
 from delayq.values.times import monotonic
@@ -101,7 +102,7 @@ class TableSender:
         if len(self._contexts) == 1:
             yield self._contexts[0], messages
             return
-        keys = map(key_of, messages.ids, messages.attributes)
+        keys = map(home_key, messages.ids, messages.attributes)
         for number, rows in by_place(keys, len(self._contexts)).items():
             yield self._contexts[number], OutgoingTable._make([column[at] for at in rows] for column in messages)
 

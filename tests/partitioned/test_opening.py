@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from delayq import ConfigurationError, DelayQueue, InvalidValueError
-from delayq.errors import PartitionsError
+from delayq.errors import PartitionsError, QueueInUseError
 from delayq.queue.partitioned.layout import names_of
 from tests.behaviour.places import everywhere
 from tests.partitioned.places import PARTITIONS
@@ -170,11 +170,17 @@ def test_limits_of_tasks_are_refused(open_queue):
         queue.start_consume()
 
 
-def test_remove_is_refused(open_queue):
+def test_only_an_empty_queue_is_removed_with_all_its_keys(open_queue, redis_client):
     queue = open_queue(partitions=PARTITIONS)
-    queue.open()
-    with pytest.raises(ConfigurationError, match="not available over partitions"):
+    queue.send(1, 60, id="a")
+    with pytest.raises(QueueInUseError, match="1 message"):
         queue.remove()
+    assert queue.get("a").state == "pending"
+    queue.cancel("a")
+    assert queue.remove()
+    assert not redis_client.keys(f"{queue.prefix}:*")
+    queue.send(2, id="b")
+    assert queue.counts().living == 1
 
 
 @everywhere

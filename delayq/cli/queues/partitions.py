@@ -11,7 +11,13 @@ from delayq.cli.support.options import json_option, queue_with
 from delayq.cli.support.output import print_json, print_line, print_note, print_rich, table
 from delayq.cli.support.session import Session
 from delayq.queue.partitioned.layout import MAX_PARTITIONS
-from delayq.queue.partitioned.moving import MoveProgress, PartitionState, PartitionsStage, change_partitions, read_partitions
+from delayq.queue.partitioned.moving import (
+    MoveProgress,
+    PartitionsStage,
+    PartitionState,
+    change_partitions,
+    read_partitions,
+)
 from delayq.values.text import pluralize
 
 

@@ -2,55 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from copy import copy
+from collections.abc import Callable
 from typing import Any
 
 from delayq.broker.transport.operation import Wait
+from delayq.errors import DelayqError
 from delayq.queue.consuming.consumer import ConsumeOptions
 from delayq.queue.consuming.starting import D
+from delayq.queue.partitioned.layout import read_layout
 from delayq.queue.partitioned.partition import Partition
-from delayq.queue.partitioned.sharing import Sharing, Turn, share_while_busy
+from delayq.queue.partitioned.sharing_loops import PartitionsLoop, begin_sharing
 from delayq.queue.pooling.worker import WorkerBase
+from delayq.safe_log import SafeLog
 from delayq.worker.drivers.served import ServerLoop
-from delayq.worker.loop.loop_steps import RoundTrip, Sleep, Step, StepResult
 from delayq.worker.pool.pool import Pool, PoolQueue
-from delayq.worker.pool.pool_chores import Answered, attempt
+from delayq.worker.pool.pool_chores import ChoreSteps
 from delayq.worker.pool.pool_loop import PoolLoop
 
+log = SafeLog("delayq.consumer")
 
-class PartitionsLoop(PoolLoop):
-    """The loop of the partitions on one server. A burst goes on while a limit lets others start."""
-
-    sharing: Sharing | None = None
-
-    def run(self) -> Generator[Step, StepResult, None]:
-        """Consume; see `PoolLoop.run`."""
-        while True:
-            yield from super().run()
-            if not self._burst or self._stop_at is not None or not (yield from self._share()):
-                return
-            for queue in self._first:
-                queue.start()
-
-    def _share(self) -> Generator[Step, StepResult, bool]:
-        """Share out the limit of the queue, if there is one; returns whether something that waits may start now."""
-        if self.sharing is None or not any(queue.loop.outlook.ranks for queue in self._first):
-            return False
-        while True:
-            steps = attempt(self.sharing.turn())
-            step = next(steps)
-            try:
-                while True:
-                    result = yield Sleep(step.seconds, listen=False) if isinstance(step, Wait) else RoundTrip(step)
-                    step = steps.send(Answered(result.replies, result.now))
-            except StopIteration as end:
-                found = end.value
-            if not isinstance(found, Turn) or not found.whole.limits:
-                return False
-            if found.is_own or self._stop_at is not None:
-                return found.opened
-            yield Sleep(found.next_in, listen=False)
+LOOK_EVERY = 2.0
+"""Seconds between two looks at how many partitions there are, and on which nodes."""
 
 
 class PartitionsWorker(WorkerBase[Any]):
@@ -67,27 +39,43 @@ class PartitionsWorker(WorkerBase[Any]):
         super().__init__(dict.fromkeys(queue.partitions, 1), concurrency=queue.settings.concurrency)
         self._queue = queue
         self._lifespan = None if queue.lifespan is None else queue.lifespan.anew()
+        self._nodes: list[Any] = []
+        """The node of each loop, as it began."""
 
     def _pooled(self, message_class: Any, queue: Any, **how: Any) -> PoolQueue:
         return super()._pooled(message_class, queue, **{**how, "lifespan": self._lifespan})
 
-    def _prepare(self, servers: list[ServerLoop], pool: Pool, *, burst: bool) -> None:
-        """Have one loop share out the limit of the queue: one of its own where there are several nodes.
+    def _begin_chores(self, loop: PoolLoop, served: dict[Any, PoolQueue], make: Callable[..., PoolQueue]) -> None:
+        self._nodes.append(next(iter(served)).node)
+        loop.begin(self._follow(loop, {one.name: pooled for one, pooled in served.items()}, make, len(self._nodes) - 1))
 
-        So a node that does not answer holds up only that.
-        """
-        sharing, loop = Sharing(self._queue), servers[0].loop
-        served = [queue for server in servers for queue in server.loop.queues]
-        if burst:
-            for server in servers:
-                server.loop.sharing = sharing
-        has_own = len(servers) > 1 and not burst
-        if has_own:
-            executor = copy(self._queue.executor)
-            executor.opening = executor.checking = None
-            loop = PoolLoop([], pool, in_cluster=True)
-            servers.append(ServerLoop(executor, loop))
-        loop.begin(share_while_busy(sharing, served), stays=has_own)
+    def _follow(
+        self, loop: PoolLoop, served: dict[str, PoolQueue], make: Callable[..., PoolQueue], number: int
+    ) -> ChoreSteps[None]:
+        """Serve partitions that are new, or have come to the node of a loop, and those that have left no more."""
+        queue = self._queue
+        while True:
+            yield Wait(LOOK_EVERY)
+            (stored,), _ = yield [read_layout(queue.prefix, queue.name)]
+            if isinstance(stored, DelayqError):
+                continue
+            queue.learn(stored)
+            own = {one.name: one for one in queue.partitions if self._loop_of(one) == number}
+            if gone := [name for name in served if name not in own]:
+                log.info("not serving %s here any more", ", ".join(gone))
+                loop.remove([served.pop(name) for name in gone])
+            if new := [one for name, one in own.items() if name not in served]:
+                log.info("serving %s", ", ".join(one.name for one in new))
+                made = {one.name: make(one, weight=1, limit=None, lifespan=None) for one in new}
+                served |= made
+                loop.add_new([*made.values()])
+
+    def _begin_together(self, servers: list[ServerLoop], pool: Pool, *, burst: bool) -> None:
+        begin_sharing(self._queue, servers, pool, burst=burst)
+
+    def _loop_of(self, partition: Partition) -> int:
+        """Return the number of the loop that serves a partition: that of its node, else the first."""
+        return self._nodes.index(partition.node) if partition.node in self._nodes else 0
 
     def make_driver(self, kind: type[D], options: ConsumeOptions) -> D:
         """Return the driver of a run."""

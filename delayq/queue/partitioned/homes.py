@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable, Sequence
 
 from delayq.broker.calls import Calls
+from delayq.broker.move_calls import AT_ONCE, IN, LEASED, OUT, Kind, moved_call, read_call
 from delayq.broker.transport.operation import Operation
 from delayq.queue.partitioned.layout import Layout, key_of, names_of, place_of
-from delayq.broker.move_calls import AT_ONCE, IN, LEASED, OUT, Kind, moved_call, read_call
 
 CallsOf = Callable[[str], Calls]
 """Returns the calls of a partition by its name."""

@@ -129,7 +129,7 @@ def find_layout(prefix: str, name: str, wanted: int | None) -> Operation[Layout]
         if wanted is None:
             raise PartitionsError(f"queue {name} has no partitions: give their number")
         if wanted == 1 and stored.schema != PARTITIONED:
-            return Layout(name, 1, int(stored.epoch or 1))
+            return Layout(name, 1, int(stored.epoch or 0))
         _, stored = yield [_claim(meta), ask]
         if stored.schema != PARTITIONED:
             raise PartitionsError(

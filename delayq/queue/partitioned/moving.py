@@ -11,6 +11,7 @@ from typing import NamedTuple, Self
 
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys, check_name, registry
+from delayq.broker.move_calls import AT_ONCE, LEASED, MOVES, Kind, repartition_call, ways_call
 from delayq.broker.replies import pairs
 from delayq.broker.requests import RedisCommand
 from delayq.broker.shared_calls import identify
@@ -20,7 +21,6 @@ from delayq.errors import ConfigurationError, PartitionsError
 from delayq.queue.control.registered import register
 from delayq.queue.partitioned.homes import bring, move, partition_of
 from delayq.queue.partitioned.layout import check_partitions, names_of
-from delayq.broker.move_calls import AT_ONCE, LEASED, MOVES, Kind, repartition_call, ways_call
 from delayq.queue.partitioned.partition_calls import PartitionCalls
 from delayq.queue.partitioned.stored_places import PARTS, read_places
 from delayq.queue.server_check import NEW_SCHEMA, PARTITIONED, SCHEMA, newer

@@ -7,12 +7,15 @@ from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from delayq.broker.keys import Keys
 from delayq.broker.transport.operation import Operation
 from delayq.queue.base import QueueParts
 from delayq.queue.dead_letter import DeadLetter
 from delayq.queue.delay_queue import DelayQueue
 from delayq.queue.inspecting.inspector import Inspector
+from delayq.queue.partitioned.partition_calls import PartitionCalls
 from delayq.queue.sending.producer import Producer
+from delayq.queue.server_check import Opening
 
 if TYPE_CHECKING:
     from delayq.queue.control.limits import Limits
@@ -49,10 +52,26 @@ class Partition(DelayQueue[Any]):
         self._inspector = Inspector(self.context)
         self._dead = DeadLetter(self.context, self._unperformed, self.codec.encode)
 
+    def _make_calls(self) -> PartitionCalls:
+        return PartitionCalls(Keys.of(self.prefix, self.name), epoch=lambda: self._queue.layout.epoch)
+
     @property
     def _parts(self) -> QueueParts:
         parts = super()._parts
-        return parts._replace(source=(*parts.source[:-1], (parts.source[-1], self.node)))
+        return parts._replace(source=(*parts.source[:-1], (parts.source[-1], self.node)), is_known=self._knows)
+
+    def _knows(self, identity: Any) -> bool:
+        """Return whether an identity is that of the partition, which another process may have opened."""
+        if self._identity is None:
+            self._identity = identity
+        return bool(identity == self._identity)
+
+    def _reopen_if_lost(self) -> Operation[None]:
+        if self._identity is None:
+            (identity,) = yield [Opening.split(self._opening())[0].identity]
+            self._knows(identity)
+        else:
+            yield from super()._reopen_if_lost()
 
     def _put_declared(self) -> Operation[Any]:
         return self._queue.declare_in(self)  # type: ignore[no-any-return]  # the schedules whose names belong here

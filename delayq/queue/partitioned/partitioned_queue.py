@@ -8,19 +8,25 @@ from functools import cached_property
 from typing import Any
 
 from delayq._parity import awaited, mirrors
+from delayq.broker.calls import Calls
+from delayq.broker.move_calls import Kind, repartition_call
 from delayq.broker.requests import RedisCommand
-from delayq.broker.transport.operation import Every, Operation
+from delayq.broker.transport.failures import EpochError
+from delayq.broker.transport.operation import Every, Operation, single
 from delayq.errors import NoResultError, PartitionsError
 from delayq.queue.async_delay_queue import AsyncDelayQueue
+from delayq.queue.base import R
 from delayq.queue.consuming.consumer import ConsumeOptions
 from delayq.queue.consuming.starting import D
 from delayq.queue.delay_base import DelayBase, remove
 from delayq.queue.delay_queue import DelayQueue
 from delayq.queue.partitioned import merged_stats, merging
 from delayq.queue.partitioned.consuming import PartitionsWorker
+from delayq.queue.partitioned.homes import find_homes, home_key
 from delayq.queue.partitioned.layout import (
     STORED,
     Layout,
+    StoredLayout,
     check_partitions,
     find_layout,
     names_of,
@@ -47,6 +53,9 @@ from delayq.queue.tasks.handlers import HandlerRegistry
 from delayq.values.times import monotonic
 
 
+MAX_STUCK = 100
+
+
 def _is_none(found: Any) -> bool:
     return found is None
 
@@ -57,6 +66,8 @@ class _Partitioned(DelayBase[Any, Any]):
     _perform: Any
     layout: Layout
     """The partitions, as this process knows them."""
+    _stuck = 0
+    """How often in a row the layout was read again and was the same."""
     _located = False
     """Whether the layout is that of the server."""
 
@@ -72,37 +83,78 @@ class _Partitioned(DelayBase[Any, Any]):
         """Return the partition with a number."""
         return self._by_name[names_of(self.name, self.layout.partitions)[number]]
 
+    def named(self, name: str) -> Partition:
+        """Return the partition with a name."""
+        return self._by_name[name]
+
     def partition_of(self, key: str) -> Partition:
         """Return the partition of an id, or of the key, group or schedule by which it is placed."""
-        return self.partition_at(self.layout.place(key))
+        return self.partition_at(self.layout.place(home_key(key)))
+
+    def calls_of(self, name: str) -> Calls:
+        """Return the calls of a partition."""
+        return self._by_name[name].context.calls
+
+    def homes_of(self, ids: Sequence[str], keys: Sequence[str], kind: Kind = Kind.MESSAGES) -> Operation[list[str]]:
+        """Return the names of the partitions of ids, each with its `home_key`; those that are to move, move before."""
+        return find_homes(self.calls_of, self.layout, list(zip(ids, keys, strict=True)), kind)
 
     def perform_at(self, id: str, make: Make, is_unknown: Callable[[Any], bool]) -> Any:
         """Run what `make` returns on the partition of an id, or on the one that has it all the same."""
         return self._perform(self._at(id, make, is_unknown))
 
     def perform_on(self, key: str, make: Make) -> Any:
-        """Run what `make` returns on the partition of a key."""
-        return self._perform(self._at(key, make, lambda _: False))
+        """Run what `make` returns on the partition of a schedule."""
+        return self._perform(self._at(key, make, lambda _: False, Kind.SCHEDULES))
 
     def perform_all(self, make: Make, merge: Callable[[Sequence[Any]], Any]) -> Any:
         """Run what `make` returns on all partitions."""
         return self._perform(self._merged(make, merge))
 
-    def _at(self, key: str, make: Make, is_unknown: Callable[[Any], bool]) -> Operation[Any]:
-        return (yield from at_one(self.partitions, self.partition_of(key), make, is_unknown))
+    def _at(self, id: str, make: Make, is_unknown: Callable[[Any], bool], kind: Kind = Kind.MESSAGES) -> Operation[Any]:
+        def act() -> Operation[Any]:
+            (home,) = yield from self.homes_of([id], [home_key(id)], kind)
+            return (yield from at_one(self.partitions, self._by_name[home], make, is_unknown))
+
+        return self.following(act)
 
     def _merged(self, make: Make, merge: Callable[[Sequence[Any]], Any]) -> Operation[Any]:
-        return merge((yield from at_each(self.partitions, make)))
+        return merge((yield from self.following(lambda: at_each(self.partitions, make))))
+
+    def following(self, act: Callable[[], Operation[R]]) -> Operation[R]:
+        """Run an operation, and again each time the number of partitions has changed meanwhile."""
+        while True:
+            try:
+                return (yield from act())
+            except EpochError:
+                yield from self.relocate()
+
+    def relocate(self) -> Operation[None]:
+        """Read the layout again, and tell partitions of its epoch that a move which was cut off has left behind."""
+        before = self.layout
+        yield from self._locate()
+        epoch = self.layout.epoch if self._located else 0
+        raised = yield from at_each(self.partitions, lambda one: single(repartition_call(one.context.calls, epoch)))
+        self._stuck = 0 if any(raised) or self.layout != before else self._stuck + 1
+        if self._stuck > MAX_STUCK:  # other threads may have done it meanwhile, but not so many
+            raise PartitionsError(
+                f"queue {self.name}: its partitions are of a later epoch than {epoch}, which it has itself: run "
+                f"`delayq partitions {self.name} --to {self.layout.partitions}`"
+            )
 
     def _locate(self) -> Operation[None]:
         """Read the layout, as an operation that only reads may not store one."""
         (stored,) = yield [read_layout(self.prefix, self.name)]
-        found = stored.layout(self.name)
-        if found is not None:
-            self._lay_out(found)
-        elif self._options["partitions"] == STORED:
+        if not self.learn(stored) and self._options["partitions"] == STORED:
             raise PartitionsError(f"queue {self.name} has no partitions: give their number")
+
+    def learn(self, stored: StoredLayout) -> bool:
+        """Note the layout that Redis has; returns whether it has one."""
+        found = stored.layout(self.name)
+        if found is not None and found != self.layout:
+            self._lay_out(found)
         self._located = found is not None
+        return self._located
 
     # Opening
 
@@ -286,7 +338,7 @@ class PartitionedQueue(_Partitioned, DelayQueue[Any]):
         DelayQueue.__init__(self, name, **options)
         self._perform = self._perform_located
         self.producer = PartitionedProducer(self)
-        self._lay_out(Layout(name, wanted or 1))
+        self._lay_out(Layout(name, wanted or 1, 0))
         self.sends: Any = PartitionedSends(self, lambda one: GroupCommit(one.producer, self.executor))
 
     @mirrors(DelayQueue.open)
@@ -339,7 +391,7 @@ class AsyncPartitionedQueue(_Partitioned, AsyncDelayQueue[Any]):
         AsyncDelayQueue.__init__(self, name, **options)
         self._perform = self._perform_located
         self.producer = PartitionedProducer(self)
-        self._lay_out(Layout(name, wanted or 1))
+        self._lay_out(Layout(name, wanted or 1, 0))
         self.sends: Any = AsyncPartitionedSends(self, self._commit)
 
     def _commit(self, partition: Partition) -> AsyncGroupCommit:

@@ -8,11 +8,13 @@ from typing import Any
 from delayq.broker.calls import Placing
 from delayq.broker.message.ids import new_ids
 from delayq.broker.requests import Outgoing, Replace
+from delayq.broker.transport.failures import EpochError
 from delayq.broker.transport.operation import Operation
 from delayq.errors import DelayqError, NotReplicatedError, OutcomeUnknown, QueueFullError
 from delayq.queue.partitioned.fan_out import named, side_by_side
-from delayq.queue.partitioned.layout import by_place, key_of
-from delayq.queue.sending.producer import Producer, SentMany
+from delayq.queue.partitioned.homes import home_key
+from delayq.queue.partitioned.layout import by_place, names_of
+from delayq.queue.sending.producer import Producer, Sent, SentMany
 
 
 class PartitionedSends:
@@ -23,16 +25,22 @@ class PartitionedSends:
         self._queue, self._kind = queue, kind
         self._sends: dict[str, Any] = {}
 
-    def _of(self, outgoing: Outgoing) -> Any:
-        key = key_of(outgoing.id, outgoing.attributes) if outgoing.attributes else outgoing.id
-        partition = self._queue.partition_of(key)
+    def _of(self, key: str) -> Any:
+        partition = self._queue.partition_at(self._queue.layout.place(key))
         return self._sends.get(partition.name) or self._sends.setdefault(partition.name, self._kind(partition))
 
     def send(self, outgoing: Outgoing, *, replace: Replace) -> Any:
         """Send a message."""
-        if self._queue.executor.opening:
-            self._queue.open()
-        return self._of(outgoing).send(outgoing, replace=replace)
+        queue, key = self._queue, home_key(outgoing.id, outgoing.attributes)
+        if queue.executor.opening:
+            queue.open()
+        while True:
+            try:
+                if queue.layout.growing_from is None:
+                    return self._of(key).send(outgoing, replace=replace)
+                return queue.executor.perform(_send_home(queue, outgoing, key, replace))
+            except EpochError:
+                queue.executor.perform(queue.relocate())
 
 
 class AsyncPartitionedSends(PartitionedSends):
@@ -40,9 +48,23 @@ class AsyncPartitionedSends(PartitionedSends):
 
     async def send(self, outgoing: Outgoing, *, replace: Replace) -> Any:
         """Send a message."""
-        if self._queue.executor.opening:
-            await self._queue.open()
-        return await self._of(outgoing).send(outgoing, replace=replace)
+        queue, key = self._queue, home_key(outgoing.id, outgoing.attributes)
+        if queue.executor.opening:
+            await queue.open()
+        while True:
+            try:
+                if queue.layout.growing_from is None:
+                    return await self._of(key).send(outgoing, replace=replace)
+                return await queue.executor.perform(_send_home(queue, outgoing, key, replace))
+            except EpochError:
+                await queue.executor.perform(queue.relocate())
+
+
+def _send_home(queue: Any, outgoing: Outgoing, key: str, replace: Replace) -> Operation[Sent]:
+    """Send a message while the number of partitions changes: what has its id moves first."""
+    (home,) = yield from queue.homes_of([outgoing.id], [key])
+    (sent,) = yield from queue.named(home).producer.send([outgoing], replace=replace)
+    return sent  # type: ignore[no-any-return]  # the producer's
 
 
 class PartitionedProducer(Producer):
@@ -69,39 +91,57 @@ class PartitionedProducer(Producer):
         What other partitions have stored by then stays: send again with the same ids.
         """
         are_bytes = bool(ready) and isinstance(ready[0], bytes)
-        if are_bytes:
-            ids = list(own_ids or new_ids(len(ready)))
-            keys = ids
-        else:
-            ids = [one.id for one in ready]  # type: ignore[union-attr]
-            keys = [key_of(one.id, one.attributes) if one.attributes else one.id for one in ready]  # type: ignore[union-attr]
-        rows = by_place(keys, self._queue.layout.partitions)
-        partitions = [self._queue.partition_at(number) for number in rows]
-        sends: list[Operation[SentMany]] = [
-            partition.producer.send_ready(
-                [ready[at] for at in some],
-                due,
-                retries,
-                replace=replace,
-                run=run,
-                own_ids=[ids[at] for at in some] if are_bytes else None,
-            )
-            for partition, some in zip(partitions, rows.values(), strict=True)
-        ]
-        results: Sequence[Any] = yield from side_by_side(sends)
-        _raise_failed(results, [one.name for one in partitions], [[ids[at] for at in some] for some in rows.values()])
+        messages: Any = ready
+        ids = list(own_ids or new_ids(len(ready))) if are_bytes else [one.id for one in messages]
+        keys = ids if are_bytes else [home_key(one.id, one.attributes) for one in messages]
         statuses: list[str] = [""] * len(ids)
         times: list[Placing] = [0] * len(ids)
         dues: list[str | int] = [0] * len(ids)
-        for some, sent in zip(rows.values(), results, strict=True):
-            for at, *cells in zip(some, *sent.columns, strict=True):
-                statuses[at], dues[at], times[at] = cells
+        left: Sequence[int] = range(len(ids))
+        while left:
+            rows = yield from self._placed(left, ids, keys)
+            sends = [
+                self._queue.named(name).producer.send_ready(
+                    [ready[at] for at in some],
+                    due,
+                    retries,
+                    replace=replace,
+                    run=run,
+                    own_ids=[ids[at] for at in some] if are_bytes else None,
+                )
+                for name, some in rows.items()
+            ]
+            results: Sequence[Any] = yield from side_by_side(sends)
+            _raise_failed(results, list(rows), [[ids[at] for at in some] for some in rows.values()])
+            left = []
+            for some, sent in zip(rows.values(), results, strict=True):
+                if isinstance(sent, EpochError):
+                    left += some
+                    continue
+                for at, *cells in zip(some, *sent.columns, strict=True):
+                    statuses[at], dues[at], times[at] = cells
+            if left:
+                yield from self._queue.relocate()
         return SentMany(ids, "".join(statuses), dues, times)
+
+    def _placed(self, left: Sequence[int], ids: Sequence[str], keys: Sequence[str]) -> Operation[dict[str, list[int]]]:
+        """Return the positions of messages by the name of their partition."""
+        queue = self._queue
+        rows: dict[str, list[int]] = {}
+        if queue.layout.growing_from is None:
+            names = names_of(queue.name, queue.layout.partitions)
+            for number, some in by_place((keys[at] for at in left), len(names)).items():
+                rows[names[number]] = [left[at] for at in some]
+            return rows
+        homes = yield from queue.following(lambda: queue.homes_of([ids[at] for at in left], [keys[at] for at in left]))
+        for at, home in zip(left, homes, strict=True):
+            rows.setdefault(home, []).append(at)
+        return rows
 
 
 def _raise_failed(results: Sequence[Any], names: Sequence[str], ids: Sequence[list[str]]) -> None:
     """Raise the first error, if there is one; it names the ids of all partitions with such an error."""
-    failed = [at for at, result in enumerate(results) if isinstance(result, DelayqError)]
+    failed = [at for at, one in enumerate(results) if isinstance(one, DelayqError) and not isinstance(one, EpochError)]
     if not failed:
         return
     error = named(results[failed[0]], names[failed[0]])

@@ -7,7 +7,7 @@ that is late, or dies, has its turn pass, and another takes the next.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from delayq.broker.calls import QUEUE
@@ -89,7 +89,7 @@ class Sharing:
         ]
         if not is_first:
             return Turn(whole, next_in=next_in)
-        opened = False
+        opened = has_stored = False
         for pause in PAUSES:
             if pause:
                 yield Wait(pause)
@@ -103,7 +103,8 @@ class Sharing:
             if changes:
                 opened = opened or any(_opens(one, share) for one, share in zip(seen, shares, strict=True))
                 yield Every(changes)
-            if made is None or not made.is_short:
+            has_stored = has_stored or bool(changes)
+            if made is None or not (made.is_short and has_stored):
                 break
         rests = not any(one.waiting or one.active or one.started for one in seen)
         return Turn(whole, is_own=True, rests=rests, opened=opened, next_in=next_in)
@@ -192,13 +193,13 @@ def put_whole(queue: Any, pace: Pace | None, places: int | None) -> Operation[No
     yield from share_now(queue)
 
 
-def share_while_busy(sharing: Sharing, served: Sequence[PoolQueue]) -> ChoreSteps[None]:
+def share_while_busy(sharing: Sharing, served: Callable[[], list[PoolQueue]]) -> ChoreSteps[None]:
     """Share out in turns while something waits or runs that this process knows of; an idle queue costs no command."""
     rests, next_at, said = True, 0.0, ""
     while True:
         yield Wait(LOOK_EVERY)
         now = monotonic()
-        if now < next_at or rests and not any(map(_is_busy, served)):
+        if now < next_at or rests and not any(map(_is_busy, served())):
             continue
         found = yield from attempt(sharing.turn())
         if isinstance(found, DelayqError):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from delayq.broker.calls import Calls
+from delayq.broker.move_calls import Kind
 from delayq.broker.requests import RedisCommand
 from delayq.broker.scripts import MAX_IDS
 from delayq.broker.transport.operation import Operation
 from delayq.queue.inspecting.deaths import read_death
 from delayq.queue.partitioned.homes import home_key
-from delayq.broker.move_calls import Kind
 
 PARTS = ("messages", "done", "completed", "schedules", "dead")
 """What is read, in this order: a message takes along what is reserved and kept under its id."""
@@ -50,7 +50,9 @@ def read_places(calls: Calls, part: str, position: tuple[str, str] | None = None
         ((cursor, ids),) = yield [calls.walk("messages", cursor=cursor, limit=MAX_IDS)]
         places = yield from _with_attributes(calls, ids)
     else:
-        key = {"done": calls.keys.done, "completed": calls.keys.completed, "schedules": calls.keys.schedule_states}[part]
+        key = {"done": calls.keys.done, "completed": calls.keys.completed, "schedules": calls.keys.schedule_states}[
+            part
+        ]
         scan = "HSCAN" if part == "schedules" else "ZSCAN"
         ((cursor, ids),) = yield [RedisCommand((scan, key, cursor, "COUNT", MAX_IDS), _read_scan)]
         places = [Place(id, _text(id) if part == "schedules" else home_key(_text(id))) for id in ids]

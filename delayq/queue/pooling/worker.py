@@ -7,7 +7,7 @@ next, and says how much each queue may claim. A loop runs for each server, so th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Generic, Self, TypeVar
@@ -174,8 +174,9 @@ class WorkerBase(Generic[Q]):
             queues = [pooled[queue] for queue in group]
             executor = queues[0].executor
             loop = self._loop_class(queues, pool, in_cluster=executor.is_cluster, burst=burst)
+            self._begin_chores(loop, {queue: pooled[queue] for queue in group}, make)
             servers.append(ServerLoop(executor, loop))
-        self._prepare(servers, pool, burst=burst)
+        self._begin_together(servers, pool, burst=burst)
         grace = options.get("grace")
         millis = (
             max(queue.settings.grace for queue in self._all_queues()) if grace is None else to_millis(grace, "grace")
@@ -186,8 +187,11 @@ class WorkerBase(Generic[Q]):
             driver.lifespans = entered[0].together(entered)
         return driver
 
-    def _prepare(self, servers: list[ServerLoop], pool: Pool, *, burst: bool) -> None:
-        """Give the loops of a run what they do beside their queues."""
+    def _begin_chores(self, loop: PoolLoop, served: dict[Q, PoolQueue], make: Callable[..., PoolQueue]) -> None:
+        """Begin what else the loop of a server does, which serves these queues; `make` serves one more."""
+
+    def _begin_together(self, servers: list[ServerLoop], pool: Pool, *, burst: bool) -> None:
+        """Begin what a worker does once for all of its servers, maybe in a loop more."""
 
     def _pooled(
         self,
