@@ -105,7 +105,7 @@ def test_a_removed_queue_leaves_no_key(queue, url):
     ("name", "how"), [("mail", {"rate_limit": "1/s"}), ("mail", {"running": 1}), ("", {"running": 1})]
 )
 def test_limits_by_name_are_refused(queue, name, how):
-    with pytest.raises(ConfigurationError, match="would count in each partition by itself: .*account:"):
+    with pytest.raises(ConfigurationError, match=r"would count in each partition by itself: .*account:"):
         queue.limits.set(name, **how)
 
 
@@ -284,7 +284,7 @@ def test_a_rate_is_kept_while_demand_is_skewed_and_shifts(open_queue):
     for later in (numbers[3][:400], numbers[1][60:260], numbers[2][20:720]):
         wait_until(lambda: workers[0].counts().living < 350, 60)
         send(workers[0], later)
-    wait_until(lambda: len(starts_of(workers[0])) >= 1800, 60)
+    wait_until(lambda: workers[0].counts().living < 100, 60)
 
     started = starts_of(workers[0])
     for first in range(0, 800, 100):  # any 1,000 starts, by the server's clock

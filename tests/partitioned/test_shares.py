@@ -117,7 +117,9 @@ def test_no_more_run_than_the_whole_allows_whatever_comes(seed):
         seen = [Seen(one.share, one.waiting, one.active) for one in partitions]
         for other in partitions:  # between what is read and what is stored
             other.start()
-        for other, share in zip(partitions, share_out(Share(places=places), seen, NOW, seconds=0.5).shares, strict=True):
+        for other, share in zip(
+            partitions, share_out(Share(places=places), seen, NOW, seconds=0.5).shares, strict=True
+        ):
             other.share = share
             draw.choice(partitions).start()
         assert sum(other.active for other in partitions) <= places
@@ -128,6 +130,8 @@ def test_no_more_run_than_the_whole_allows_whatever_comes(seed):
             other.start()
             other.active = 0
         seen = [Seen(one.share, one.waiting, one.active) for one in partitions]
-        for other, share in zip(partitions, share_out(Share(places=places), seen, NOW, seconds=0.5).shares, strict=True):
+        for other, share in zip(
+            partitions, share_out(Share(places=places), seen, NOW, seconds=0.5).shares, strict=True
+        ):
             other.share = share
     assert sum(other.waiting for other in partitions) == 0

@@ -52,7 +52,6 @@ from delayq.queue.sweeps.rekeying import Rekeyed
 from delayq.queue.tasks.handlers import HandlerRegistry
 from delayq.values.times import monotonic
 
-
 MAX_STUCK = 100
 
 

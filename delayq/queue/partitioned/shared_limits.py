@@ -31,9 +31,9 @@ _PAGE = 10
 def refuse_name(name: object) -> ConfigurationError:
     """Return the error of a limit by name: each partition would have its own."""
     return ConfigurationError(
-        f"a limit of the name {clean(str(name))} would count in each partition by itself: limit the keys of such messages "
-        "by a template, as in limits.set('account:*', running=2), or the whole queue by limits.set(running=50); "
-        "see `delayq docs limits`"
+        f"a limit of the name {clean(str(name))} would count in each partition by itself: limit the keys of such "
+        "messages by a template, as in limits.set('account:*', running=2), or the whole queue, as in "
+        "limits.set(running=50); see `delayq docs limits`"
     )
 
 
@@ -50,7 +50,7 @@ class PartitionedLimits:
     def __init__(self, queue: Any) -> None:
         """Store the limit of the whole queue with the queue, not with its partitions."""
         self._queue = queue
-        self._whole: Any = Limits(queue.context, Unperformed())  # type: ignore[arg-type]
+        self._whole: Any = Limits(queue.context, Unperformed())
 
     @mirrors(Limits.list)
     def list(self) -> Any:
@@ -116,7 +116,7 @@ def _latest(*times: datetime | None) -> datetime | None:
 
 
 def whole_limit(whole: Limit | None, shares: Limit | None) -> Limit | None:
-    """Return the limit of the whole queue, with what runs in all partitions, and until when callbacks have closed some."""
+    """Return the limit of the whole queue, with what runs in all partitions and until when callbacks closed some."""
     if shares is None:
         return whole
     times = {name: getattr(shares, name) for name in ("closed_until", "tripped_until", "spread_until")}
@@ -157,7 +157,8 @@ def why_message(queue: Any, partition: Any, id: str) -> Operation[Why]:
         return found
     parts = [f"rate_limit={whole.rate_limit}"] if whole.rate_limit else []
     parts += [f"running={whole.running:,}"] if whole.running else []
-    text = f"the limit of the queue, {' and '.join(parts)}, is shared out by what waits, and the share of {partition.name} is used"
+    limit = f"the limit of the queue, {' and '.join(parts)}"
+    text = f"{limit}, is shared out by what waits, and the share of {partition.name} is used"
     reasons = [replace(one, text=text, until=None) if _is_share(one) else one for one in found.reasons]
     return replace(found, reasons=tuple(dict.fromkeys(reasons)))
 

@@ -84,14 +84,21 @@ def share_out(whole: Share, seen: Sequence[Seen], now: int, *, seconds: float, k
     places, is_short = _places(whole.places, seen, kept) if whole.places else ([0] * len(seen), False)
     served = [not whole.places or number > 0 for number in places]
     if not whole.interval:
-        made = [Share(0.0, 1, number) if is_served else NO_SHARE for number, is_served in zip(places, served, strict=True)]
+        made = [
+            Share(0.0, 1, number) if is_served else NO_SHARE for number, is_served in zip(places, served, strict=True)
+        ]
         return Shared(made, is_short)
     parts = _parts(seen, served, seconds * _US / whole.interval)
     shares = [
-        Share(round(whole.interval / part, 3), max(1, int(whole.burst * part)), number, one.share.next_start) if part else NO_SHARE
+        Share(round(whole.interval / part, 3), _burst(whole, part), number, one.share.next_start) if part else NO_SHARE
         for part, number, one in zip(parts, places, seen, strict=True)
     ]
     return Shared(_in_turns(whole, seen, shares, now * 1000.0), is_short)
+
+
+def _burst(whole: Share, part: float) -> int:
+    """Return how many a part of a rate may start at once: rounded up, so that a worker may be late as with the whole."""
+    return 1 + math.ceil((whole.burst - 1) * part - 1e-9)
 
 
 def differs(seen: Sequence[Seen], shares: Sequence[Share]) -> bool:
@@ -127,13 +134,15 @@ def _in_turns(whole: Share, seen: Sequence[Seen], shares: list[Share], now: floa
     """
     had = [one.share.interval > 0 and not one.share.is_closed for one in seen]
     has = [not share.is_closed for share in shares]
-    first = max(now, min((one.share.opens for one, open_before in zip(seen, had, strict=True) if open_before), default=now))
+    first = max(
+        now, min((one.share.opens for one, open_before in zip(seen, had, strict=True) if open_before), default=now)
+    )
     stays = any(before and after for before, after in zip(had, has, strict=True))
     new = [at for at in range(len(seen)) if has[at] and not had[at]]
     new.sort(key=lambda at: (seen[at].oldest, at))
     for turn, at in enumerate(new, 1 if stays else 0):
-        opens = first + turn * whole.interval
-        shares[at] = shares[at]._replace(next_start=opens + (shares[at].burst - 1) * shares[at].interval)
+        later = turn * whole.interval + (shares[at].burst - 1) * shares[at].interval
+        shares[at] = shares[at]._replace(next_start=first + later)
     return shares
 
 

@@ -199,7 +199,7 @@ def share_while_busy(sharing: Sharing, served: Callable[[], list[PoolQueue]]) ->
     while True:
         yield Wait(LOOK_EVERY)
         now = monotonic()
-        if now < next_at or rests and not any(map(_is_busy, served())):
+        if now < next_at or (rests and not any(map(_is_busy, served()))):
             continue
         found = yield from attempt(sharing.turn())
         if isinstance(found, DelayqError):
