@@ -112,8 +112,10 @@ class Partition(DelayQueue[Any]):
         return Limits(self.context, self._unperformed)
 
 
-def handlers_of(handlers: HandlerRegistry, is_own: Callable[[str], bool]) -> HandlerRegistry:
-    """Return the functions of a queue with some of the declared schedules."""
+def handlers_of(handlers: HandlerRegistry, is_own: Callable[[str], bool], *, limited: bool) -> HandlerRegistry:
+    """Return the functions of a queue with some of the declared schedules; limits are those of the whole queue."""
     own = copy(handlers)
+    if not limited:
+        own.limits = {}
     own.declared = {name: spec for name, spec in handlers.declared.items() if is_own(name)}
     return own
