@@ -14,6 +14,7 @@ from delayq.queue.delay_queue import DelayQueue
 from delayq.queue.partitioned.leases import AsyncPartitionedLease, PartitionedLease
 from delayq.queue.partitioned.merged_events import MergedEvents
 from delayq.queue.partitioned.partition import Partition
+from delayq.queue.partitioned.partitioned_base import PartitionedBase
 from delayq.queue.partitioned.routing import until, which_has
 from delayq.queue.partitioned.sends import AsyncPartitionedSends, PartitionedProducer, PartitionedSends
 from delayq.queue.placing.layout import (
