@@ -38,7 +38,7 @@ LAYERS = [
     {"schedules"},
     {"worker"},
     {"queue"},
-    {"streams", "workqueue", "reminders", "migrate", "metrics", "telemetry", "web"},
+    {"streams", "workqueue", "reminders", "migrate", "metrics", "outbox", "telemetry", "web"},
     {"bulk"},
     {"testing", "spark", "delivery", "notify"},
     {"demo"},
