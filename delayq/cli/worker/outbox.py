@@ -12,7 +12,7 @@ from delayq.cli.support.exit_codes import CommandError, Exit, redact
 from delayq.cli.support.groups import SuggestingGroup
 from delayq.cli.support.logs import configure_logging, log_options
 from delayq.cli.support.options import QUEUE, confirm, json_option, yes_option
-from delayq.cli.support.output import json_fields, print_line, print_result, print_rich, table
+from delayq.cli.support.output import json_value, print_line, print_result, print_rich, table
 from delayq.cli.support.session import Session
 from delayq.cli.worker.worker_endpoint import serving
 from delayq.queue.consuming.stop_signals import handle_signals
@@ -93,7 +93,7 @@ def list_(database_url: str, *, as_json: bool) -> None:
     if as_json:
         result = {
             "queues": {name: one._asdict() for name, one in waiting.items()},
-            "rows": [json_fields(one) for one in rows],
+            "rows": [json_value(one._asdict()) for one in rows],
         }
         print_result(result, as_json=True)
         return
