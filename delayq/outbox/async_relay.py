@@ -12,6 +12,7 @@ from delayq._parity import mirrors
 from delayq.errors import ConfigurationError, DelayqError, short_repr
 from delayq.outbox.relay import RECONNECT, OutboxRelay, relay_engine
 from delayq.outbox.relay_steps import PATIENCE, InDatabase, RelaySteps, Steps
+from delayq.outbox.store import Store
 from delayq.outbox.waking import Waker, listens
 from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.safe_log import SafeLog
@@ -28,7 +29,8 @@ class AsyncOutboxRelay:
         if not isinstance(engine, AsyncEngine):
             raise ConfigurationError(f"engine must be an AsyncEngine of SQLAlchemy, not {short_repr(engine)}")
         self._engine = AsyncEngine(relay_engine(engine.sync_engine))
-        self._steps = RelaySteps(queues, AsyncDelayQueue)
+        self._store = Store()
+        self._steps = RelaySteps(self._store, queues, AsyncDelayQueue)
         self._waker = Waker()
         self._task: asyncio.Task[int] | None = None
 
@@ -38,7 +40,10 @@ class AsyncOutboxRelay:
             while not self._steps.stopped:
                 try:
                     async with self._engine.connect() as connection:
-                        await self._run(connection, burst=burst)
+                        try:
+                            await self._run(connection, burst=burst)
+                        finally:
+                            await connection.invalidate()  # its pool is to have none that listens
                     break
                 except SQLAlchemyError as error:
                     if burst:
@@ -46,14 +51,14 @@ class AsyncOutboxRelay:
                     log.warning("the database does not answer, connecting again: %s", error)
                     await asyncio.sleep(RECONNECT)
         finally:
-            self._steps.store.close()
+            self._store.close()
         return self._steps.moved
 
     @mirrors(OutboxRelay.run_batch)
     async def run_batch(self) -> None:
-        store = self._steps.store
+        store = self._store
         async with self._engine.connect() as connection:
-            await connection.run_sync(lambda one: store.open(one, listens=False))
+            await connection.run_sync(lambda one: store.open(one, self._steps.queues, listens=False))
             try:
                 await self._do(connection, self._steps.batch())
             finally:
@@ -77,7 +82,7 @@ class AsyncOutboxRelay:
     async def _run(self, connection: AsyncConnection, *, burst: bool) -> None:
         steps = self._steps
         listening = listens(connection.dialect) and not burst
-        await connection.run_sync(lambda one: steps.store.open(one, listens=listening))
+        await connection.run_sync(lambda one: self._store.open(one, self._steps.queues, listens=listening))
         if listening:
             await self._waker.listen(connection)
         while not steps.stopped:

@@ -9,6 +9,7 @@ from delayq.broker.calls import SPENT
 from delayq.broker.context import QueueContext
 from delayq.broker.requests import OutgoingTable
 from delayq.broker.transport.operation import Operation
+from delayq.errors import ConfigurationError
 from delayq.options import DEDUPE_MAX
 from delayq.outbox.rows import CANCEL, REPLACE, RESCHEDULE, SEND, TakenRow
 from delayq.queue.sending.producer import Producer, SendStatus, send_call, send_spent
@@ -38,6 +39,9 @@ def move(context: QueueContext, producer: Producer, rows: Sequence[TakenRow], no
 
     Once it returns, all is done. If it raises, some may be: done again, they change nothing.
     """
+    unknown = {row.operation for row in rows} - {SEND, REPLACE, CANCEL, RESCHEDULE}
+    if unknown:
+        raise ConfigurationError(f"a newer delayq wants to {', '.join(sorted(unknown))}: this relay cannot")
     window = context.calls.default_dedupe_window(DEDUPE_WINDOW, DEDUPE_MAX)
     sends = [row for row in rows if row.operation == SEND]
     calls = [send_call(context, _table(sends[some], now), replace=False) for some in _slices(sends)]

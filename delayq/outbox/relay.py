@@ -10,6 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from delayq.errors import ConfigurationError, DelayqError, short_repr
 from delayq.outbox.relay_steps import PATIENCE, InDatabase, RelaySteps, Steps
+from delayq.outbox.store import Store
 from delayq.outbox.waking import listens, wait
 from delayq.queue.delay_queue import DelayQueue
 from delayq.safe_log import SafeLog
@@ -36,7 +37,8 @@ class OutboxRelay:
             hint = ", see delayq.outbox.aio" if type(engine).__name__ == "AsyncEngine" else ""
             raise ConfigurationError(f"engine must be an Engine of SQLAlchemy, not {short_repr(engine)}{hint}")
         self._engine = relay_engine(engine)
-        self._steps = RelaySteps(queues, DelayQueue)
+        self._store = Store()
+        self._steps = RelaySteps(self._store, queues, DelayQueue)
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -55,7 +57,10 @@ class OutboxRelay:
             while not self._stopped.is_set():
                 try:
                     with self._engine.connect() as connection:
-                        self._run(connection, burst=burst)
+                        try:
+                            self._run(connection, burst=burst)
+                        finally:
+                            connection.invalidate()  # its pool is to have none that listens
                     break
                 except SQLAlchemyError as error:
                     if burst:
@@ -63,17 +68,17 @@ class OutboxRelay:
                     log.warning("the database does not answer, connecting again: %s", error)
                     self._stopped.wait(RECONNECT)
         finally:
-            self._steps.store.close()
+            self._store.close()
         return self._steps.moved
 
     def run_batch(self) -> None:
         """Do one batch, unless another relay works; Redis is asked once."""
         with self._engine.connect() as connection:
-            self._steps.store.open(connection, listens=False)
+            self._store.open(connection, self._steps.queues, listens=False)
             try:
                 self._do(connection, self._steps.batch())
             finally:
-                self._steps.store.close()
+                self._store.close()
 
     def start(self) -> Self:
         """Run in a thread; `stop` ends it."""
@@ -97,7 +102,7 @@ class OutboxRelay:
 
     def _run(self, connection: Connection, *, burst: bool) -> None:
         steps = self._steps
-        steps.store.open(connection, listens=listens(connection.dialect) and not burst)
+        self._store.open(connection, self._steps.queues, listens=listens(connection.dialect) and not burst)
         while not self._stopped.is_set():
             seconds = self._do(connection, steps.batch())
             if burst and steps.error is not None:

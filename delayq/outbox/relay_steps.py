@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from delayq.broker.transport.operation import Operation
 from delayq.errors import (
@@ -16,8 +15,7 @@ from delayq.errors import (
     QueueFullError,
 )
 from delayq.outbox.moving import first_of_each_id, move
-from delayq.outbox.rows import TakenRow, stored_name
-from delayq.outbox.store import Store, Taken
+from delayq.outbox.rows import Taken, TakenRow, stored_name
 from delayq.queue.delay_base import DelayBase
 from delayq.safe_log import SafeLog
 from delayq.values.times import monotonic
@@ -54,10 +52,20 @@ Steps = Generator[InDatabase | InRedis, Any, float | None]
 """A batch; returns after how many seconds to look again at the latest, 0 for at once, None for at the next commit."""
 
 
+class RowStore(Protocol):
+    """What a relay needs of a database; each call is made with its connection."""
+
+    def take(self, connection: Any, names: Sequence[str], /) -> Taken:
+        """Take the next rows of queues, in order, unless another relay works on them; `settle` ends the transaction."""
+
+    def settle(self, connection: Any, done: Sequence[int], refused: dict[int, str], /) -> None:
+        """Delete rows that are done, note why others are refused, and commit."""
+
+
 class RelaySteps:
     """The state of a relay between its batches."""
 
-    def __init__(self, queues: Sequence[DelayBase[Any, Any]], kind: type[DelayBase[Any, Any]]) -> None:
+    def __init__(self, store: RowStore, queues: Sequence[DelayBase[Any, Any]], kind: type[DelayBase[Any, Any]]) -> None:
         """Relay to these queues; raise `ConfigurationError` for none, or those of another kind."""
         if not queues:
             raise ConfigurationError("name the queues that the relay sends to")
@@ -65,7 +73,7 @@ class RelaySteps:
             if not isinstance(queue, kind):
                 raise ConfigurationError(f"this relay sends to a {kind.__name__}, not to {queue!r:.60}")
         self.queues: Mapping[str, DelayBase[Any, Any]] = {stored_name(queue): queue for queue in queues}
-        self.store = Store([*self.queues])
+        self._store = store
         self.moved = 0
         """Rows that were done."""
         self.error: DelayqError | None = None
@@ -79,7 +87,7 @@ class RelaySteps:
         names = yield from self._open()
         if not names:
             return self._pause_left()
-        taken: Taken = yield InDatabase(partial(self.store.take, names=names))
+        taken: Taken = yield InDatabase(lambda connection: self._store.take(connection, names))
         done: list[int] = []
         refused: dict[int, str] = {}
         repeats = False
@@ -92,7 +100,7 @@ class RelaySteps:
             except _PASSING as error:
                 self._pause(name, error)
         if taken.now:
-            yield InDatabase(partial(self.store.settle, done=done, refused=refused))
+            yield InDatabase(lambda connection: self._store.settle(connection, done, refused))
         self.moved += len(done)
         if not self._paused:
             self.error = None

@@ -71,6 +71,21 @@ class TakenRow(NamedTuple):
         return Outgoing(self.id, self.due_at(now), self.retries, *parts)
 
 
+class Taken(NamedTuple):
+    """A batch of rows, in order, with the database's time (ms) at which they were read."""
+
+    rows: dict[str, list[TakenRow]]
+    """By the stored name of their queue; those that follow a refused row of their id are left out."""
+    now: int
+    more: bool
+    """Whether there may be more rows."""
+    held: bool
+    """Whether another relay works on some of the queues."""
+
+
+NOTHING = Taken({}, 0, more=False, held=False)
+
+
 def stored_name(queue: DelayBase[Any, Any]) -> str:
     """Return how rows name a queue; raise `ConfigurationError` for what is no delay queue."""
     if not isinstance(queue, DelayBase):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 from sqlalchemy import BindParameter, Connection, bindparam, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from delayq.outbox.failures import told
-from delayq.outbox.rows import TakenRow
+from delayq.outbox.rows import NOTHING, Taken, TakenRow
 from delayq.outbox.tables import CHANNEL, database_now, outbox, relays
 
 MAX_ROWS = 1000
@@ -42,47 +42,30 @@ _delete = delete(outbox).where(outbox.c.seq.in_(_seqs))
 _refuse = update(outbox).where(outbox.c.seq == bindparam("row")).values(refused=bindparam("reason"))
 
 
-class Taken(NamedTuple):
-    """A batch of rows, in order, with the database's time (ms) at which they were read."""
-
-    rows: dict[str, list[TakenRow]]
-    """By the stored name of their queue; those that follow a refused row of their id are left out."""
-    now: int
-    more: bool
-    """Whether there may be more rows."""
-    held: bool
-    """Whether another relay works on some of the queues."""
-
-
-NOTHING = Taken({}, 0, more=False, held=False)
-
-
 class Store:
-    """The rows of some queues, for a relay whose every method gets its one connection."""
+    """The rows of an outbox, for a relay whose every method gets its one connection."""
 
-    def __init__(self, names: Sequence[str]) -> None:
-        """Take rows of the queues with these stored names."""
-        self.names = names
-        self._most = 100
+    def __init__(self) -> None:
+        """Know nothing of the database yet."""
+        self._most = 250
         """Rows to take next: fewer where they are large."""
         self._files: dict[str, IO[bytes]] = {}
         """The locks of SQLite: its own would keep programs from writing while Redis is slow."""
 
-    def open(self, connection: Connection, *, listens: bool) -> None:
-        """Add the rows to lock where they are missing, and listen for commits where the database tells of them."""
+    def open(self, connection: Connection, names: Iterable[str], *, listens: bool) -> None:
+        """Add the rows to lock where they are missing, and with `listens` have PostgreSQL tell of commits."""
         with told():
             known = set(connection.scalars(select(relays.c.queue)))
             connection.rollback()
-            for name in self.names:
+            for name in names:
                 if name not in known:
                     with suppress(IntegrityError):  # another relay has added it meanwhile
                         connection.execute(insert(relays), {"queue": name})
                     connection.commit()
-        if connection.dialect.name == "postgresql":
-            connection.exec_driver_sql(f"SET idle_in_transaction_session_timeout = '{_FROZEN}'")
         if listens:
+            connection.exec_driver_sql(f"SET idle_in_transaction_session_timeout = '{_FROZEN}'")
             connection.exec_driver_sql(f"LISTEN {CHANNEL}")
-        connection.commit()
+            connection.commit()
 
     def take(self, connection: Connection, names: Sequence[str]) -> Taken:
         """Take the next rows of queues, in order, unless another relay works on them; `settle` ends the transaction."""

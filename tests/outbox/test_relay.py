@@ -62,14 +62,14 @@ def test_of_two_relays_one_works_and_the_other_takes_over(engine, orders):
 def test_rows_that_another_relay_works_on_are_left_to_it(engine, orders):
     other = outbox.relay(engine, orders)
     with engine.connect() as connection:
-        other._steps.store.open(connection, listens=False)
+        other._store.open(connection, ["orders"], listens=False)
         with engine.begin() as writing:
             outbox.send(writing, orders, 1)
-        taken = other._steps.store.take(connection, other._steps.store.names)
+        taken = other._store.take(connection, ["orders"])
         assert len(taken.rows["orders"]) == 1
         assert outbox.relay(engine, orders).run(burst=True) == 0
         connection.rollback()
-        other._steps.store.close()
+        other._store.close()
     assert outbox.relay(engine, orders).run(burst=True) == 1
 
 
@@ -281,6 +281,16 @@ def test_rows_written_by_other_means_are_relayed(engine, orders, relay):
         connection.execute(insert(table), row._asdict())
     assert not is_own
     assert relay() == 1
+
+
+def test_row_of_a_newer_version_is_refused(engine, orders, relay):
+    with engine.begin() as connection:
+        outbox.send(connection, orders, 1)
+        outbox.send(connection, orders, 1)
+        connection.execute(table.update().where(table.c.seq % 2 == 0).values(operation="swap"))
+    assert relay() == 1
+    with engine.connect() as connection:
+        assert "a newer delayq wants to swap" in outbox.refused(connection)[0].reason
 
 
 def rows_of(engine):
