@@ -7,7 +7,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from sqlalchemy import BindParameter, Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    BindParameter,
+    Connection,
+    any_,
+    bindparam,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 
 from delayq.outbox.failures import told
@@ -39,6 +51,8 @@ _refused = (
     .group_by(outbox.c.queue, outbox.c.id)
 )
 _delete = delete(outbox).where(outbox.c.seq.in_(_seqs))
+_delete_array = delete(outbox).where(outbox.c.seq == any_(bindparam("seqs", type_=ARRAY(BigInteger))))
+"""The same for PostgreSQL, which reads one array faster than 1,000 parameters."""
 _refuse = update(outbox).where(outbox.c.seq == bindparam("row")).values(refused=bindparam("reason"))
 
 
@@ -97,7 +111,8 @@ class Store:
     def settle(self, connection: Connection, done: Sequence[int], refused: dict[int, str]) -> None:
         """Delete rows that are done, note why others are refused, and commit."""
         if done:
-            connection.execute(_delete, {"seqs": done})
+            is_postgresql = connection.dialect.name == "postgresql"
+            connection.execute(_delete_array if is_postgresql else _delete, {"seqs": done})
         self._refuse(connection, refused)
         connection.commit()
 
