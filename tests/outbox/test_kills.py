@@ -117,17 +117,16 @@ def server(request, tmp_path):
         server.stop()
 
 
-def start(script, *arguments):
-    return Process(
-        [sys.executable, "-c", script, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+def start(script, *arguments, stdout=subprocess.DEVNULL):
+    command = [sys.executable, "-c", script, *arguments]
+    return Process(command, stdout=stdout, stderr=subprocess.STDOUT, text=True)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(400)
 def test_kill_at_every_statement(server, redis_url):
     _, url = server
-    with start(EVERY, url, redis_url) as process:
+    with start(EVERY, url, redis_url, stdout=subprocess.PIPE) as process:
         said, _ = process.communicate(timeout=380)
     assert process.returncode == 0, said
     points = dict(line.split() for line in said.splitlines() if line.startswith(("write", "relay", "consume")))
