@@ -49,6 +49,7 @@ BOUND_AS = {
     "headers": "header_text",
     "attributes": "attribute_text",
     "refusals": "texts",
+    "next start": "next_start",
 }
 """Arguments with another name in the body, where a key or a derived value has the name of the header."""
 

@@ -424,6 +424,7 @@ def public(kind: type) -> set[str]:
 def test_tables_have_every_public_operation():
     assert set(STREAMS_MAY) == set(OF_STREAMS)
     no_message = {"callback", "batch_callback", "cron", "every", "rrule", "on", "task", "stop_consume", "close"}
+    no_message |= {"lifespan", "consuming"}
     dead = {f"dead.{name}" for name in public(StreamDeadLetter)}
     assert set(OF_STREAMS) == public(StreamQueue) - no_message | dead
     assert set(WORK_QUEUES_MAY) == set(OF_WORK_QUEUES) == public(WorkQueue)

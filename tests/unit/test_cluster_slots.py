@@ -10,10 +10,9 @@ from delayq.broker.calls import Calls
 from delayq.broker.event_log import await_events
 from delayq.broker.keys import Keys, registry
 from delayq.broker.requests import Outgoing, RedisCommand
-from delayq.broker.transport.cluster import ClusterProtocol, SlotMap
+from delayq.broker.transport.cluster import ClusterProtocol, Exchanges, SlotMap
 from delayq.broker.transport.failures import NotConnectedError
 from delayq.broker.transport.operation import Wait
-from delayq.broker.transport.protocol import Exchanges
 
 A, B, C = ("10.0.0.1", 7001), ("10.0.0.2", 7002), ("10.0.0.3", 7003)
 QUEUE, OTHER = Keys.of("delayq", "a"), Keys.of("delayq", "b")

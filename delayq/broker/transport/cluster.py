@@ -21,7 +21,6 @@ from delayq.broker.transport.operation import Wait
 from delayq.broker.transport.protocol import (
     Address,
     Exchange,
-    Exchanges,
     PendingRequest,
     ProtocolSteps,
     RedisProtocol,
@@ -95,6 +94,14 @@ class SlotMap:
         return self._remap(source[0] if name in ("", "?") else name, port)
 
 
+class Exchanges(list[Exchange]):
+    """Exchanges with several nodes side by side: each has its result, in their order."""
+
+    def again(self) -> Exchanges:
+        """Return the same exchanges, to be made once more because they were interrupted."""
+        return Exchanges([one.again() for one in self])
+
+
 class _NodeBatch(NamedTuple):
     """Requests that go to one node together, by their index in the exchange."""
 
@@ -115,6 +122,13 @@ class ClusterProtocol(RedisProtocol):
         """Send requests, each to the node of its key, until each has a reply; see `RedisProtocol.run`."""
         steps: ProtocolSteps = _route_steps(super().run(requests, should_retry, deadline), self._slot_map)
         return steps
+
+    def _where(self, sent: Sequence[PendingRequest]) -> str:
+        """Return the nodes that requests went to, not all that the cluster has."""
+        nodes = dict.fromkeys(one.last_node for one in sent)
+        if not nodes or None in nodes:
+            return super()._where(sent)
+        return " at " + ", ".join(f"{host}:{port}" for host, port in filter(None, nodes))
 
 
 def _route_steps(steps: ProtocolSteps, slot_map: SlotMap) -> Any:

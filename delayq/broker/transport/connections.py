@@ -12,8 +12,9 @@ from typing import Any, cast
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
 from delayq.broker.transport.clients import sends_plainly, uses_tls
+from delayq.broker.transport.cluster import Exchanges
 from delayq.broker.transport.failures import connection_error
-from delayq.broker.transport.protocol import Address, Exchange, Exchanges
+from delayq.broker.transport.protocol import Address, Exchange
 
 
 class _IdleConnections:

@@ -141,14 +141,6 @@ class Exchange(NamedTuple):
         return self._replace(data=[one.packed for one in self.sent])
 
 
-class Exchanges(list[Exchange]):
-    """Exchanges with several nodes side by side: each has its result, in their order."""
-
-    def again(self) -> Exchanges:
-        """Return the same exchanges, to be made once more because they were interrupted."""
-        return Exchanges([one.again() for one in self])
-
-
 RAISE_AFTER = 60.0
 """Seconds without such an end of a connection, after which more is asked for again."""
 
@@ -243,8 +235,7 @@ class RedisProtocol:
     def _pack(self, request: Request, slots: CallSlots) -> PendingRequest:
         if isinstance(request, RedisCommand):
             return PendingRequest(request, pack(request.args), None)
-        if self._budget.reduced:
-            request = self._budget.fit(request)
+        request = self._budget.fit(request) if self._budget.reduced else request
         slot = slots.take() if request.script.executes_once else None
         try:
             words, prefix = self._prefixes[request.script, request.keys]
@@ -283,8 +274,7 @@ class RedisProtocol:
         cancelled, it gives the slots back. What no later try can mend ends a call at once, unless `should_retry`
         decides.
         """
-        sent: list[PendingRequest] = []
-        slots = self.call_slots
+        sent, slots = list[PendingRequest](), self.call_slots
         try:
             data = self._pack_all(requests, sent, slots)
             end = monotonic() + (self.deadline if deadline is None else deadline)
@@ -295,12 +285,9 @@ class RedisProtocol:
         finally:
             slots.give_back([one.slot for one in sent if one.slot])
 
-    def _where(self, sent: Sequence[PendingRequest]) -> str:
-        """Return where requests went, as in " at localhost:6379": in a cluster their nodes, not all it has."""
-        nodes = dict.fromkeys(one.last_node for one in sent)
-        if not nodes or None in nodes:
-            return self._outage_log.at
-        return " at " + ", ".join(f"{host}:{port}" for host, port in filter(None, nodes))
+    def _where(self, _: Sequence[PendingRequest]) -> str:
+        """Return where requests went, as in " at localhost:6379"."""
+        return self._outage_log.at
 
     def again(self, sent: list[PendingRequest], replies: Replies, should_retry: ShouldRetry, end: float) -> Steps[None]:
         """Send requests again until each has its final reply, after a first exchange that brought these."""
@@ -321,8 +308,8 @@ class RedisProtocol:
                     one.reply = final_error(one, error, self._where([one]))
                 return
             first = pause == _FIRST_PAUSE
-            known, at = None if should_retry else end, self._where(waiting)
-            self._outage_log.retrying(error, known, at=at, first=first, lost=is_lost(error))
+            known, at, lost = None if should_retry else end, self._where(waiting), is_lost(error)
+            self._outage_log.retrying(error, known, at=at, first=first, lost=lost)
             yield Wait(pause * (0.5 + random.random() / 2))  # noqa: S311 - spreading, not secrecy
             pause = min(2 * pause, _MAX_PAUSE)
             for one in waiting:

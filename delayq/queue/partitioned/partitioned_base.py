@@ -13,7 +13,7 @@ from delayq.broker.partition_calls import Kind, repartition_call
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.failures import EpochError
 from delayq.broker.transport.operation import Every, Operation, single
-from delayq.errors import PartitionsError
+from delayq.errors import ConfigurationError, PartitionsError
 from delayq.queue.base import R
 from delayq.queue.consuming.consumer import ConsumeOptions
 from delayq.queue.consuming.starting import D
@@ -253,6 +253,10 @@ class PartitionedBase(DelayBase[Any, Any]):
     resume = of_all(DelayQueue.resume, merging.any_of)
     pause = of_all(DelayQueue.pause, merging.first_of)
     purge = of_all(DelayQueue.purge, merging.sums)
+
+    @mirrors(DelayQueue.send_into)
+    def send_into(self, *_: Any, **__: Any) -> Any:
+        raise ConfigurationError(f"send_into takes a queue without partitions: {self.name} is in many slots")
 
     @mirrors(DelayQueue.end_run)
     def end_run(self, /, run: str, *, refusals: Any = (), refused: int | None = None, **options: Any) -> Any:
