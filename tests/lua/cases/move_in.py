@@ -195,6 +195,23 @@ CASES = [
         "11",
         with_meta(PENDING, KEPT.but(running={}, gates={})) + arrived() + _FIRST,
     ),
+    Case(
+        "two with tokens",
+        World(),
+        into(
+            message("b", NOW - 5, left="", payload="B", headers="", text="", record=record("pending")),
+            message("c", NOW - 5, left="", payload="C", headers="", text="", record=f"pending {NOW - 5} 2 T-9 T-8 w"),
+        ),
+        "111",
+        World(
+            pending={"b": -5, "c": -5},
+            messages={"b": "B", "c": "C"},
+            deliveries={"b": "pending -5 2 T-9 T-7 w", "c": "pending -5 2 T-9 T-8 w"},
+            meta=_TOKEN,
+        )
+        + arrived()
+        + _FIRST,
+    ),
     Case("a result", World(), into(packed("result", "a", NOW + 500, _RESULT)), "1", _stored(_KEPT, wakes=False)),
     Case(
         "a result, and a later one is here", _KEPT, into(packed("result", "a", NOW + 900, "x")), "1", _KEPT + arrived()
