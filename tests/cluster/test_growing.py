@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from delayq import DelayQueue, Schedule
-from delayq.queue.partitioned.layout import names_of
-from delayq.queue.partitioned.moving import change_partitions, read_partitions
+from delayq.queue.placing.layout import names_of
+from delayq.queue.placing.moving import change_partitions, read_partitions
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(180)]
 
