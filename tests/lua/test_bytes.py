@@ -7,6 +7,7 @@ import re
 import pytest
 
 from delayq import DelayQueue, NewMessage, Schedule
+from delayq.broker.partition_calls import deaths_out_call, move_out_call, schedules_out_call
 from delayq.broker.replies import ClaimReply, TurnReply
 from delayq.broker.requests import Receipt, Rejection
 from delayq.broker.results import Completed
@@ -22,6 +23,7 @@ from delayq.schedules.calls import (
     schedules_due_call,
     schedules_page_call,
 )
+from tests.lua.cases.moving import TARGET
 from tests.lua.cases.pending_to_unack import claim as claim_due
 from tests.lua.cases.ready_to_unack import claim
 from tests.lua.cases.turn import turn
@@ -402,3 +404,22 @@ def test_ids_of_large_messages_without_retries_left_can_be_sent_again(real_execu
         sent = queue.send_many([NewMessage("again", id=id) for id in [*FOUR, "e"]])
         assert (sent.new, queue.counts().dead) == ([*FOUR, "e"], 4)
         assert [queue.get(id).payload for id in FOUR] == ["again"] * 4
+
+
+@pytest.mark.parametrize(
+    ("world", "call"),
+    [
+        (pending(BIG), move_out_call(calls, TARGET, FOUR)),
+        (DEAD, deaths_out_call(calls, TARGET, ENTRIES)),
+        (World(schedule_specs=dict.fromkeys(FOUR, BIG)), schedules_out_call(calls, TARGET, FOUR)),
+    ],
+    ids=["messages", "deaths", "schedules"],
+)
+def test_a_batch_has_what_fits(executor, world, call):
+    plant(executor, world)
+    sent = deliver(executor, call)
+    assert sent.statuses == "11"
+    (batch,) = (
+        text for field, text in observe(executor).moving.items() if field.endswith(f"{TARGET} {sent.numbers[0]}")
+    )
+    assert 2 * len(BIG) < len(batch) < 2 * len(BIG) + 500

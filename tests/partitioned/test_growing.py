@@ -64,6 +64,15 @@ def test_a_queue_grows_and_shrinks_with_all_that_it_has(queue, redis_client):
         assert queue.executor.perform(change_partitions(PREFIX, NAME, partitions)) is None
 
 
+def test_an_embedded_queue_grows():
+    with DelayQueue(NAME, url="memory://growing") as embedded:
+        populate(embedded)
+        before = contents(embedded.executor.client)
+        for partitions in (4, 1):
+            assert grow(embedded, partitions)
+            assert contents(embedded.executor.client) == before
+
+
 class KilledError(Exception):
     """The mover was killed."""
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from delayq.broker.calls import Calls
-from delayq.broker.partition_calls import AT_ONCE, IN, LEASED, OUT, Kind, moved_call, read_call
+from delayq.broker.partition_calls import AT_ONCE, IN, LEASED, OUT, Kind, moved_call, read_call, repartition_call
 from delayq.broker.requests import RedisCommand
 from delayq.broker.scripts import MAX_IDS
 from delayq.broker.transport.operation import Operation
@@ -87,6 +87,14 @@ def find_homes(
             if status == LEASED:
                 homes[at] = old
     return homes
+
+
+def raise_epochs(calls_of: CallsOf, names: Sequence[str], epoch: int) -> Operation[None]:
+    """Raise the epoch of partitions that have a lower one: from then on who knows an older one is refused there.
+
+    A client that has read the epoch of the queue, and is refused in a partition, does so: its mover may be dead.
+    """
+    yield [repartition_call(calls_of(name), epoch) for name in names]
 
 
 PARTS = ("messages", "done", "completed", "schedules", "dead")

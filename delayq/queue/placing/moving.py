@@ -19,7 +19,7 @@ from delayq.broker.transport.failures import EpochError
 from delayq.broker.transport.operation import Operation, Wait
 from delayq.errors import ConfigurationError, PartitionsError
 from delayq.queue.control.registered import register
-from delayq.queue.placing.homes import PARTS, bring, move, partition_of, read_places
+from delayq.queue.placing.homes import PARTS, bring, move, partition_of, raise_epochs, read_places
 from delayq.queue.placing.layout import check_partitions, names_of
 from delayq.queue.server_check import NEW_SCHEMA, PARTITIONED, SCHEMA, newer
 
@@ -130,8 +130,7 @@ class _PartitionMover:
     def stamp(self, names: Iterable[str], epoch: int) -> Operation[None]:
         """Raise the epoch of partitions: from then on who knows an older one is refused there."""
         self.epoch = epoch
-        for name in names:
-            yield [repartition_call(self.calls_of(name), epoch)]
+        yield from raise_epochs(self.calls_of, list(names), epoch)
 
     def open(self, names: list[str], model: str) -> Operation[None]:
         """Register partitions, those that are new with the settings and limits of another one."""

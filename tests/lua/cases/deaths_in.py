@@ -60,5 +60,20 @@ CASES = [
         with_meta(_LATER, _DEAD).but(dead_ids={"a": "T-7 T-2"}) + _ARRIVED,
     ),
     Case("it has arrived", _ARRIVED, into(ENTRY, NOW - 100, STORED), "2", _ARRIVED),
+    Case(
+        "a later one has arrived",
+        arrived(T + 1, "deaths"),
+        into(ENTRY, NOW - 100, STORED),
+        "2",
+        arrived(T + 1, "deaths"),
+    ),
+    Case(
+        "two of its id",
+        World(),
+        into(ENTRY, NOW - 100, STORED, f"a:{T - 20}", NOW - 200, STORED.replace(str(NOW - 100), str(NOW - 200))),
+        "1",
+        with_meta(_DEAD, World(dead=_OTHER.dead, dead_messages=_OTHER.dead_messages)).but(dead_ids={"a": "T-20 T-7"})
+        + _ARRIVED,
+    ),
     Case("none", World(), into(), "1", _ARRIVED),
 ]

@@ -171,6 +171,47 @@ CASES = [
         "1",
         World(done={"a": 100.5}, meta={"unique": 1}) + arrived(),
     ),
+    Case(
+        "an id with an end of its own, and one without",
+        remembering(1000),
+        into(packed("reserved", "a", f"{NOW + 2000}.5"), packed("reserved", "b", NOW - 100)),
+        "1",
+        World(done={"a": 2000.5, "b": -100}, meta={"dedupe": "1000 100", "unique": 1}) + arrived(),
+    ),
+    Case(
+        "a group, and another",
+        World(),
+        into(
+            message(at=NOW + 500, left="", payload="", headers="", text=_GROUP_TEXT, entries=_GATHERED),
+            message("b", NOW + 70_000, left="", payload="B", headers="", text=""),
+        ),
+        "111",
+        _stored(_GROUP + World(pending={"b": 70_000}, messages={"b": "B"}), schema=6, priority_step=60_000),
+    ),
+    Case(
+        "without a place, under a template",
+        KEPT.but(running={}, gates={}),
+        into(message()),
+        "11",
+        with_meta(PENDING, KEPT.but(running={}, gates={})) + arrived() + _FIRST,
+    ),
+    Case(
+        "two with tokens",
+        World(),
+        into(
+            message("b", NOW - 5, left="", payload="B", headers="", text="", record=record("pending")),
+            message("c", NOW - 5, left="", payload="C", headers="", text="", record=f"pending {NOW - 5} 2 T-9 T-8 w"),
+        ),
+        "111",
+        World(
+            pending={"b": -5, "c": -5},
+            messages={"b": "B", "c": "C"},
+            deliveries={"b": "pending -5 2 T-9 T-7 w", "c": "pending -5 2 T-9 T-8 w"},
+            meta=_TOKEN,
+        )
+        + arrived()
+        + _FIRST,
+    ),
     Case("a result", World(), into(packed("result", "a", NOW + 500, _RESULT)), "1", _stored(_KEPT, wakes=False)),
     Case(
         "a result, and a later one is here", _KEPT, into(packed("result", "a", NOW + 900, "x")), "1", _KEPT + arrived()

@@ -25,7 +25,7 @@ from tests.lua.cases.states import (
     STOPPING,
     with_meta,
 )
-from tests.support.scripts import NOW, Case, Kept, T, World, calls
+from tests.support.scripts import NOW, After, Case, Kept, T, World, calls
 
 _SENT = "7000 3 2 6\nhnname=nnew"
 
@@ -131,6 +131,19 @@ CASES = [
         ON_ITS_WAY,
         World(gathered={"b 3": ",3"}, meta={"schema": 6})
         + sent_off(message(at=NOW + 500, payload="", headers="", text=_GROUP_TEXT, entries=_ENTRIES)),
+    ),
+    Case(
+        "a successor that gathers",
+        PENDING
+        + World(
+            successors={"a": After(7000, 3, "", "", _GROUP_TEXT)},
+            gathered=_GROUP.gathered,
+            meta={"schema": 6},
+        ),
+        out("a"),
+        ON_ITS_WAY,
+        World(gathered={"b 3": ",3"}, meta={"schema": 6})
+        + sent_off(message(after=f"{NOW + 7000} 3 0 {len(_GROUP_TEXT)}\n{_GROUP_TEXT}", entries=_ENTRIES)),
     ),
     Case(
         "a reserved id",

@@ -39,5 +39,6 @@ CASES = [
     ),
     Case("its name is here", PAUSED, into(packed("p", NOW, "{}", "x")), "10", PAUSED + _ARRIVED),
     Case("it has arrived", _ARRIVED, into(IS_ACTIVE), "2", _ARRIVED),
+    Case("a later one has arrived", arrived(T + 1, "schedules"), into(IS_ACTIVE), "2", arrived(T + 1, "schedules")),
     Case("none", World(), into(), "1", _ARRIVED),
 ]
