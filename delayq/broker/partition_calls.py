@@ -133,7 +133,7 @@ def repartition_call(calls: Calls, epoch: int, read: str | None = None, **fields
     `fields` of `meta` are set with it; '' deletes one. Returns whether it was changed.
     """
     before = "" if read is None else read or "none"
-    return calls.script("repartition", [epoch, before, *flat(fields.items())], bool)
+    return calls.script("repartition", [epoch, before, *flat(fields.items())], lambda reply: reply == 1)
 
 
 class Way(NamedTuple):

@@ -79,7 +79,7 @@ COMMANDS = {
         "load": ("delayq.cli.bulk.local:load", "Load a file of messages, or a plan, into a queue."),
         "export": ("delayq.cli.bulk.local:export", "Write the messages of a queue to a file."),
         "import": ("delayq.cli.bulk.local:import_", "Send the messages of an exported file."),
-        "migrate": ("delayq.cli.admin.migrate:migrate", "Move a queue of the Go library to delayq."),
+        "migrate": ("delayq.cli.admin.migrate:migrate", "Move a queue of Go's delayqueue, Celery or rq to delayq."),
         "spark": ("delayq.cli.bulk.spark:spark", "Plan, load, archive, report and audit on Spark."),
     },
     "Verify": {"torture": ("delayq.cli.admin.torture:torture", "Run a workload under faults and check its history.")},

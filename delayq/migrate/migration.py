@@ -34,7 +34,7 @@ MAX_LISTED = 1000
 
 
 class WhyLeft(StrEnum):
-    """Why a message was left in the Go queue."""
+    """Why a message was left where it was."""
 
     NO_PAYLOAD = "no payload"
     """Its payload has expired."""
@@ -49,14 +49,28 @@ class WhyLeft(StrEnum):
     """Its due time is beyond the range of delayq."""
     LEASED = "leased"
     """A Go worker may be processing it, or it waits for a retry."""
+    NOT_JSON = "not JSON"
+    """It is pickled, say; nothing but JSON is read of other libraries."""
+    UNREADABLE = "unknown format"
+    """It is not as its library writes it, or in an old format."""
+    POSITIONAL = "unnamed arguments"
+    """It has more positional arguments than were named."""
+    WORKFLOW = "part of a workflow"
+    """Others follow it or depend on it."""
+    PERIODIC = "periodic"
+    """Its scheduler enqueues it again and again: declare a schedule."""
+    REFUSED = "not accepted"
+    """Its name, its time or its size is none that delayq takes."""
+    EXPIRED = "expired"
+    """Its library would not run it any more."""
 
 
-SPENT = frozenset({WhyLeft.NO_PAYLOAD, WhyLeft.FAILED})
-"""Reasons of messages that Go would not deliver either."""
+SPENT = frozenset({WhyLeft.NO_PAYLOAD, WhyLeft.FAILED, WhyLeft.EXPIRED})
+"""Reasons of messages that the other library would not deliver either."""
 
 
 class Left(NamedTuple):
-    """A message that was left in the Go queue."""
+    """A message that was left where it was."""
 
     place: str
     id: str
@@ -65,13 +79,13 @@ class Left(NamedTuple):
 
 @dataclass(slots=True)
 class Migration:
-    """What a migration did, or would do: numbers of ids by structure of the Go queue."""
+    """What a migration did, or would do: numbers of ids by structure of the other queue."""
 
     name: str
     queue: str
     dry_run: bool
     found: Counter[str] = field(default_factory=Counter)
-    """Ids in the Go queue at the start."""
+    """Ids in the other queue at the start."""
     moved: Counter[str] = field(default_factory=Counter)
     left: Counter[tuple[str, WhyLeft]] = field(default_factory=Counter)
     listed: list[Left] = field(default_factory=list)
@@ -116,7 +130,7 @@ MAX_PAYLOAD = 512 << 20
 DEDUPE_WINDOW = 86_400_000
 """Milliseconds (a day) in which another run does not send a moved message again after it was settled."""
 
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """An id of the Go library. These are unique, except in its first versions, where each queue counted from 1."""
 
 
@@ -154,7 +168,7 @@ def migrate(
     chosen = QueueOptions(**{**options, "codec": "bytes", "max_payload": MAX_PAYLOAD})
     result = Migration(name, to, dry_run)
     theirs = QueueOptions(url=from_url) if from_url else chosen
-    with _Target(to, **chosen) as target, closing(open_executor(theirs, target.settings)) as executor:
+    with MigrationTarget(to, **chosen) as target, closing(open_executor(theirs, target.settings)) as executor:
         both = (GoQueue(executor, name, from_prefix, tagged=tagged) for tagged in (False, True))
         queues = [queue for queue in both if queue.count()]
         result.found = sum((queue.count() for queue in queues), Counter())
@@ -176,7 +190,7 @@ def migrate(
     return result
 
 
-class _Target(DelayQueue[Any]):
+class MigrationTarget(DelayQueue[Any]):
     """The target queue: has a dedupe window, so that no settled message is sent again."""
 
     def _opening(self) -> list[Any]:
@@ -205,7 +219,7 @@ class _Mover:
     def __init__(
         self,
         source: GoQueue,
-        target: _Target,
+        target: MigrationTarget,
         result: Migration,
         tell: Callable[[Migration], object],
         *,
@@ -311,7 +325,7 @@ class _Mover:
         if sent.new:
             return False
         existing = self._target.get(message.id)
-        return existing.payload != message.payload if existing else not _UUID.fullmatch(message.id)
+        return existing.payload != message.payload if existing else not UUID.fullmatch(message.id)
 
 
 def _entries(messages: list[_GoMessage]) -> list[Entry]:

@@ -72,17 +72,24 @@ class QueueBase(Hinting, Generic[T, M]):
         self.producer = Producer(self.context, self.codec, self.handlers.in_one_form)
         self._identity: Any = None
         """The identity that Redis has given the queue, as this process knows it; see `shared_calls.identify`."""
-        self.lifespan: Lifespan | None = None
+        self.own_lifespan: Lifespan | None = None
         if (lifespan := options.get("lifespan")) is not None:
             from delayq.queue.consuming.lifespans import Lifespan  # not every program has one
 
-            self.lifespan = Lifespan(name, lifespan, awaits=self.awaits)
+            self.own_lifespan = Lifespan(name, lifespan, awaits=self.awaits)
         if callback is not None:
             self.callback(callback)
 
     def __repr__(self) -> str:
         """Show the name only: the URL may contain a password."""
         return f"<{type(self).__name__} {self.name}>"
+
+    async def __call__(self) -> Self:
+        """Return the queue itself, so that it is a dependency of FastAPI: `Depends(queue)`."""
+        return self
+
+    def _all_queues(self) -> list[Self]:
+        return [self]
 
     def _make_context(self) -> EngineContext:
         """Return the context; raise `ConfigurationError` for an invalid name."""
@@ -153,7 +160,7 @@ class QueueBase(Hinting, Generic[T, M]):
         context, executor, grace = self.context, self.executor, options.get("grace")
         if (concurrency := options.get("concurrency")) is not None:
             context = context.with_settings(replace(context.settings, concurrency=concurrency))
-        lifespan = None if self.lifespan is None else self.lifespan.anew()
+        lifespan = None if self.own_lifespan is None else self.own_lifespan.anew()
         if lifespan is not None:
             context = context.with_lifespan(lifespan)
         burst, hook = options.get("burst", False), options.get("on_health_change")

@@ -72,7 +72,7 @@ class DrainWorker:
         context = queue.context
         # One at a time and without prefetch: in the order of the queue, and a crash affects no other message.
         settings = replace(context.settings, concurrency=1, prefetch=0)
-        self.lifespan = None if queue.lifespan is None else queue.lifespan.anew()
+        self.lifespan = None if queue.own_lifespan is None else queue.own_lifespan.anew()
         self._context = context.with_settings(settings).with_lifespan(self.lifespan)
         self._queue = queue
         self._executor = queue.executor

@@ -267,14 +267,14 @@ def test_foreign_id_is_left(redis_url, redis_client, go, queue):
 def test_foreign_id_settled_meanwhile_is_left(redis_url, go, queue, monkeypatch):
     queue.send_delay_msg(b"another", id="1")
     go.pending(b"m", id="1")
-    get = delayq.migrate.migration._Target.get
+    get = delayq.migrate.migration.MigrationTarget.get
 
     def late(self, id):
         with queue.lease() as message:
             assert message.payload == b"another"
         return get(self, id)
 
-    monkeypatch.setattr(delayq.migrate.migration._Target, "get", late)
+    monkeypatch.setattr(delayq.migrate.migration.MigrationTarget, "get", late)
     assert move(redis_url).listed == [Left("pending", "1", WhyLeft.FOREIGN_ID)]
     assert go.ids() == {"pending": ["1"]}
 

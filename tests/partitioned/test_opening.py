@@ -153,28 +153,20 @@ def test_of_two_processes_that_open_with_different_numbers_one_wins(redis_url, r
 
 
 @everywhere
-def test_limits_of_names_and_of_the_whole_queue_are_refused(open_queue):
+def test_limits_of_names_are_refused(open_queue):
     queue = open_queue(partitions=PARTITIONS)
-    for name in ("mail", None):
-        with pytest.raises(ConfigurationError, match="not available over partitions; see `delayq docs partitions`"):
-            queue.limits.set(name, rate_limit="10/s")
+    with pytest.raises(ConfigurationError, match="would count in each partition by itself"):
+        queue.limits.set("mail", rate_limit="10/s")
     assert queue.limits.list() == []
     queue.limits.set("account:*", running=1)
     assert [limit.name for limit in queue.limits.list()] == ["account:*"]
     assert queue.limits.remove("account:*")
 
 
-@pytest.mark.parametrize("options", [{"rate_limit": "10/s"}])
-def test_declared_limits_are_refused(open_queue, options):
-    queue = open_queue(partitions=PARTITIONS, **options)
-    with pytest.raises(ConfigurationError, match="not available over partitions"):
-        queue.open()
-
-
 def test_limits_of_tasks_are_refused(open_queue):
     queue = open_queue(partitions=PARTITIONS)
     queue.task(name="mail", rate_limit="10/s")(lambda user: None)
-    with pytest.raises(ConfigurationError, match="not available over partitions"):
+    with pytest.raises(ConfigurationError, match="would count in each partition by itself"):
         queue.start_consume()
 
 

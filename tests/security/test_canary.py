@@ -540,6 +540,7 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     "doctor": [[], ["--repair"]],
     "import": [["q", "-"], ["broken", "-"], ["q", "q.jsonl", "--strict"], ["q", "gone.jsonl"]],
     "rekey": [["canary_app:queue"], ["canary_app:other"]],
+    "partitions": [["q"], ["q", "--to", "4"], ["nowhere"], ["broken", "--to", "4"]],
     "check": [["canary_app:queue"], ["canary_app:queue", "--json"]],
 }
 SHOWING = {"list", "show", "search", "export", "dead list"}

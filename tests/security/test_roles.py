@@ -512,6 +512,8 @@ def test_table_has_every_public_operation():
     assert set(ALLOWED) == set(OPERATIONS)
     public = {name for name, member in inspect.getmembers(DelayQueue, inspect.isfunction) if not name.startswith("_")}
     elsewhere = {
+        "lifespan",
+        "consuming",
         "callback",
         "on",
         "task",

@@ -32,7 +32,8 @@ from delayq import (
     Worker,
 )
 from delayq.queue.partitioned.leases import AsyncPartitionedLease
-from delayq.queue.partitioned.views import PartitionedDeadLetter, PartitionedLimits, PartitionedSchedules, Selected
+from delayq.queue.partitioned.shared_limits import PartitionedLimits
+from delayq.queue.partitioned.views import PartitionedDeadLetter, PartitionedSchedules, Selected
 
 Errand = tuple[Callable[[], Any], "Future[Any]"]
 

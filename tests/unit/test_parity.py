@@ -49,6 +49,8 @@ TWINS = [
 
 NOT_AWAITED = {
     "events": "gives an asynchronous iterator",
+    "lifespan": "returns a function for an application",
+    "consuming": "returns an asynchronous context manager",
     "callback": "registers a function and touches nothing",
     "batch_callback": "registers a function and touches nothing",
     "cron": "declares a schedule and touches nothing",

@@ -51,6 +51,8 @@ def test_every_script_that_moves_messages_is_in_the_table():
         "await_ends",
     }
     elsewhere |= {"limit", "declare", "close", "presence"}
+    elsewhere |= {"move_out", "move_in", "deaths_out", "deaths_in", "schedules_out", "schedules_in"}
+    elsewhere |= {"moved", "repartition"}  # from one partition to another: a message stays as it is
     elsewhere |= {"send_one", "debounce", "collect"}  # they do what `send` does
     elsewhere |= {"join"}  # an ack and a send
     elsewhere |= {"pending_to_unack", "turn"}  # a promotion and a claim in turn, and an ack

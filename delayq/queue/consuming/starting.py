@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Generic, TypeVar, Unpack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import Any, Generic, TypeVar, Unpack
 
 from delayq._parity import mirrors
 from delayq.errors import ConfigurationError
@@ -15,6 +15,7 @@ from delayq.queue.consuming.consumer import (
     Consuming,
     TaskRun,
     ThreadRun,
+    check_consume_options,
     check_grace,
     run_of,
 )
@@ -61,6 +62,41 @@ class _Starts(Generic[C]):
     def _make_driver(self, kind: type[D], options: ConsumeOptions) -> D:
         """Return the driver of a run."""
         raise NotImplementedError
+
+    def _all_queues(self) -> Sequence[Any]:
+        """Return the queue objects that it consumes."""
+        raise NotImplementedError
+
+    def lifespan(
+        self, *, consume: bool = True, required: bool = True, **options: Unpack[ConsumeOptions]
+    ) -> Callable[[object], AbstractAsyncContextManager[None]]:
+        """Return the lifespan of an ASGI application, as in `FastAPI(lifespan=queue.lifespan())`.
+
+        As the application starts, it opens what is consumed and begins to consume, in this process; with
+        `consume=False` the application only sends. As it ends, it drains as `stop_consume` does, for up to `grace`, and
+        closes the queues. Without Redis the start raises `UnavailableError` after `connect_timeout`. With
+        `required=False` it tries for `connect_timeout`, then 1 s by default, lets the application start, and goes on
+        trying. Takes the options of `start_consume` without `burst`. For asyncio and threads alike.
+        """
+        around = self._serving(options, consume=consume, required=required)
+        return lambda _: around()
+
+    def consuming(
+        self, *, required: bool = True, **options: Unpack[ConsumeOptions]
+    ) -> AbstractAsyncContextManager[None]:
+        """Return a context manager for `async with` that consumes while it is entered; see `lifespan`.
+
+        It composes with others: use it in a lifespan of your own.
+        """
+        return self._serving(options, consume=True, required=required)()
+
+    def _serving(
+        self, options: ConsumeOptions, *, consume: bool, required: bool
+    ) -> Callable[[], AbstractAsyncContextManager[None]]:
+        from delayq.asgi.application import serving  # only for web applications
+
+        check_consume_options(options)
+        return serving(self, self._all_queues, options, consume=consume, required=required)
 
     def _running(self, options: ConsumeOptions) -> C | None:
         """Return the consumer that is running, if there is one; raise `ConfigurationError` for a burst beside it."""

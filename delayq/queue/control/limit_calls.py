@@ -86,10 +86,18 @@ def limit_call(
     return calls.script("limit", args, _read_change)
 
 
-def declare_call(calls: Calls, name: str | None, *, pace: Pace | None, places: int | None) -> ScriptCall[bool]:
-    """Store the limit that a program declares; returns whether it differs from the last that was declared."""
+def declare_call(
+    calls: Calls, name: str | None, *, pace: Pace | None, places: int | None, next_start: float | None = None
+) -> ScriptCall[bool]:
+    """Store the limit that a program declares; returns whether it differs from the last that was declared.
+
+    With `next_start`, the next start falls at that time (µs) if all keep their distance.
+    """
     rate, at_once = pace or Pace()
-    return calls.script("declare", [calls.now, scope_of(name), f"{rate:.3f}", at_once, places or 0], _read_declared)
+    args = [calls.now, scope_of(name), f"{rate:.3f}", at_once, places or 0]
+    if next_start is not None:
+        args.append(f"{next_start:.2f}")
+    return calls.script("declare", args, _read_declared)
 
 
 def limits_page_call(calls: Calls, cursor: str, *, limit: int) -> ScriptCall[LimitsPage]:

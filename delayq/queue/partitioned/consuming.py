@@ -11,9 +11,11 @@ from delayq.queue.consuming.consumer import ConsumeOptions
 from delayq.queue.consuming.starting import D
 from delayq.queue.partitioned.layout import read_layout
 from delayq.queue.partitioned.partition import Partition
+from delayq.queue.partitioned.sharing_loops import PartitionsLoop, begin_sharing
 from delayq.queue.pooling.worker import WorkerBase
 from delayq.safe_log import SafeLog
-from delayq.worker.pool.pool import PoolQueue
+from delayq.worker.drivers.served import ServerLoop
+from delayq.worker.pool.pool import Pool, PoolQueue
 from delayq.worker.pool.pool_chores import ChoreSteps
 from delayq.worker.pool.pool_loop import PoolLoop
 
@@ -30,12 +32,13 @@ class PartitionsWorker(WorkerBase[Any]):
     """
 
     _kind = Partition
+    _loop_class = PartitionsLoop
 
     def __init__(self, queue: Any) -> None:
         """Consume with the functions and options of a queue."""
         super().__init__(dict.fromkeys(queue.partitions, 1), concurrency=queue.settings.concurrency)
         self._queue = queue
-        self._lifespan = None if queue.lifespan is None else queue.lifespan.anew()
+        self._lifespan = None if queue.own_lifespan is None else queue.own_lifespan.anew()
         self._nodes: list[Any] = []
         """The node of each loop, as it began."""
 
@@ -66,6 +69,9 @@ class PartitionsWorker(WorkerBase[Any]):
                 made = {one.name: make(one, weight=1, limit=None, lifespan=None) for one in new}
                 served |= made
                 loop.add_new([*made.values()])
+
+    def _begin_together(self, servers: list[ServerLoop], pool: Pool, *, burst: bool) -> None:
+        begin_sharing(self._queue, servers, pool, burst=burst)
 
     def _loop_of(self, partition: Partition) -> int:
         """Return the number of the loop that serves a partition: that of its node, else the first."""

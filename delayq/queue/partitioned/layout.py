@@ -16,7 +16,7 @@ from delayq.broker.message.attributes import Attributes
 from delayq.broker.message.joining import Joining
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.operation import Operation
-from delayq.errors import ConfigurationError, InvalidValueError, PartitionsError, short_repr
+from delayq.errors import InvalidValueError, PartitionsError, short_repr
 from delayq.queue.server_check import PARTITIONED
 
 MAX_PARTITIONS = 1000
@@ -164,8 +164,3 @@ PlaceOf = Callable[[str], int]
 def placing(partitions: int) -> PlaceOf:
     """Return `place_of` for a number of partitions."""
     return partial(place_of, partitions=partitions)
-
-
-def refuse(what: str) -> ConfigurationError:
-    """Return the error of what a queue cannot do over several partitions."""
-    return ConfigurationError(f"{what}: not available over partitions; see `delayq docs partitions`")

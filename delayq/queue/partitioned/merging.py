@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 from delayq.queue.inspecting.forecast import Forecast
 from delayq.queue.inspecting.history import HistoryBucket, QueueHistory
 from delayq.queue.inspecting.memory_usage import MemoryUsage
-from delayq.queue.inspecting.why.looked import Looked, Why
-from delayq.queue.inspecting.why.queue_reasons import reasons_of_queue
+from delayq.queue.inspecting.why.looked import Looked
 from delayq.queue.inspecting.workers import WorkerInfo
 from delayq.queue.partitioned.merged_stats import counters, first_time, lateness, stats
 from delayq.queue.repairing.repair_report import Checkup, Finding
@@ -116,13 +115,11 @@ def checkup_of(name: str) -> Callable[[Sequence[Checkup]], Checkup]:
     return merge
 
 
-def looked(values: Sequence[tuple[Looked, Any]]) -> Why:
-    """Return why a queue gives out nothing, or not everything, by what was read of its partitions."""
-    found = [one for one, _ in values]
+def looked_at(found: Sequence[Looked]) -> Looked:
+    """Return what was read of a queue, by what was read of its partitions."""
     paused = next((one.meta for one in found if "paused" in one.meta), found[0].meta)
     limits = {scope: limit for one in found for scope, limit in one.limits.items()}
-    whole = Looked(stats([one.stats for one in found]), paused, limits, workers([list(one.workers) for one in found]))
-    return Why(None, None, whole.at, tuple(reasons_of_queue(whole)))
+    return Looked(stats([one.stats for one in found]), paused, limits, workers([list(one.workers) for one in found]))
 
 
 def runs(values: Sequence[list[RunInfo]]) -> list[RunInfo]:

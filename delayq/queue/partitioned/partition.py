@@ -43,7 +43,7 @@ class Partition(DelayQueue[Any]):
         self.name, self._queue = name, queue
         self.executor = copy(queue.executor)
         self.executor.opening = self.executor.checking = None  # the queue does both
-        self.lifespan = None
+        self.own_lifespan = None
         self._identity = None
         self._unperformed: Any = Unperformed()
         self._perform: Any = self._unperformed.perform
@@ -112,8 +112,10 @@ class Partition(DelayQueue[Any]):
         return Limits(self.context, self._unperformed)
 
 
-def handlers_of(handlers: HandlerRegistry, is_own: Callable[[str], bool]) -> HandlerRegistry:
-    """Return the functions of a queue with some of the declared schedules."""
+def handlers_of(handlers: HandlerRegistry, is_own: Callable[[str], bool], *, limited: bool) -> HandlerRegistry:
+    """Return the functions of a queue with some of the declared schedules; limits are those of the whole queue."""
     own = copy(handlers)
+    if not limited:
+        own.limits = {}
     own.declared = {name: spec for name, spec in handlers.declared.items() if is_own(name)}
     return own

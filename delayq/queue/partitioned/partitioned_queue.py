@@ -20,7 +20,6 @@ from delayq.queue.consuming.consumer import ConsumeOptions
 from delayq.queue.consuming.starting import D
 from delayq.queue.delay_base import DelayBase, remove
 from delayq.queue.delay_queue import DelayQueue
-from delayq.queue.inspecting.why.why import look
 from delayq.queue.partitioned import merged_stats, merging
 from delayq.queue.partitioned.consuming import PartitionsWorker
 from delayq.queue.partitioned.homes import find_homes, home_key
@@ -33,7 +32,6 @@ from delayq.queue.partitioned.layout import (
     names_of,
     raise_epoch,
     read_layout,
-    refuse,
 )
 from delayq.queue.partitioned.leases import AsyncPartitionedLease, PartitionedLease
 from delayq.queue.partitioned.merged_events import MergedEvents
@@ -41,7 +39,9 @@ from delayq.queue.partitioned.pages import merged_page, search_each
 from delayq.queue.partitioned.partition import Partition, handlers_of
 from delayq.queue.partitioned.routing import Make, at_each, at_one, by_id, of_all, until, which_has
 from delayq.queue.partitioned.sends import AsyncPartitionedSends, PartitionedProducer, PartitionedSends
-from delayq.queue.partitioned.views import PartitionedDeadLetter, PartitionedLimits, PartitionedSchedules, Selected
+from delayq.queue.partitioned.shared_limits import PartitionedLimits, check_names, why_message, why_queue
+from delayq.queue.partitioned.sharing import put_whole
+from delayq.queue.partitioned.views import PartitionedDeadLetter, PartitionedSchedules, Selected
 from delayq.queue.sending.group_commit import AsyncGroupCommit, GroupCommit
 from delayq.queue.server_check import CHECK_EVERY
 from delayq.queue.sweeps.cancellation import CancelOutcome, KillOutcome, RescheduleOutcome
@@ -161,7 +161,7 @@ class _Partitioned(DelayBase[Any, Any]):
         """Find the layout and open every partition."""
         wanted = check_partitions(self._options["partitions"])
         self._lay_out((yield from find_layout(self.prefix, self.name, wanted)))
-        self._forbid_shared_limits()
+        self._forbid_limits_of_names()
         asked: set[Any] = set()
         yield from at_each(self.partitions, lambda one: self._open_one(one, asked))
         self._located = True
@@ -184,16 +184,18 @@ class _Partitioned(DelayBase[Any, Any]):
             yield from find_layout(self.prefix, self.name, self.layout.partitions)
             yield [raise_epoch(partition.context.calls.keys.meta, self.layout.epoch)]
 
-    def _forbid_shared_limits(self) -> None:
-        """Raise `ConfigurationError` for a limit of the whole queue: each partition would have its own."""
-        if self.layout.partitions > 1 and self.handlers.has_limits:
-            raise refuse("limits of the whole queue, of names and of tasks")
+    def _forbid_limits_of_names(self) -> None:
+        """Raise `ConfigurationError` for a limit of a task: each partition would have its own."""
+        if self.layout.partitions > 1:
+            check_names(self.handlers.limits)
 
     def _put_declared(self) -> Operation[Any]:
         outcomes: dict[str, Any] = {}
         found = yield from at_each(self.partitions, self.declare_in)
         for some in found:
             outcomes |= some
+        if self.layout.partitions > 1 and None in self.handlers.limits:
+            yield from put_whole(self, *self.handlers.limits[None])
         return outcomes
 
     def declare_in(self, partition: Partition) -> Operation[Any]:
@@ -204,8 +206,9 @@ class _Partitioned(DelayBase[Any, Any]):
         return outcomes
 
     def _own_handlers(self, partition: Partition) -> HandlerRegistry:
-        self._forbid_shared_limits()
-        return handlers_of(self.handlers, lambda name: self.partition_of(name) is partition)
+        self._forbid_limits_of_names()
+        alone = self.layout.partitions == 1
+        return handlers_of(self.handlers, lambda name: self.partition_of(name) is partition, limited=alone)
 
     def declaring(self, partition: Partition) -> Any:
         """Return the schedules of a partition, with those that the program declares for it."""
@@ -234,8 +237,8 @@ class _Partitioned(DelayBase[Any, Any]):
     @mirrors(DelayQueue.why)
     def why(self, id: str | None = None) -> Any:
         if id is None:
-            return self.perform_all(lambda one: look(one.context), merging.looked)
-        return self.perform_at(id, lambda one: DelayQueue.why(one, id), lambda found: found.state is None)
+            return self._perform(why_queue(self))
+        return self.perform_at(id, lambda one: why_message(self, one, id), lambda found: found.state is None)
 
     # All partitions
 
@@ -307,7 +310,7 @@ class _Partitioned(DelayBase[Any, Any]):
 
     @cached_property
     def limits(self) -> Any:
-        """The limits of keys; those of names and of the whole queue are refused."""
+        """The limit of the whole queue, and those of keys; those of names are refused."""
         return PartitionedLimits(self)
 
     def _removing(self, opening: Callable[[], Any]) -> Operation[bool]:
@@ -318,7 +321,8 @@ class _Partitioned(DelayBase[Any, Any]):
         if busy is not None:
             yield from remove(self.partitions[busy].context, self.prefix)  # raises what it has
         listed = yield from at_each(self.partitions, lambda one: remove(one.context, self.prefix))
-        yield [RedisCommand(("UNLINK", self.context.calls.keys.meta), int)]
+        keys = self.context.calls.keys
+        yield [RedisCommand(("UNLINK", keys.meta, keys.limits, keys.declared, keys.gates, keys.wake), int)]
         self._located = False
         self.executor.opening, self.executor.check_at = opening, math.inf
         return any(listed)

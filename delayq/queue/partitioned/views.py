@@ -1,4 +1,4 @@
-"""The dead letter, the schedules, the limits and the selections of a partitioned queue.
+"""The dead letter, the schedules and the selections of a partitioned queue.
 
 What their methods return is a result, or of an asyncio queue what is awaited.
 """
@@ -11,14 +11,11 @@ from functools import wraps
 from typing import Any
 
 from delayq._parity import mirrors
-from delayq.broker.calls import is_template
 from delayq.errors import ConfigurationError
-from delayq.queue.control.limits import Limit, Limits
 from delayq.queue.dead_groups import DeadGroup
 from delayq.queue.dead_letter import DeadLetter, Redriven
 from delayq.queue.inspecting.deaths import check_entry
 from delayq.queue.partitioned import merging
-from delayq.queue.partitioned.layout import refuse
 from delayq.queue.partitioned.merged_stats import counters
 from delayq.queue.partitioned.pages import merged_page
 from delayq.queue.scheduling.schedules import Schedules
@@ -153,33 +150,6 @@ def _id_of(which: str) -> str:
     """Return the id of an entry `id:token`, or an id as it is; one that looks like an entry is found all the same."""
     id, _, token = check_entry(which).rpartition(":")
     return id if id and token.isdecimal() else which
-
-
-# Limits
-
-
-def _limits(values: Sequence[list[Limit]]) -> list[Limit]:
-    found: dict[str | None, Limit] = {}
-    for one in merging.one_list(values):
-        known = found.get(one.name, replace(one, throttled=0, active=0))
-        found[one.name] = replace(one, throttled=known.throttled + one.throttled, active=known.active + one.active)
-    return sorted(found.values(), key=lambda limit: (limit.name is not None, limit.name or ""))
-
-
-class PartitionedLimits(_View):
-    """The limits of keys, whose messages are in one partition each; see `Limits`."""
-
-    list = _of_all("limits", Limits.list, _limits)
-    remove = _of_all("limits", Limits.remove, merging.any_of)
-
-    @mirrors(Limits.set)
-    def set(self, name: str | None = None, **how: Any) -> Any:
-        def make(one: Any) -> Any:
-            if self._queue.layout.partitions > 1 and not (isinstance(name, str) and is_template(name)):
-                raise refuse("a limit of the whole queue or of a name")
-            return Limits.set(one.limits, name, **how)
-
-        return self._queue.perform_all(make, merging.first_of)
 
 
 # Schedules

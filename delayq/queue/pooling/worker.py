@@ -51,6 +51,7 @@ class WorkerBase(Generic[Q]):
     """The queues of a worker with their weights and limits, validated."""
 
     _kind: type[QueueBase[Any, Any]]
+    _loop_class = PoolLoop
     _queues: Mapping[Q, int] = MappingProxyType({})
     _limits: Mapping[Q, int] = MappingProxyType({})
     _strict = False
@@ -154,7 +155,7 @@ class WorkerBase(Generic[Q]):
             concurrency = sum(queue.settings.concurrency for queue in self._queues)
         make = partial(self._pooled, kind.message_class, concurrency=concurrency, burst=burst)
         lifespans: dict[Any, Any] = {
-            queue: queue.lifespan.anew() for queue in self._all_queues() if queue.lifespan is not None
+            queue: queue.own_lifespan.anew() for queue in self._all_queues() if queue.own_lifespan is not None
         }
         pool = Pool(concurrency, strict=self._strict)
         servers: list[ServerLoop] = []
@@ -172,9 +173,10 @@ class WorkerBase(Generic[Q]):
         for group in by_server(pooled):
             queues = [pooled[queue] for queue in group]
             executor = queues[0].executor
-            loop = PoolLoop(queues, pool, in_cluster=executor.is_cluster, burst=burst)
+            loop = self._loop_class(queues, pool, in_cluster=executor.is_cluster, burst=burst)
             self._begin_chores(loop, {queue: pooled[queue] for queue in group}, make)
             servers.append(ServerLoop(executor, loop))
+        self._begin_together(servers, pool, burst=burst)
         grace = options.get("grace")
         millis = (
             max(queue.settings.grace for queue in self._all_queues()) if grace is None else to_millis(grace, "grace")
@@ -187,6 +189,9 @@ class WorkerBase(Generic[Q]):
 
     def _begin_chores(self, loop: PoolLoop, served: dict[Q, PoolQueue], make: Callable[..., PoolQueue]) -> None:
         """Begin what else the loop of a server does, which serves these queues; `make` serves one more."""
+
+    def _begin_together(self, servers: list[ServerLoop], pool: Pool, *, burst: bool) -> None:
+        """Begin what a worker does once for all of its servers, maybe in a loop more."""
 
     def _pooled(
         self,

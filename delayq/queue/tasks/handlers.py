@@ -57,7 +57,7 @@ class HandlerRegistry:
         self.declared: Mapping[str, bytes] = MappingProxyType({})
         """The declared schedules by name, encoded as they are stored."""
         limit = (settings.rate_limit, settings.running)
-        self._limits: Mapping[str | None, tuple[Pace | None, int | None]] = MappingProxyType(
+        self.limits: Mapping[str | None, tuple[Pace | None, int | None]] = MappingProxyType(
             {} if limit == (None, None) else {None: limit}
         )
         """The limits of tasks by name; that of None is the queue's."""
@@ -155,7 +155,7 @@ class HandlerRegistry:
         self._tasks = {**self._tasks, **dict.fromkeys(names, task)}
         self.returns |= dict.fromkeys(names, AnnotatedType(task.arguments.returns))
         if task.limit != (None, None):
-            self._limits = {**self._limits, task.name: task.limit}
+            self.limits = {**self.limits, task.name: task.limit}
 
     def in_one_form(self, name: str | None, payload: Any) -> Any:
         """Return the payload of a message with a name in one form for all calls of its task that are equal."""
@@ -165,7 +165,7 @@ class HandlerRegistry:
     @property
     def declares(self) -> bool:
         """Whether the program declares schedules or limits, which are stored when consuming starts."""
-        return bool(self.declared or self._limits)
+        return bool(self.declared or self.limits)
 
     def _refuse_taken(self, name: str, function: Any) -> None:
         """Refuse a name that another function has; a decorator that runs again is harmless."""
@@ -174,17 +174,12 @@ class HandlerRegistry:
         if known != function:
             raise ConfigurationError(f"name {name} has a function already: {_describe(Callback(known))}")
 
-    @property
-    def has_limits(self) -> bool:
-        """Whether the program declares limits of the queue or of tasks."""
-        return bool(self._limits)
-
     def put_declared(self, context: QueueContext) -> Operation[dict[str, ScheduleOutcome]]:
         """Store declared limits and schedules; returns what became of the schedules. First, log schedules left over."""
-        if self._limits:
+        if self.limits:
             yield [
                 declare_call(context.calls, name, pace=pace, places=places)
-                for name, (pace, places) in self._limits.items()
+                for name, (pace, places) in self.limits.items()
             ]
             self.stored = True
         if not self.declared:

@@ -87,6 +87,11 @@ class Outlook:
         """When the next message is to be claimed, or may start that a limit holds back."""
         return min(self._pending_at - self.lead, self._gate_at)
 
+    @property
+    def is_held_back(self) -> bool:
+        """Whether a limit holds back something until a time that is known."""
+        return self._gate_at < math.inf
+
     def read_promoted(self, promoted: PromoteReply, *, sent_at: float, now: float) -> None:
         """Note what a promotion has said."""
         self._clock.read(promoted.now, sent_at=sent_at, now=now)

@@ -104,6 +104,36 @@ CASES = [
         ),
     ),
 ]
+CASES += [
+    Case(
+        "no start of the queue at all, as a partition without a share",
+        CROWD,
+        declare_call(calls, None, pace=Pace(1e16, 0), places=None),
+        True,
+        _stored("0 1e+16 0 0 0 - 0 0 0", "10000000000000000.000 0 0", "queue") + CROWD,
+    ),
+    Case(
+        "a rate of the queue whose next start is to come",
+        CROWD,
+        declare_call(calls, None, pace=Pace(2_000_000, 3), places=None, next_start=NOW * 1000 + 1_500_000),
+        True,
+        _stored("0 2e+06 3 0 0 - +1500000 0 0", "2000000.000 3 0", "queue") + CROWD,
+    ),
+    Case(
+        "another rate, with a next start further ahead than starts can have moved it",
+        _SAID,
+        declare_call(calls, "a", pace=Pace(2000, 1), places=2, next_start=NOW * 1000 + 9_000_000),
+        True,
+        _SAID.but(limits={"name:a": "1 2000 1 2 0 - +2000 0 0"}, declared={"name:a": "2000.000 1 2"}, wake=1),
+    ),
+    Case(
+        "as before, with a next start: nothing changes",
+        _SAID,
+        declare_call(calls, "a", **_BOTH, next_start=NOW * 1000 + 1000),
+        False,
+        _SAID,
+    ),
+]
 _KNOWN = World(declared={"name:a": "0.000 1 2"} | {f"name:n{number}": "0.000 1 3" for number in range(7999)})
 _FULL = World(limits={f"name:n{number}": f"{number} 1000 1 0 0 - 0 0 0" for number in range(1, 8001)}, meta=_META)
 CASES += [

@@ -1,0 +1,18 @@
+"""The app `delayq.django`: finds the tasks of all apps; it has the worker command and the dashboard's permissions."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+from django.utils.module_loading import autodiscover_modules
+
+
+class DelayqConfig(AppConfig):
+    """Imports the module `tasks` of each app, so that workers know the tasks and schedules that are declared there."""
+
+    name = "delayq.django"
+    label = "delayq"
+    verbose_name = "delayq"
+
+    def ready(self) -> None:
+        """Find them, once all apps are loaded."""
+        autodiscover_modules("tasks")
