@@ -18,7 +18,7 @@ from delayq.broker.transport.server_url import find_url
 from delayq.errors import ConfigurationError, PartitionsError, did_you_mean
 from delayq.options import QueueOptions, read_settings
 from delayq.queue.control.registered import is_in_use, queue_names
-from delayq.queue.partitioned.layout import STORED, read_layout
+from delayq.queue.placing.layout import STORED, read_layout
 from delayq.values.times import HORIZON, Duration, to_millis
 
 if TYPE_CHECKING:

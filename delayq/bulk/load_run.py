@@ -18,8 +18,8 @@ from delayq.broker.message.ids import new_id
 from delayq.broker.transport.operation import together
 from delayq.bulk.connection import TargetQueue, calls_of, connect, context_of, open_queue, partitions_of
 from delayq.errors import ConfigurationError, DelayqError, NoReplyError, short_repr
-from delayq.queue.partitioned.layout import place_of
 from delayq.queue.partitioned.merging import merged_run
+from delayq.queue.placing.layout import place_of
 from delayq.queue.sweeps.bulk_runs import RunInfo, begin_run, end_run, list_runs
 from delayq.values.text import pluralize
 from delayq.values.times import Duration, timestamp, to_millis

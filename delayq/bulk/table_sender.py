@@ -19,8 +19,8 @@ from delayq.broker.requests import Outgoing, OutgoingTable, ScriptCall
 from delayq.bulk.connection import TargetQueue, connect, context_of, partitions_of
 from delayq.bulk.load_options import LoadOptions
 from delayq.errors import DelayqError
-from delayq.queue.partitioned.homes import home_key
-from delayq.queue.partitioned.layout import by_place
+from delayq.queue.placing.homes import home_key
+from delayq.queue.placing.layout import by_place
 from delayq.queue.sending.send_calls import send_spent
 from delayq.queue.sweeps.bulk_runs import MAX_REFUSALS
 from delayq.values.times import monotonic

@@ -19,8 +19,8 @@ from delayq.queue.control.registered import queue_names
 from delayq.queue.inspecting.counts import Stats, stats_of
 from delayq.queue.inspecting.lateness_report import SLO_HOURS, SloReport, lateness_of, slo_report
 from delayq.queue.inspecting.readings import read_queues, run_each
-from delayq.queue.partitioned.layout import read_layout
-from delayq.queue.partitioned.merged_stats import counters, stats
+from delayq.queue.placing.layout import read_layout
+from delayq.queue.placing.merged_stats import counters, stats
 from delayq.queue.server_check import Memory, find_troubles, server_info
 from delayq.values.lateness import LATENESS_BOUNDS, read_slo
 from delayq.values.states import State

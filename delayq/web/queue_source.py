@@ -20,8 +20,8 @@ from delayq.queue.control.registered import is_in_use, queue_names
 from delayq.queue.inspecting.counts import Stats, stats_of
 from delayq.queue.inspecting.lateness_report import lateness_of
 from delayq.queue.inspecting.readings import Readings, read_queues
-from delayq.queue.partitioned.layout import read_layout
-from delayq.queue.partitioned.merged_stats import merged_stats
+from delayq.queue.placing.layout import read_layout
+from delayq.queue.placing.merged_stats import merged_stats
 
 if TYPE_CHECKING:
     from delayq.queue.delay_queue import DelayQueue

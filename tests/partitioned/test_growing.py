@@ -16,9 +16,9 @@ from delayq.broker.partition_calls import PartitionCalls, move_out_call
 from delayq.broker.transport.failures import EpochError
 from delayq.broker.transport.operation import Wait
 from delayq.errors import PartitionsError
-from delayq.queue.partitioned.homes import find_homes, partition_of
-from delayq.queue.partitioned.layout import Layout, names_of
-from delayq.queue.partitioned.moving import change_partitions, read_partitions, stage_call
+from delayq.queue.placing.homes import find_homes, partition_of
+from delayq.queue.placing.layout import Layout, names_of
+from delayq.queue.placing.moving import change_partitions, read_partitions, stage_call
 from delayq.queue.repairing.repair import examine
 from delayq.queue.repairing.repair_report import FindingKind
 from tests.support.partitions import NAME, PREFIX, contents, perform, populate

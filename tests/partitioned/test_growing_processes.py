@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from delayq import DelayQueue
-from delayq.queue.partitioned.moving import read_partitions
+from delayq.queue.placing.moving import read_partitions
 from tests.support.partitions import NAME, PREFIX, contents
 from tests.support.processes import Process
 from tests.support.waiting import wait_until
@@ -22,9 +22,9 @@ from delayq.broker.requests import Outgoing, Receipt
 from delayq.broker.transport.executor import open_executor
 from delayq.broker.transport.failures import EpochError
 from delayq.options import read_settings
-from delayq.queue.partitioned.homes import find_homes
-from delayq.queue.partitioned.layout import Layout, names_of
-from delayq.queue.partitioned.moving import stage_call
+from delayq.queue.placing.homes import find_homes
+from delayq.queue.placing.layout import Layout, names_of
+from delayq.queue.placing.moving import stage_call
 
 NAME, PREFIX = "reminders", "delayq"
 executor = open_executor({"url": sys.argv[2]}, read_settings({}))

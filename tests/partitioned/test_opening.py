@@ -9,7 +9,7 @@ import pytest
 
 from delayq import ConfigurationError, DelayQueue, InvalidValueError
 from delayq.errors import PartitionsError, QueueInUseError
-from delayq.queue.partitioned.layout import names_of
+from delayq.queue.placing.layout import names_of
 from tests.behaviour.places import everywhere
 from tests.partitioned.places import PARTITIONS
 

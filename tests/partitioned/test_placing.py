@@ -8,8 +8,8 @@ import pytest
 from redis.crc import key_slot
 
 from delayq import InvalidValueError
-from delayq.queue.partitioned.homes import home_key
-from delayq.queue.partitioned.layout import MAX_PARTITIONS, Layout, check_partitions, key_of, names_of, place_of
+from delayq.queue.placing.homes import home_key
+from delayq.queue.placing.layout import MAX_PARTITIONS, Layout, check_partitions, key_of, names_of, place_of
 from tests.partitioned.places import place
 
 ALPHABET = "ABCXYZabcxyz0189._:@/+=-"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from delayq.queue.partitioned.shares import NO_SHARE, Seen, Share, differs, share_out
+from delayq.queue.sharing.shares import NO_SHARE, Seen, Share, differs, share_out
 
 NOW = 1_800_000_000_000
 RATE = Share(10_000.0, 11)  # 100/s

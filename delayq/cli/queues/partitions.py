@@ -10,8 +10,8 @@ from delayq.broker.engine import Feature
 from delayq.cli.support.options import json_option, queue_with
 from delayq.cli.support.output import print_json, print_line, print_note, print_rich, table
 from delayq.cli.support.session import Session
-from delayq.queue.partitioned.layout import MAX_PARTITIONS
-from delayq.queue.partitioned.moving import (
+from delayq.queue.placing.layout import MAX_PARTITIONS
+from delayq.queue.placing.moving import (
     MoveProgress,
     PartitionsStage,
     PartitionState,

@@ -21,8 +21,8 @@ from delayq.privacy.redaction import codec_for_inspectors
 from delayq.queue.control.registered import is_in_use, queue_names
 from delayq.queue.inspecting.counts import Stats, stats_of
 from delayq.queue.inspecting.readings import MeanRates, mean_rates, read_queues, run_each
-from delayq.queue.partitioned.layout import read_layout
-from delayq.queue.partitioned.merged_stats import merged_stats
+from delayq.queue.placing.layout import read_layout
+from delayq.queue.placing.merged_stats import merged_stats
 
 if TYPE_CHECKING:
     from delayq.broker.transport.executor import Executor

@@ -1,5 +1,4 @@
-"""Partitioned queues: one queue spread over many hash slots, so that it may use every node of a Redis Cluster.
+"""The queue objects over partitions: one queue spread over many hash slots, so that it may use every node of a cluster.
 
-A partition is an ordinary queue by the name of `reminders#3`. `layout` says where an id goes, `partition` makes the
-operations of one partition, `fan_out` runs those of several side by side, `merging` adds up what they return.
+`partition` makes the operations of one partition, `routing` runs them on one or on all, `merging` adds up the results.
 """

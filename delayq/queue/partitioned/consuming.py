@@ -9,10 +9,10 @@ from delayq.broker.transport.operation import Wait
 from delayq.errors import DelayqError
 from delayq.queue.consuming.consumer import ConsumeOptions
 from delayq.queue.consuming.starting import D
-from delayq.queue.partitioned.layout import read_layout
 from delayq.queue.partitioned.partition import Partition
-from delayq.queue.partitioned.sharing_loops import PartitionsLoop, begin_sharing
+from delayq.queue.placing.layout import read_layout
 from delayq.queue.pooling.worker import WorkerBase
+from delayq.queue.sharing.sharing_loops import PartitionsLoop, begin_sharing
 from delayq.safe_log import SafeLog
 from delayq.worker.drivers.served import ServerLoop
 from delayq.worker.pool.pool import Pool, PoolQueue

@@ -9,7 +9,7 @@ from typing import Any
 from delayq.broker.transport.operation import Operation, Wait
 from delayq.errors import ConfigurationError, short_repr
 from delayq.queue.inspecting.event_log import EventReader, MessageEvent
-from delayq.queue.partitioned.fan_out import results_of, side_by_side
+from delayq.queue.placing.fan_out import results_of, side_by_side
 
 LOOK_EVERY = 0.2
 """Seconds between two looks at logs that have nothing new: one blocking command cannot wait for those of many slots."""

@@ -11,7 +11,7 @@ from delayq.queue.inspecting.history import HistoryBucket, QueueHistory
 from delayq.queue.inspecting.memory_usage import MemoryUsage
 from delayq.queue.inspecting.why.looked import Looked
 from delayq.queue.inspecting.workers import WorkerInfo
-from delayq.queue.partitioned.merged_stats import counters, first_time, lateness, stats
+from delayq.queue.placing.merged_stats import counters, first_time, lateness, stats
 from delayq.queue.repairing.repair_report import Checkup, Finding
 from delayq.queue.sweeps.bulk_runs import RunInfo
 

@@ -14,7 +14,7 @@ from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, short_repr
 from delayq.queue.inspecting.inspector import MAX_ROWS
 from delayq.queue.inspecting.message_info import MessageInfo, Page
-from delayq.queue.partitioned.fan_out import results_of, side_by_side
+from delayq.queue.placing.fan_out import results_of, side_by_side
 from delayq.queue.sweeps.search import Match, SearchPage
 from delayq.values.checks import check_int
 

@@ -9,7 +9,7 @@ from typing import Any
 from delayq.broker.transport.operation import Operation
 from delayq.broker.transport.protocol import ShouldRetry
 from delayq.queue.delay_queue import DelayQueue
-from delayq.queue.partitioned.fan_out import results_of, side_by_side
+from delayq.queue.placing.fan_out import results_of, side_by_side
 from delayq.values.times import Duration, monotonic, to_millis
 
 Make = Callable[[Any], Any]

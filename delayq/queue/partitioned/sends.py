@@ -11,9 +11,9 @@ from delayq.broker.requests import Outgoing, Replace
 from delayq.broker.transport.failures import EpochError
 from delayq.broker.transport.operation import Operation
 from delayq.errors import DelayqError, NotReplicatedError, OutcomeUnknown, QueueFullError
-from delayq.queue.partitioned.fan_out import named, side_by_side
-from delayq.queue.partitioned.homes import home_key
-from delayq.queue.partitioned.layout import by_place, names_of
+from delayq.queue.placing.fan_out import named, side_by_side
+from delayq.queue.placing.homes import home_key
+from delayq.queue.placing.layout import by_place, names_of
 from delayq.queue.sending.producer import Producer, Sent, SentMany
 
 

@@ -22,7 +22,7 @@ from delayq.queue.inspecting.why.why import look, why
 from delayq.queue.partitioned import merging
 from delayq.queue.partitioned.partition import Unperformed
 from delayq.queue.partitioned.routing import at_each
-from delayq.queue.partitioned.sharing import share_now, whole_of
+from delayq.queue.sharing.sharing import share_now, whole_of
 from delayq.values.text import clean
 
 _PAGE = 10

@@ -16,8 +16,8 @@ from delayq.queue.dead_groups import DeadGroup
 from delayq.queue.dead_letter import DeadLetter, Redriven
 from delayq.queue.inspecting.deaths import check_entry
 from delayq.queue.partitioned import merging
-from delayq.queue.partitioned.merged_stats import counters
 from delayq.queue.partitioned.pages import merged_page
+from delayq.queue.placing.merged_stats import counters
 from delayq.queue.scheduling.schedules import Schedules
 from delayq.queue.sweeps.selection import Selection
 from delayq.schedules.definition import Schedule

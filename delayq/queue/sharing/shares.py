@@ -97,7 +97,7 @@ def share_out(whole: Share, seen: Sequence[Seen], now: int, *, seconds: float, k
 
 
 def _burst(whole: Share, part: float) -> int:
-    """Return how many a part of a rate may start at once: rounded up, so that a worker may be late as with the whole."""
+    """Return how many a part of a rate may start at once, rounded up: a worker may be late, as with the whole."""
     return 1 + math.ceil((whole.burst - 1) * part - 1e-9)
 
 

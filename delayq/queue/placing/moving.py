@@ -19,8 +19,8 @@ from delayq.broker.transport.failures import EpochError
 from delayq.broker.transport.operation import Operation, Wait
 from delayq.errors import ConfigurationError, PartitionsError
 from delayq.queue.control.registered import register
-from delayq.queue.partitioned.homes import PARTS, bring, move, partition_of, read_places
-from delayq.queue.partitioned.layout import check_partitions, names_of
+from delayq.queue.placing.homes import PARTS, bring, move, partition_of, read_places
+from delayq.queue.placing.layout import check_partitions, names_of
 from delayq.queue.server_check import NEW_SCHEMA, PARTITIONED, SCHEMA, newer
 
 PAUSE = 0.5

@@ -15,7 +15,7 @@ from delayq.broker.requests import RedisCommand
 from delayq.broker.scripts import MAX_IDS
 from delayq.broker.transport.operation import Operation
 from delayq.queue.inspecting.deaths import read_death
-from delayq.queue.partitioned.layout import Layout, key_of, names_of, place_of
+from delayq.queue.placing.layout import Layout, key_of, names_of, place_of
 
 CallsOf = Callable[[str], Calls]
 """Returns the calls of a partition by its name."""

@@ -16,7 +16,7 @@ from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.operation import Every, Operation, Wait
 from delayq.errors import DelayqError
 from delayq.queue.control.limit_calls import LimitsPage, StoredLimit, declare_call, limits_page_call
-from delayq.queue.partitioned.shares import NO_LIMIT, Seen, Share, differs, share_of, share_out
+from delayq.queue.sharing.shares import NO_LIMIT, Seen, Share, differs, share_of, share_out
 from delayq.safe_log import SafeLog
 from delayq.values.rates import Pace
 from delayq.values.times import monotonic

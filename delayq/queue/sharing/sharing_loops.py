@@ -7,7 +7,7 @@ from copy import copy
 from typing import Any
 
 from delayq.broker.transport.operation import Wait
-from delayq.queue.partitioned.sharing import Sharing, Turn, share_while_busy
+from delayq.queue.sharing.sharing import Sharing, Turn, share_while_busy
 from delayq.worker.drivers.served import ServerLoop
 from delayq.worker.loop.loop_steps import RoundTrip, Sleep, Step, StepResult
 from delayq.worker.pool.pool import Pool, PoolQueue

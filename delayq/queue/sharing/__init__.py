@@ -1,0 +1,1 @@
+"""The limit of a whole queue, shared out to its partitions by what waits in each."""
