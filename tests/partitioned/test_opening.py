@@ -12,6 +12,7 @@ from delayq.errors import PartitionsError, QueueInUseError
 from delayq.queue.placing.layout import names_of
 from tests.behaviour.places import everywhere
 from tests.partitioned.places import PARTITIONS
+from tests.support.processes import Process
 
 FIRST = "import sys; from delayq import DelayQueue; from delayq.errors import PartitionsError"
 CHILD = f"""{FIRST}
@@ -129,7 +130,7 @@ def test_of_two_processes_that_open_with_different_numbers_one_wins(redis_url, r
         redis_client.flushdb()
         numbers = (4, 7) if turn % 2 else (16, 1)
         children = [
-            subprocess.Popen(
+            Process(
                 [sys.executable, "-c", CHILD, redis_url, str(number)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -18,6 +18,7 @@ from redis.exceptions import AskError, ClusterDownError, MovedError, ResponseErr
 from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.transport.failures import NotConnectedError
 from delayq.broker.transport.operation import Wait
+from delayq.broker.transport.packing import pack
 from delayq.broker.transport.protocol import (
     Address,
     Exchange,
@@ -29,7 +30,6 @@ from delayq.broker.transport.protocol import (
     Request,
     Requests,
     ShouldRetry,
-    pack,
 )
 from delayq.errors import CannotConnectError
 
