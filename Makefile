@@ -33,6 +33,7 @@ coverage: tools ## run the quick tests and list the lines and branches that they
 tools: $(SPARK)
 	@scripts/ensure-redis
 	@scripts/ensure-browser || true
+	@scripts/ensure-postgres || true
 
 check: $(SPARK) ## run the linter, the format check, the type checker and bandit
 	$(PYTHON) -m ruff check

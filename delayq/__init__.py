@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from delayq.errors import NoReplyError as NoReplyError
     from delayq.errors import NoResultError as NoResultError
     from delayq.errors import NotReplicatedError as NotReplicatedError
+    from delayq.errors import OutboxError as OutboxError
     from delayq.errors import OutcomeUnknown as OutcomeUnknown
     from delayq.errors import PartitionsError as PartitionsError
     from delayq.errors import PayloadError as PayloadError

@@ -25,6 +25,7 @@
 * `StoppedByCallbackError`: a callback stopped its consumer by `StopWorker`; fix what the error names, then start again.
 * `ConsumerFailedError`: a thread or task of a consumer has died of an error that is no callback's; the log has it.
 * `TooManyThreadsError`: the system gives this process no more threads; raise its limit of processes or of memory.
+* `OutboxError`: a transaction takes no rows of the outbox or inbox; the error says what to do.
 * `UnsafeServerError`: a start-up check failed under `strict=True`; fix the server's configuration.
 """
 
@@ -125,6 +126,10 @@ class SignatureError(DelayqError, ValueError):
 
 class UnsafeServerError(DelayqError):
     """A start-up check found that the server may lose messages, and the queue has `strict=True`."""
+
+
+class OutboxError(DelayqError):
+    """No row of the outbox or inbox was written: the transaction has ended, or there is no table, or no such row."""
 
 
 class UnknownScheduleError(DelayqError, LookupError):

@@ -30,6 +30,7 @@ COMMANDS = {
         "send": ("delayq.cli.messages.send:send", "Send one message, or many from a file."),
         "worker": ("delayq.cli.worker.worker:worker", "Process the messages of queues."),
         "relay": ("delayq.cli.worker.relay:relay", "Move due messages into a Redis stream."),
+        "outbox": ("delayq.cli.worker.outbox:outbox", "Send what SQL transactions have committed."),
         "remind": ("delayq.cli.scheduling.remind:remind", "Send reminders of the events in iCalendar files."),
     },
     "Inspect": {

@@ -73,6 +73,7 @@ class AsyncDelayQueue(DelayBase[T, AsyncMessage[T]], AsyncBase[T]):
     send_delay_msg = awaited(DelayQueue[T].send_delay_msg)
     send_schedule_msg = awaited(DelayQueue[T].send_schedule_msg)
     send_many = awaited(DelayQueue[T].send_many)
+    send_into = awaited(DelayQueue[T].send_into)
     cancel = awaited(DelayQueue.cancel)
     kill = awaited(DelayQueue.kill)
     edit = awaited(DelayQueue[T].edit)

@@ -26,6 +26,7 @@ from delayq.queue.sending.collecting import CollectOptions, collecting
 from delayq.queue.sending.due_times import due_text
 from delayq.queue.sending.group_commit import GroupCommit, warn_in_event_loop
 from delayq.queue.sending.message_options import NewMessage, SendOptions, replacing
+from delayq.queue.sending.pipelined import send_into
 from delayq.queue.sending.producer import Sent, SentMany
 from delayq.queue.sweeps.bulk_runs import RunInfo, end_run, forget_run, list_runs, refusals_of
 from delayq.queue.sweeps.cancellation import CancelOutcome, KillOutcome, RescheduleOutcome, cancel, kill, reschedule
@@ -170,6 +171,31 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         warn_in_event_loop(blocks=self.executor.blocks)
         how = collecting(options, replace=replace, run=run, delay=delay) if options else replace
         return self._perform(self.producer.send_many(messages, delay=delay, retries=retries, replace=how, run=run))
+
+    def send_into(
+        self,
+        pipeline: Any,
+        payload: T,
+        delay: Duration | None = None,
+        at: datetime | None = None,
+        retries: int | None = None,
+        **options: Unpack[SendOptions],
+    ) -> str:
+        """Put a send into a transaction of redis-py, `client.pipeline()` of the queue's Redis; returns the id.
+
+        The message is stored if, and when, the caller executes the pipeline. In its replies, that of the send begins
+        with 1 for a new message, 2 for one that is replaced and 6 for one that waits `after` another; else nothing was
+        stored. In a cluster the keys must share the slot of the queue: have
+        `{NAME}` in them. Checks the message as `send` does; takes no `debounce`. The user needs the right to `EVAL`.
+        """
+        due: Duration | datetime = at or delay or 0
+        replace = replacing(options, due) if options else False
+        when = due_text(0 if delay is None and at is None else delay, at)
+        id, headers = options.get("id"), options.get("headers")
+        outgoing = self.producer.outgoing(payload, when, retries, id, headers, options=options, replace=replace)
+        is_open = self.executor.opening is None
+        operation = send_into(self.context, pipeline, outgoing, replace=replace, is_open=is_open)
+        return self._perform(operation, writes=True)
 
     def cancel(self, id: str, *, running: bool = False) -> CancelOutcome:
         """Cancel a message that is not being processed, and what waits to follow it.

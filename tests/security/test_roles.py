@@ -387,6 +387,16 @@ def in_use(queue: Any) -> bool:
     return all(emptied) and queue.remove() is True
 
 
+def sent_into(queue: Any) -> bool:
+    """Send in a transaction of a client with the same rights."""
+    with redis.Redis.from_url(queue._options["url"]) as client, client.pipeline() as pipeline:
+        queue.send_into(pipeline, 1, id="new")
+        try:
+            return bool(pipeline.execute()[0][:1] == b"1")
+        except redis.exceptions.NoPermissionError as error:
+            raise ServerError(f"send_into: {error}") from error
+
+
 def started(queue: Any) -> bool:
     """Start in the background, wait for a wake-up, and stop; a consumer without the rights never gets there."""
     seen: list[Any] = []
@@ -414,6 +424,7 @@ OPERATIONS = {
     "send_many": Operation(
         lambda q: q.send_many([NewMessage(1, id="pending"), NewMessage(2, id="retry")], replace=True, run="nightly").ids
     ),
+    "send_into": Operation(sent_into),
     "cancel": Operation(lambda q: q.cancel("ready") == "cancelled"),
     "kill": Operation(lambda q: q.kill("ready") == "killed"),
     "edit": Operation(lambda q: q.edit("ready", payload=2, priority=1) == "edited"),

@@ -39,7 +39,7 @@ LAYERS = [
     {"worker"},
     {"asgi"},
     {"queue"},
-    {"streams", "workqueue", "reminders", "migrate", "metrics", "telemetry", "web"},
+    {"streams", "workqueue", "reminders", "migrate", "metrics", "outbox", "telemetry", "web"},
     {"bulk"},
     {"testing", "spark", "delivery", "notify", "django"},
     {"demo"},

@@ -41,9 +41,19 @@ class _QueueOrProgram(ParamType):
 @click.option("--repair", is_flag=True, help="Repair what can be repaired.")
 @dry_run_option
 @click.option("--deep", is_flag=True, help="Check every message and the dead letter; by default only due messages.")
+@click.option("--outbox", metavar="DATABASE_URL", help="Also check the outbox in this database.")
 @json_option
 @click.pass_obj
-def doctor(session: Session, names: tuple[str, ...], *, repair: bool, dry_run: bool, deep: bool, as_json: bool) -> Exit:
+def doctor(
+    session: Session,
+    names: tuple[str, ...],
+    *,
+    repair: bool,
+    dry_run: bool,
+    deep: bool,
+    outbox: str | None,
+    as_json: bool,
+) -> Exit:
     """Check each QUEUE, or all queues, and their Redis server; print one line per problem.
 
     Changes nothing without --repair. A repair loses no message that still has its payload: one that is in no structure
@@ -66,6 +76,10 @@ def doctor(session: Session, names: tuple[str, ...], *, repair: bool, dry_run: b
     checkups: list[Checkup] = [
         _check_program(name, examine) if ":" in name else examine(session.queue(name, codec="bytes")) for name in chosen
     ]
+    if outbox is not None:
+        from delayq.cli.worker.outbox import examine_outbox
+
+        checkups += examine_outbox(outbox, chosen if names else None)
     findings = _findings(checkups)
     healthy = all(checkup.healthy for checkup in checkups)
     found = [{"queue": name, **json_fields(finding)} for name, finding in findings]

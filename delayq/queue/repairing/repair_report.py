@@ -64,6 +64,8 @@ class FindingKind(StrEnum):
     """How `lateness_slo` was kept over 30 days; its count is 0 unless it was missed. Not repaired."""
     UNCONSUMED = "due, and nobody consumes"
     """Messages have waited for over 10 s, and no consumer is at work: start one. Not repaired."""
+    OUTBOX = "outbox behind"
+    """Committed rows have waited for over 10 s, or Redis refuses them, see `delayq outbox`. Not repaired."""
 
 
 MESSAGE_DEFECTS = {
