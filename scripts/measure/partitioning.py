@@ -81,7 +81,8 @@ def idle(server: BenchServer) -> Iterator[Reading]:
             before, began = all_commands(server.client), time.monotonic()
             time.sleep(OBSERVED)
             found.append((all_commands(server.client) - before) / (time.monotonic() - began))
-    yield Reading("parts_idle", *found)
+    spread, plain = found
+    yield Reading("parts_idle", spread, plain)
 
 
 def _cost(cluster: BenchCluster, n: int, options: Any) -> list[float]:
@@ -114,7 +115,7 @@ def _unevenness(cluster: BenchCluster, n: int) -> float:
     """Return by how much the fullest or the emptiest partition differs from an even share."""
     cluster.empty()
     with DelayQueue(QUEUE, url=cluster.url, partitions=PARTITIONS) as queue:
-        held = Counter(queue.partition_of(one.id).name for one in queue.send_many([TEXT] * n, DELAY))  # type: ignore[attr-defined]
+        held = Counter(queue.partition_of(one.id).name for one in queue.send_many([TEXT] * n, DELAY))
     return max(abs(count * PARTITIONS / n - 1) for count in held.values())
 
 

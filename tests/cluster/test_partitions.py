@@ -22,7 +22,9 @@ PARTITIONS = 16
 SOON = 1.0
 """Seconds that a send to a sound node stays below, with a frozen one beside it that is waited for 2 s and longer."""
 INSTANT = 2.0
-"""Seconds before a kill in which an ack may not have reached the replica, and after the failover in which it returns."""
+"""Seconds before a kill in which an ack may not have reached the replica, and after the failover."""
+
+REPLICATED = {"lease": "5s", "durability": "replicated", "replication_timeout": "500ms"}
 
 
 def slot_of(number, queue="reminders"):
@@ -217,59 +219,73 @@ def test_a_node_frozen_for_20_s_holds_up_no_other(caplog):
 # A node that is killed
 
 
-def kill_while_passing(cluster, prefix, count, kills=1):
-    """Send so many messages while masters are killed, each again until its send returns; returns how many came twice."""
-    started, first, second = Counter(), {}, {}
-    lock = threading.Lock()
+class Passing:
+    """A worker, and two threads that send messages until each send has returned."""
 
-    def work(message):
-        now = time.monotonic()
-        with lock:
-            started[message.id] += 1
-            (first if started[message.id] == 1 else second).setdefault(message.id, now)
+    def __init__(self, cluster, prefix, count):
+        self.started, self.first, self.second, self.sent = Counter(), {}, set(), set()
+        self._lock = threading.Lock()
+        self.worker = open_partitions(cluster, prefix, callback=self._work, concurrency=8, **REPLICATED)
+        self._producer = open_partitions(cluster, prefix, dedupe_window="1h", **REPLICATED)
+        self.ids = [f"m{number}" for number in range(count)]
+        parts = [self.ids[part::2] for part in range(2)]
+        self.threads = [threading.Thread(target=self._produce, args=(part,), daemon=True) for part in parts]
 
-    options = {"lease": "5s", "durability": "replicated", "replication_timeout": "500ms"}
-    worker = open_partitions(cluster, prefix, callback=work, concurrency=8, **options)
-    sent, outages = set(), []
+    def __enter__(self):
+        self._producer.open()
+        self.worker.start_consume()
+        for thread in self.threads:
+            thread.start()
+        return self
 
-    def produce(producer, share):
-        for at in range(0, len(share), 50):
-            some = [NewMessage("x", id=id) for id in share[at : at + 50]]
+    def __exit__(self, *_):
+        self.worker.close()
+        self._producer.close()
+
+    def _work(self, message):
+        with self._lock:
+            self.started[message.id] += 1
+            if self.started[message.id] == 1:
+                self.first[message.id] = time.monotonic()
+            else:
+                self.second.add(message.id)
+
+    def _produce(self, ids):
+        for at in range(0, len(ids), 50):
+            some = [NewMessage("x", id=id) for id in ids[at : at + 50]]
             while True:
                 try:
-                    producer.send_many(some)
+                    self._producer.send_many(some)
                 except DelayqError:
                     time.sleep(0.1)
                 else:
                     break
-            with lock:
-                sent.update(one.id for one in some)
+            with self._lock:
+                self.sent.update(one.id for one in some)
 
-    with worker, open_partitions(cluster, prefix, dedupe_window="1h", **options) as producer:
-        producer.open()
-        worker.start_consume()
-        ids = [f"m{number}" for number in range(count)]
-        threads = [threading.Thread(target=produce, args=(producer, ids[part::2]), daemon=True) for part in range(2)]
-        for thread in threads:
-            thread.start()
+
+def kill_while_passing(cluster, prefix, count, kills=1):
+    """Kill masters while so many messages pass; returns how many of these came twice."""
+    outages = []
+    with Passing(cluster, prefix, count) as passing:
         for turn in range(kills):
-            wait_until(lambda turn=turn: len(started) > count * (turn + 1) // (kills + 2), 150)
+            wait_until(lambda turn=turn: len(passing.started) > count * (turn + 1) // (kills + 2), 150)
             slot = slot_of(turn % PARTITIONS)
             killed, at = cluster.owner(slot), time.monotonic()
             killed.kill()
             cluster.await_failover(killed, slot)
             outages.append((at, time.monotonic()))
             cluster.rejoin(killed)
-        for thread in threads:
+        for thread in passing.threads:
             thread.join(150 * (kills + 1))
-        assert len(sent) == count
-        wait_until(lambda: worker.counts().living == 0, 60, every=0.1)
-        assert worker.stop_consume()
-        assert worker.counts().dead == 0
-    assert {*started} == {*ids}  # each at least once, and none lost
-    for id in second:  # only what was in flight when its node died
-        assert any(at - INSTANT < first[id] < back + INSTANT for at, back in outages), id
-    return len(second)
+        assert len(passing.sent) == count
+        wait_until(lambda: passing.worker.counts().living == 0, 60, every=0.1)
+        assert passing.worker.stop_consume()
+        assert passing.worker.counts().dead == 0
+    assert {*passing.started} == {*passing.ids}  # each at least once, and none lost
+    for id in passing.second:  # only what was in flight when its node died
+        assert any(at - INSTANT < passing.first[id] < back + INSTANT for at, back in outages), id
+    return len(passing.second)
 
 
 def test_a_killed_master_loses_no_message_of_a_queue_over_partitions(redis_cluster, prefix):

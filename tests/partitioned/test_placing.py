@@ -8,6 +8,7 @@ import pytest
 from redis.crc import key_slot
 
 from delayq import InvalidValueError
+from delayq.queue.placing.homes import home_key
 from delayq.queue.placing.layout import MAX_PARTITIONS, Layout, check_partitions, key_of, names_of, place_of
 from tests.partitioned.places import place
 
@@ -62,3 +63,9 @@ def test_other_numbers_are_refused(number):
 
 def test_numbers_up_to_the_greatest_are_taken():
     assert [check_partitions(number) for number in (1, 16, MAX_PARTITIONS, "stored")] == [1, 16, MAX_PARTITIONS, None]
+
+
+def test_an_occurrence_is_where_its_schedule_is():
+    assert home_key("daily@2026-11-20T08:00:00Z") == "daily"
+    assert home_key("daily@home") == "daily@home"
+    assert home_key("m") == "m"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from delayq.broker.transport.protocol import pack
+from delayq.broker.transport.packing import pack
 from tests.support.processes import run
 
 INTERRUPTED = """
 import random, signal
-from delayq.broker.transport.protocol import pack
+from delayq.broker.transport.packing import pack
 
 def interrupt(*_):
     raise KeyboardInterrupt

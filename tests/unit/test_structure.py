@@ -272,7 +272,8 @@ def test_only_transport_touches_a_redis_client():
         "broker.transport.clients": ("redis", "fakeredis", "lupa"),
         "broker.transport.connections": ("redis.exceptions",),
         "broker.transport.failures": ("redis.exceptions",),
-        "broker.transport.protocol": ("hiredis", "redis.exceptions"),
+        "broker.transport.packing": ("hiredis",),
+        "broker.transport.protocol": ("redis.exceptions",),
         "broker.transport.cluster": ("redis.exceptions", "redis.crc"),
         "workqueue.client": ("redis.exceptions",),  # runs calls on a client that the user made
     }

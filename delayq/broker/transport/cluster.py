@@ -18,6 +18,7 @@ from redis.exceptions import AskError, ClusterDownError, MovedError, ResponseErr
 from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.transport.failures import NotConnectedError
 from delayq.broker.transport.operation import Wait
+from delayq.broker.transport.packing import pack
 from delayq.broker.transport.protocol import (
     Address,
     Exchange,
@@ -28,7 +29,6 @@ from delayq.broker.transport.protocol import (
     Request,
     Requests,
     ShouldRetry,
-    pack,
 )
 from delayq.errors import CannotConnectError
 
@@ -122,13 +122,6 @@ class ClusterProtocol(RedisProtocol):
         """Send requests, each to the node of its key, until each has a reply; see `RedisProtocol.run`."""
         steps: ProtocolSteps = _route_steps(super().run(requests, should_retry, deadline), self._slot_map)
         return steps
-
-    def _where(self, sent: Sequence[PendingRequest]) -> str:
-        """Return the nodes that requests went to, not all that the cluster has."""
-        nodes = dict.fromkeys(one.last_node for one in sent)
-        if not nodes or None in nodes:
-            return super()._where(sent)
-        return " at " + ", ".join(f"{host}:{port}" for host, port in filter(None, nodes))
 
 
 def _route_steps(steps: ProtocolSteps, slot_map: SlotMap) -> Any:

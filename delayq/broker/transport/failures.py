@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import ssl
+from collections.abc import Iterable
 
 from redis.exceptions import (
     AuthenticationError,
@@ -118,6 +119,13 @@ class OutageLog:
         self.at = f" at {server}" if server else ""
         self._warned_at = -LOG_EVERY
         self._logged = ""
+
+    def where(self, nodes: Iterable[tuple[str, int] | None]) -> str:
+        """Return where requests went, as in " at localhost:6379": in a cluster their nodes, not all it has."""
+        known = dict.fromkeys(nodes)
+        if not known or None in known:
+            return self.at
+        return " at " + ", ".join(f"{host}:{port}" for host, port in filter(None, known))
 
     def retrying(self, error: Exception, end: float | None, *, at: str, first: bool, lost: bool) -> None:
         """Warn that a call is sent again, and `at` which server: at once and every 10 s until its `end`.

@@ -12,12 +12,11 @@ import os
 import random
 import re
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import replace
 from itertools import repeat
 from typing import Any, NamedTuple, TypeVar
 
-from hiredis import pack_command
 from redis.exceptions import BusyLoadingError, MovedError, NoPermissionError, NoScriptError, ResponseError
 
 from delayq.broker.message.ids import CallSlot, CallSlots
@@ -25,6 +24,7 @@ from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.scripts import BUDGETS, Script, whole
 from delayq.broker.transport.failures import EpochError, OutageLog, is_cut, is_lost, is_out_of_memory, is_passing
 from delayq.broker.transport.operation import Wait
+from delayq.broker.transport.packing import pack
 from delayq.errors import (
     CannotConnectError,
     DelayqError,
@@ -41,8 +41,6 @@ log = SafeLog("delayq.executor")
 
 _NO_PERMISSION = re.compile(r"can't run this command.*@user_script:(\d+)|@user_script:(\d+).*can't run this command")
 _NO_EVAL = re.compile(r"permissions to run the 'eval' command")
-_pack: Callable[[Any], bytes] = pack_command
-_NUMBERS = frozenset((int, float))
 T = TypeVar("T")
 Address = tuple[str, int]
 """Host and port of a server."""
@@ -50,19 +48,6 @@ Request = ScriptCall[Any] | RedisCommand[Any]
 Requests = Iterable[Request]
 Replies = list[Any] | Exception | None
 """The replies to an exchange, or the error of the connection."""
-
-
-def pack(words: Iterable[Any]) -> bytes:
-    """Return a command as it goes over the wire.
-
-    Numbers are made text here: hiredis 3.5 would crash the process if a signal handler raised, as Ctrl-C does, while
-    it does so.
-    """
-    texts = tuple([str(word) if word.__class__ in _NUMBERS else word for word in words])
-    try:
-        return _pack(texts)
-    except UnicodeEncodeError:  # an id of another program that is no UTF-8: its bytes are surrogates
-        return _pack(tuple([one.encode("utf-8", "surrogateescape") if isinstance(one, str) else one for one in texts]))
 
 
 class PendingRequest:
@@ -285,10 +270,6 @@ class RedisProtocol:
         finally:
             slots.give_back([one.slot for one in sent if one.slot])
 
-    def _where(self, _: Sequence[PendingRequest]) -> str:
-        """Return where requests went, as in " at localhost:6379"."""
-        return self._outage_log.at
-
     def again(self, sent: list[PendingRequest], replies: Replies, should_retry: ShouldRetry, end: float) -> Steps[None]:
         """Send requests again until each has its final reply, after a first exchange that brought these."""
         waiting, pause, at = sent, _FIRST_PAUSE, ""
@@ -305,11 +286,11 @@ class RedisProtocol:
             passing = monotonic() < end and not isinstance(error, CannotConnectError)
             if not (should_retry(error) if should_retry else passing):
                 for one in waiting:
-                    one.reply = final_error(one, error, self._where([one]))
+                    one.reply = final_error(one, error, self._outage_log.where([one.last_node]))
                 return
             first = pause == _FIRST_PAUSE
-            known, at, lost = None if should_retry else end, self._where(waiting), is_lost(error)
-            self._outage_log.retrying(error, known, at=at, first=first, lost=lost)
+            known, at = None if should_retry else end, self._outage_log.where(one.last_node for one in waiting)
+            self._outage_log.retrying(error, known, at=at, first=first, lost=is_lost(error))
             yield Wait(pause * (0.5 + random.random() / 2))  # noqa: S311 - spreading, not secrecy
             pause = min(2 * pause, _MAX_PAUSE)
             for one in waiting:
@@ -351,8 +332,8 @@ def is_temporary(sent: PendingRequest, error: Exception) -> bool:
 def final_error(one: PendingRequest, error: Exception, at: str) -> Exception:
     """Return the error of a request that had no reply before the deadline; `at` names the server."""
     if one.maybe_executed and one.slot:
-        unknown = "Redis stopped answering; it may or may not have been carried out"
-        return OutcomeUnknown(f"{one.name}: {unknown} ({error}{at})")
+        text = f"Redis stopped answering; it may or may not have been carried out ({error}{at})"
+        return OutcomeUnknown(f"{one.name}: {text}")
     # The name of a plain command, such as those that open a queue, tells a user nothing.
     what = f"{one.name} was not carried out: " if isinstance(one.request, ScriptCall) else ""
     if isinstance(error, CannotConnectError):
