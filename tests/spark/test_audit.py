@@ -460,7 +460,7 @@ def test_late_deliveries_are_counted_and_findings_on_request(run_audit):
 
 
 def test_audit_of_nothing_is_a_finding(run_audit):
-    result = run_audit([], log_of(("a", "cancelled")), start=AT)
+    result = run_audit(reminders("a", due=DUE), [], start=AT)
     assert (result.findings, result.adds_up) == ({"nothing audited": 1}, False)
 
 
