@@ -14,7 +14,7 @@ from delayq.errors import (
     NotReplicatedError,
     QueueFullError,
 )
-from delayq.outbox.moving import first_of_each_id, move
+from delayq.outbox.relayed_batches import first_of_each_id, move
 from delayq.outbox.rows import Taken, TakenRow, stored_name
 from delayq.queue.delay_base import DelayBase
 from delayq.safe_log import SafeLog

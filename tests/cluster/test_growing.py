@@ -6,7 +6,7 @@ import pytest
 
 from delayq import DelayQueue, Schedule
 from delayq.queue.placing.layout import names_of
-from delayq.queue.placing.moving import change_partitions, read_partitions
+from delayq.queue.placing.repartitioning import change_partitions, read_partitions
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(180)]
 

@@ -18,7 +18,7 @@ from delayq.broker.transport.operation import Wait
 from delayq.errors import PartitionsError
 from delayq.queue.placing.homes import find_homes, partition_of
 from delayq.queue.placing.layout import Layout, names_of
-from delayq.queue.placing.moving import change_partitions, read_partitions, stage_call
+from delayq.queue.placing.repartitioning import change_partitions, read_partitions, stage_call
 from delayq.queue.repairing.repair import examine
 from delayq.queue.repairing.repair_report import FindingKind
 from tests.support.partitions import NAME, PREFIX, contents, perform, populate

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from delayq import DelayQueue
-from delayq.queue.placing.moving import read_partitions
+from delayq.queue.placing.repartitioning import read_partitions
 from tests.support.partitions import NAME, PREFIX, contents
 from tests.support.processes import Process
 from tests.support.waiting import wait_until
@@ -24,7 +24,7 @@ from delayq.broker.transport.failures import EpochError
 from delayq.options import read_settings
 from delayq.queue.placing.homes import find_homes
 from delayq.queue.placing.layout import Layout, names_of
-from delayq.queue.placing.moving import stage_call
+from delayq.queue.placing.repartitioning import stage_call
 
 NAME, PREFIX = "reminders", "delayq"
 executor = open_executor({"url": sys.argv[2]}, read_settings({}))

@@ -11,7 +11,7 @@ from delayq.cli.support.options import json_option, queue_with
 from delayq.cli.support.output import print_json, print_line, print_note, print_rich, table
 from delayq.cli.support.session import Session
 from delayq.queue.placing.layout import MAX_PARTITIONS
-from delayq.queue.placing.moving import (
+from delayq.queue.placing.repartitioning import (
     MoveProgress,
     PartitionsStage,
     PartitionState,

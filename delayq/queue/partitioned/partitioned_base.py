@@ -35,6 +35,7 @@ from delayq.queue.placing.layout import (
     check_partitions,
     find_layout,
     names_of,
+    place_of,
     raise_epoch,
     read_layout,
 )
@@ -67,16 +68,18 @@ class PartitionedBase(DelayBase[Any, Any]):
     """Whether the layout is that of the server."""
 
     def _lay_out(self, layout: Layout) -> None:
-        self.layout = layout
         known = {one.name: one for one in self.__dict__.get("partitions", ())}
         names = layout.names()
         self.partitions = [known.get(name) or Partition(self, name) for name in names]
         """Those that may have messages, by number."""
         self._by_name = {one.name: one for one in self.partitions}
+        self._numbered = [self._by_name[name] for name in names_of(self.name, layout.partitions)]
+        self.layout = layout
 
-    def partition_at(self, number: int) -> Partition:
-        """Return the partition with a number."""
-        return self._by_name[names_of(self.name, self.layout.partitions)[number]]
+    def partition_at(self, key: str) -> Partition:
+        """Return the partition of what `home_key` returns."""
+        numbered = self._numbered
+        return numbered[place_of(key, len(numbered))]
 
     def named(self, name: str) -> Partition:
         """Return the partition with a name."""
@@ -84,7 +87,7 @@ class PartitionedBase(DelayBase[Any, Any]):
 
     def partition_of(self, key: str) -> Partition:
         """Return the partition of an id, or of the key, group or schedule by which it is placed."""
-        return self.partition_at(self.layout.place(home_key(key)))
+        return self.partition_at(home_key(key))
 
     def calls_of(self, name: str) -> Calls:
         """Return the calls of a partition."""

@@ -26,7 +26,7 @@ class PartitionedSends:
         self._sends: dict[str, Any] = {}
 
     def _of(self, key: str) -> Any:
-        partition = self._queue.partition_at(self._queue.layout.place(key))
+        partition = self._queue.partition_at(key)
         return self._sends.get(partition.name) or self._sends.setdefault(partition.name, self._kind(partition))
 
     def send(self, outgoing: Outgoing, *, replace: Replace) -> Any:

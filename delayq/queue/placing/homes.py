@@ -24,8 +24,8 @@ _OCCURRENCE = re.compile(r"([^@]+)@\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{3})?Z")
 
 def home_key(id: str, attributes: bytes = b"") -> str:
     """Return what decides on the home of a message: its group, its key, the schedule that fires it, else its id."""
-    key = key_of(id, attributes)
-    fired = _OCCURRENCE.fullmatch(id) if key == id else None
+    key = key_of(id, attributes) if attributes else id
+    fired = _OCCURRENCE.fullmatch(id) if key == id and "@" in id else None
     return fired[1] if fired else key
 
 

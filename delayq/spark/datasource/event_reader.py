@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -23,7 +23,7 @@ from delayq.errors import ConfigurationError, EventsLostError, ServerError
 from delayq.queue.inspecting.event_log import EventColumns
 from delayq.safe_log import SafeLog
 from delayq.spark.datasource.log_gaps import gaps_between, told
-from delayq.spark.datasource.log_marks import offset_before, read_mark
+from delayq.spark.datasource.log_marks import LogBounds, offset_before, read_mark
 from delayq.spark.datasource.schemas import BATCH_ROWS, EVENTS, arrow_schema, record_batch
 from delayq.spark.datasource.source_options import EventOptions
 
@@ -48,13 +48,6 @@ class EventRange(InputPartition):
     low: int
     high: int
     batch: tuple[int, int]
-
-
-class LogBounds(NamedTuple):
-    """The extent of an event log: offset of the first entry still there (or the next to come), and of the last ever."""
-
-    first: int
-    last: int
 
 
 def read_bounds(target: TargetQueue) -> LogBounds:

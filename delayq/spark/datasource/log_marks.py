@@ -7,14 +7,18 @@ again. A mark is the time of an entry and a digest of all that it says, so anoth
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from delayq.broker.event_log import MIN_TIME_OFFSET, EventEntry, read_events
 from delayq.bulk.connection import TargetQueue, calls_of, connect
 from delayq.queue.inspecting.event_log import REPEATED
 
-if TYPE_CHECKING:
-    from delayq.spark.datasource.event_reader import LogBounds
+
+class LogBounds(NamedTuple):
+    """The extent of an event log: offset of the first entry still there (or the next to come), and of the last ever."""
+
+    first: int
+    last: int
 
 
 def mark_of(entry: EventEntry) -> str:

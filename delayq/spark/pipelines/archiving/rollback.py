@@ -21,7 +21,8 @@ from pyspark.sql.utils import is_remote
 from delayq.broker.event_log import MIN_TIME_OFFSET
 from delayq.bulk.connection import TargetQueue
 from delayq.errors import EventsLostError
-from delayq.spark.datasource.event_reader import LogBounds, read_bounds
+from delayq.spark.datasource.event_reader import read_bounds
+from delayq.spark.datasource.log_marks import LogBounds
 from delayq.spark.datasource.source_options import as_options
 from delayq.spark.pipelines.archiving.archive_files import FORMER_NAMES, ArchiveFile
 from delayq.spark.pipelines.archiving.archive_folder import Folder, MergedFile

@@ -228,7 +228,11 @@ def change_partitions(
                 )
             if moving is None and stage.partitions == wanted:
                 brought = yield from mover.bring(names_of(name, wanted))  # by clients that were killed
-                return Moved(wanted, int(stage.epoch or 1), mover.moved + brought) if began or brought else None
+                if wanted > 1:  # what plain clients, open since it had no partitions, have sent
+                    mover.epoch = int(stage.epoch)
+                    yield from mover.go_through([name], wanted)
+                moved = mover.moved + brought
+                return Moved(wanted, int(stage.epoch or 1), moved) if began or moved else None
             began = True
             if moving is None:
                 fields: dict[str, int | str] = {"schema": PARTITIONED, "partitions": wanted}
