@@ -4,7 +4,7 @@
 --   meta hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), scope (queue, or name:NAME), interval (us between two starts, 0.000 for no rate),
 --   burst (starts at once, 1 for no rate; 0 so that none starts, with an interval longer than all time), places (how many
---   may run, 0 for any number), next start (us, if all keep their distance; left out or '' to leave it)
+--   may run, 0 for any number), next_start (us, if all keep their distance; left out to leave it)
 -- Returns: "declared": 1 if it differs from the last, else 0, -2 if the queue has too many limits
 -- Re-run: returns the same reply.
 -- Uses: clock, once, schema, record, limit, key, limited, signal, scope, seat
