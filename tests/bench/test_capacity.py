@@ -41,7 +41,7 @@ def test_wrong_words_are_refused(words, capsys):
     assert "Traceback" not in capsys.readouterr().err
 
 
-@pytest.mark.long
+@pytest.mark.torture
 def test_it_is_what_one_two_and_six_nodes_do_here():
     with throwaway_cluster(1) as cluster:
         costs = measured(cluster)

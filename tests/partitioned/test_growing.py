@@ -245,3 +245,14 @@ def test_a_batch_that_is_stuck_is_told_and_brought(queue, redis_client):
     assert "delayq partitions reminders --to N" in text
     assert queue.executor.perform(change_partitions(PREFIX, NAME, 4)).moved == 1
     assert contents(redis_client)["messages"] == {b"x": b'"x"'}
+
+
+def test_what_a_plain_client_has_sent_meanwhile_moves_with_the_next_run(queue, redis_url):
+    queue.send(1, 60, id="a")  # and so has it open
+    grow(queue, 4)
+    queue.send(2, 60, id="b")
+    with DelayQueue(NAME, url=redis_url, partitions=4, prefix=PREFIX) as spread:
+        assert spread.get("b") is None
+        grow(queue, 4)
+        assert [spread.get(id).payload for id in "ab"] == [1, 2]
+    assert queue.counts().living == 0

@@ -21,7 +21,7 @@ from delayq.worker.pool.pool_loop import PoolLoop
 
 log = SafeLog("delayq.consumer")
 
-LOOK_EVERY = 2.0
+LOOK_EVERY = 3.0
 """Seconds between two looks at how many partitions there are, and on which nodes."""
 
 
@@ -32,6 +32,8 @@ class PartitionsWorker(WorkerBase[Any]):
     """
 
     _kind = Partition
+    _told_together = 4
+    """Few: it is enough if some partitions know soon who works."""
     _loop_class = PartitionsLoop
 
     def __init__(self, queue: Any) -> None:

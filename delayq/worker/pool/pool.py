@@ -184,8 +184,9 @@ class PoolQueue(ServedQueue):
 class Pool:
     """Picks whose callback runs next, and has the interface of a hand-off buffer for the runners."""
 
-    def __init__(self, concurrency: int, *, strict: bool) -> None:
+    def __init__(self, concurrency: int, *, strict: bool, told_together: int = QUEUES_TOLD) -> None:
         """Run up to `concurrency` callbacks at a time; with `strict`, by the order in which queues were added."""
+        self._told_together = told_together
         self.concurrency = concurrency
         self.queues: dict[int, PoolQueue] = {}
         """The queues by number."""
@@ -231,7 +232,7 @@ class Pool:
 
     def presence_every(self, number: int) -> float:
         """Return after how many seconds a queue is told again who works: less often if there are many."""
-        return PRESENCE_EVERY * self._spread(number, QUEUES_TOLD)
+        return PRESENCE_EVERY * self._spread(number, self._told_together)
 
     def _spread(self, number: int, together: int) -> float:
         return max(1.0, len(self.queues) / together * (0.5 + number * GOLDEN % 1))
