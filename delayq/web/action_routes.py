@@ -281,7 +281,7 @@ def _record(site: Site, viewer: Viewer, action: str, fields: Fields, done: Done)
     if done.outcomes:  # in the story of each message
         ids = {one: one.rpartition(":")[0] if action == "dead" else one for one in done.outcomes}
         texts = [(ids[one], f"{fields.get('what', '')}: {outcome}") for one, outcome in done.outcomes.items()]
-    calls = site.source.calls(queue)
+    calls = site.source.calls_at(queue, texts[0][0])
     try:
         site.source.executor.perform(together([log_action_call(calls, viewer.name, text, id) for id, text in texts]))
     except DelayqError as error:

@@ -80,7 +80,7 @@ def read_story(
     if message is not None:
         known += [at for at in (message.due, message.died, message.completed) if at is not None]
     times = sorted({timestamp(at - AHEAD) for at in known})
-    return source.executor.perform(_read(source.calls(queue), id, times, after, found))
+    return source.executor.perform(_read(source.calls_at(queue, id), id, times, after, found))
 
 
 def _read(calls: Calls, id: str, times: Iterable[int], after: int | None, found: Sequence[int]) -> Operation[Story]:
