@@ -1,9 +1,10 @@
 """Run the tests: `quick`, `long`, `spark` or `all` of them (but for `torture`); further arguments go to pytest.
 
-A whole set runs in two halves at the same time: what needs no JVM on every core, and what shares one Spark session in a
-process of its own, whose output follows when both have ended. `quick` has one test of Spark, which runs each pipeline.
-`spark` has all but the long ones, `long` has all that `quick` leaves out. `coverage` runs the quick tests and those of
-Spark, measures both and lists the lines and branches that they miss; it takes half as long again.
+A whole set runs in two halves at the same time: what needs no JVM on every core, then Django's tests; and what shares
+one Spark session in a process of its own, whose output follows when both have ended. `quick` has one
+test of Spark, which runs each pipeline. `spark` has all but the long ones, `long` has all that `quick` leaves out.
+`coverage` runs the quick tests and those of Spark, measures both and lists the lines and branches that they miss; it
+takes half as long again.
 
 A selection (a path, -k, -m, -x, …) runs in one process, so that a file takes as long as its tests. Of a named file
 all tests run, also the long ones.
@@ -40,6 +41,7 @@ ALL_CORES = ("-n", str((os.cpu_count() or 1) + 2), "--dist", "worksteal")  # tes
 ONE_PROCESS = ("-n", "0")
 SPARK_TESTS = "tests/spark"  # those that need the JVM are all here: to collect the others takes long
 APART = ".coverage-spark"  # not `.coverage.…`, which the other half removes when it begins
+DJANGO_TESTS = "tests/django"  # set up once in a process, it changes time zone and logging there: so it has its own
 
 
 def pytest(*words: str) -> list[str]:
@@ -114,8 +116,12 @@ def run_halves(words: list[str], without_spark: str, with_spark: str, *, measure
             stderr=subprocess.STDOUT,
             env=os.environ | {"COVERAGE_FILE": APART},
         )
-        first = start(pytest(*ALL_CORES, *words, "-m", both(without_spark, "not spark"))) if without_spark else None
-        codes = [first.wait() if first else 0, spark.wait()]
+        codes = []
+        if without_spark:
+            first = both(without_spark, "not spark")
+            codes.append(start(pytest(*ALL_CORES, *words, "-m", first, f"--ignore={DJANGO_TESTS}")).wait())
+            codes.append(start(pytest(*words, *ONE_PROCESS, "-m", first, DJANGO_TESTS)).wait())
+        codes.append(spark.wait())
         output.seek(0)
         print(output.read().decode(errors="replace"), flush=True)
     if measured:

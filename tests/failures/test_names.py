@@ -24,7 +24,7 @@ HOSTILE = [
         'a"b',
         "a\\b",
         "$(id)",
-        "a#0",
+        "a#b",
         b"bytes",
         7,
         None,

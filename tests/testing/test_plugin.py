@@ -19,7 +19,7 @@ RUN = ("-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "n
 def imported():
     """Import all modules first: an in-process run unloads modules that it imports, but not from their packages."""
     for module in pkgutil.walk_packages(delayq.__path__, "delayq."):
-        if not module.name.startswith(("delayq.spark.", "delayq.__main__")):
+        if not module.name.startswith(("delayq.spark.", "delayq.django.", "delayq.__main__")):
             import_module(module.name)
 
 

@@ -226,4 +226,4 @@ def test_no_rule_takes_long(text):
             spent.append(process_time() - begun)
     begun = process_time()
     assert sum(n % 7 for n in range(1_000_000)) > 0
-    assert max(spent) < 20 * (process_time() - begun)
+    assert max(spent) < 40 * (process_time() - begun)
