@@ -165,7 +165,6 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--measure", action="store_true", help="measure the costs here")
     parser.add_argument("--check", action="store_true", help="measure, and compare with 1, 2 and 6 nodes here")
     options = parser.parse_args(words)
-    logging.disable(logging.WARNING)  # the servers here keep nothing on disk
     costs = STORED
     if options.measure or options.check:
         with throwaway_cluster(1) as cluster:
@@ -182,4 +181,5 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    logging.disable(logging.WARNING)  # the servers here keep nothing on disk
     sys.exit(main())

@@ -63,12 +63,13 @@ def no_settings_from_outside() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def log_of_pytest() -> Iterator[None]:
-    """Give the log back to pytest after a test in which a command has sent all of it to stderr."""
+    """Give the log back to pytest after a test in which a command has sent all of it to stderr, or disabled it."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
+    logging.disable(logging.NOTSET)
 
 
 @pytest.hookimpl(wrapper=True)
