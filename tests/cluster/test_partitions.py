@@ -139,7 +139,8 @@ def move_slots(cluster, prefix, times):
     assert not load.failed
     assert not load.lost()
     assert not load.doubled
-    assert totals["sent"] == totals["delivered"] == totals["acked"] == len(load.returned)
+    assert totals["sent"] == totals["acked"] == len(load.returned)
+    assert totals["delivered"] >= totals["sent"]  # a claim whose answer was lost is made again
 
 
 @pytest.mark.long

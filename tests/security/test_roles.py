@@ -90,7 +90,7 @@ ALL_NEED = {
 }
 BY_HAND = {(Role.PRODUCER, "extend"), (Role.CONSUMER, "recount"), (Role.PRODUCER, "fire")}
 BY_HAND |= {(Role.PRODUCER, "report"), (Role.CONSUMER, "await_ends")}
-BY_HAND |= {(Role.PRODUCER, "ack"), (Role.PRODUCER, "ack_some"), (Role.PRODUCER, "join")}
+BY_HAND |= {(Role.PRODUCER, name) for name in ("ack", "ack_some", "join", "complete", "nack")}
 """Scripts that the rights of a role cover although no method of delayq calls them for that role."""
 
 RAW = {"NEVER_DECODE": True}
