@@ -83,6 +83,9 @@ def entry(module: str, name: str) -> str:
         if issubclass(value, BaseException):
             return f".. autoexception:: {module}.{name}\n{MEMBERS}   :show-inheritance:\n"
         return f".. autoclass:: {module}.{name}\n{MEMBERS}"
+    kind = type(value)
+    if not callable(value) and kind.__module__.partition(".")[0] not in ("delayq", "builtins"):
+        return f".. py:data:: {module}.{name}\n   :type: {kind.__name__}\n"  # without the docstring of a foreign class
     return f".. auto{'function' if callable(value) else 'data'}:: {module}.{name}\n"
 
 
