@@ -101,11 +101,17 @@ class Session:
 
     def check_queue_exists(self, name: str) -> list[str]:
         """Return which values of payloads a queue hides; raise `NotFoundError` if it was never used."""
-        first = self.partitions(name)[0]
-        exists, paths = self.read(is_in_use(self.prefix, first), Calls(Keys.of(self.prefix, first)).redact_paths())
+        asked = is_in_use(self.prefix, name), self._redacted(name), read_layout(self.prefix, name)
+        exists, paths, layout = self.read(*asked)
         if not exists:
             raise NotFoundError("queue", name, self.queue_names())
+        first, *_ = self._partitions[name] = layout.names(name)
+        if first != name:
+            (paths,) = self.read(self._redacted(first))
         return list(paths)
+
+    def _redacted(self, name: str) -> RedisCommand[Any]:
+        return Calls(Keys.of(self.prefix, name)).redact_paths()
 
     def exists(self, request: RedisCommand[bool]) -> bool:
         """Return the reply to an existence check; also read the server's time into `now`."""
