@@ -95,16 +95,6 @@ def partitions_of(target: TargetQueue) -> list[TargetQueue]:
     return [replace(target, queue=name) for name in layout.names(target.queue)]
 
 
-def only_queue(target: TargetQueue, what: str) -> TargetQueue:
-    """Return a target without partitions; raise `ConfigurationError` for others, which `what` does not take."""
-    first, *others = partitions_of(target)
-    if others:
-        raise ConfigurationError(
-            f"{what} takes one partition at a time: {target.queue} has {first.queue} to {others[-1].queue}"
-        )
-    return target
-
-
 def check_queue(target: TargetQueue) -> None:
     """Raise `ConfigurationError` if the queue does not exist; a mistyped name would read as an empty queue."""
     if not connect(target).call(is_in_use(target.prefix, target.queue)):

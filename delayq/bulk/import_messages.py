@@ -78,7 +78,7 @@ class ImportSender(TableSender):
             placed = [
                 (self._contexts[number], [part[at] for at in rows])
                 for part in parts
-                for number, rows in by_place((one.id for one in part), len(self._contexts)).items()
+                for number, rows in by_place([one.id for one in part], len(self._contexts)).items()
             ]
             for reply in self._executor.run(
                 dead_import_call(context.calls, some, run=self._run) for context, some in placed

@@ -19,7 +19,7 @@ from delayq.broker.transport.operation import together
 from delayq.bulk.connection import TargetQueue, calls_of, connect, context_of, open_queue, partitions_of
 from delayq.errors import ConfigurationError, DelayqError, NoReplyError, short_repr
 from delayq.queue.partitioned.merging import merged_run
-from delayq.queue.placing.layout import place_of
+from delayq.queue.placing.layout import by_place
 from delayq.queue.sweeps.bulk_runs import RunInfo, begin_run, end_run, list_runs
 from delayq.values.text import pluralize
 from delayq.values.times import Duration, timestamp, to_millis
@@ -113,12 +113,12 @@ def begin_load(
     first, last = horizon(target, start, until)
     if not (first is last is None or has_due):
         raise ConfigurationError("start and until need a column due, which the table does not have")
-    executor, context = connect(target), context_of(partitions_of(target)[0])
+    executor, contexts = connect(target), [context_of(one) for one in partitions_of(target)]
     if run is None:
-        unfinished = (info for info in executor.perform(list_runs(context)) if info.state != "committed")
+        unfinished = (info for info in executor.perform(list_runs(contexts[0])) if info.state != "committed")
         run = next((info.run for info in unfinished if info.source == source != UNKNOWN), new_id())
-    for one in partitions_of(target):
-        executor.perform(begin_run(context_of(one), run, start=first, until=last, source=source))
+    for context in contexts:
+        executor.perform(begin_run(context, run, start=first, until=last, source=source))
     return LoadRun(target, run, first, last)
 
 
@@ -150,14 +150,11 @@ def resolve(when: When, name: str, base: int) -> int:
 
 def cancel_ids(target: TargetQueue, ids: Iterable[str]) -> str:
     """Cancel messages in one round trip; returns their statuses, in any order."""
-    targets = partitions_of(target)
-    rows: list[list[str]] = [[] for _ in targets]
-    for id in ids:
-        rows[place_of(id, len(targets))].append(id)
+    targets, listed = partitions_of(target), list(ids)
     cancels = [
-        calls_of(one).cancel(part)
-        for one, some in zip(targets, rows, strict=True)
-        for part in batched(some, CANCEL_BATCH)
+        calls_of(targets[number]).cancel(part)
+        for number, rows in by_place(listed, len(targets)).items()
+        for part in batched((listed[at] for at in rows), CANCEL_BATCH)
     ]
     return "".join(connect(target).perform(together(cancels)))
 

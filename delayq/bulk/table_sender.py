@@ -102,7 +102,7 @@ class TableSender:
         if len(self._contexts) == 1:
             yield self._contexts[0], messages
             return
-        keys = map(home_key, messages.ids, messages.attributes)
+        keys = list(map(home_key, messages.ids, messages.attributes))
         for number, rows in by_place(keys, len(self._contexts)).items():
             yield self._contexts[number], OutgoingTable._make([column[at] for at in rows] for column in messages)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, tzinfo
 from itertools import pairwise
@@ -70,7 +70,7 @@ class QueueHistory:
     @property
     def total(self) -> HistoryBucket:
         """The sum of all."""
-        return _bucket(self.buckets[0].start, self.buckets[-1].end, map(_counts, self.buckets))
+        return sum_of_buckets(self.buckets)
 
 
 def read_history(
@@ -95,6 +95,11 @@ def read_history(
     times = pairwise(local_times(edges, zone))
     made = tuple(_bucket(*span, part) for span, part in zip(times, parts, strict=True))
     return QueueHistory(from_millis(now), unit, made)
+
+
+def sum_of_buckets(buckets: Sequence[HistoryBucket]) -> HistoryBucket:
+    """Return what was done in all of these, from the start of the first to the end of the last."""
+    return _bucket(buckets[0].start, buckets[-1].end, map(_counts, buckets))
 
 
 def _counts(bucket: HistoryBucket) -> HourCounts:

@@ -7,25 +7,15 @@ from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from delayq.queue.inspecting.forecast import Forecast
-from delayq.queue.inspecting.history import HistoryBucket, QueueHistory
+from delayq.queue.inspecting.history import QueueHistory, sum_of_buckets
 from delayq.queue.inspecting.memory_usage import MemoryUsage
 from delayq.queue.inspecting.why.looked import Looked
 from delayq.queue.inspecting.workers import WorkerInfo
-from delayq.queue.placing.merged_stats import counters, first_time, lateness, stats
-from delayq.queue.repairing.repair_report import Checkup, Finding
+from delayq.queue.placing.merged_stats import counters, first_time, stats
+from delayq.queue.repairing.repair_report import Checkup, Finding, FindingKind
 from delayq.queue.sweeps.bulk_runs import RunInfo
 
 T = TypeVar("T")
-
-
-def sums(values: Sequence[Any]) -> Any:
-    """Return the sum of numbers."""
-    return sum(values)
-
-
-def any_of(values: Sequence[Any]) -> bool:
-    """Return whether any is true."""
-    return any(values)
 
 
 def first_of(values: Sequence[T]) -> T:
@@ -56,17 +46,7 @@ def _together(one: WorkerInfo, other: WorkerInfo) -> WorkerInfo:
 def history(values: Sequence[QueueHistory]) -> QueueHistory:
     """Add up what was done in each hour or day."""
     rows = zip(*(one.buckets for one in values), strict=True)
-    return replace(values[0], at=max(one.at for one in values), buckets=tuple(map(_bucket, rows)))
-
-
-def _bucket(row: Sequence[HistoryBucket]) -> HistoryBucket:
-    numbers = {
-        field.name: sum(getattr(one, field.name) for one in row)
-        for field in fields(HistoryBucket)
-        if field.name not in ("start", "end", "busy", "lateness")
-    }
-    busy = sum((one.busy for one in row[1:]), row[0].busy)
-    return replace(row[0], **numbers, busy=busy, lateness=lateness([one.lateness for one in row]))
+    return replace(values[0], at=max(one.at for one in values), buckets=tuple(map(sum_of_buckets, rows)))
 
 
 def forecast(values: Sequence[Forecast]) -> Forecast:
@@ -100,16 +80,14 @@ def memory_usage(values: Sequence[MemoryUsage]) -> MemoryUsage:
 
 
 def checkup_of(name: str) -> Callable[[Sequence[Checkup]], Checkup]:
-    """Return what makes one report of those of the partitions; each finding names its partition."""
+    """Return what makes one report of those of the partitions; a finding with ids names its partition."""
 
     def merge(values: Sequence[Checkup]) -> Checkup:
-        found: dict[Any, Finding] = {}
+        found: dict[tuple[FindingKind, str], Finding] = {}
         for one in values:
             for finding in one.findings:
-                is_same = (finding.kind, finding.text) in found
-                key = (finding.kind, finding.text) if is_same or not finding.ids else (one.queue, finding)
                 text = f"{one.queue}: {finding.text}" if finding.ids else finding.text
-                found.setdefault(key, replace(finding, text=text))
+                found.setdefault((finding.kind, text), replace(finding, text=text))
         return Checkup(name, tuple(found.values()))
 
     return merge
@@ -143,14 +121,14 @@ def merged_run(values: Sequence[RunInfo]) -> RunInfo:
     )
 
 
-def added_up(kind: type[T], keep: Sequence[str] = ()) -> Callable[[Sequence[T]], T]:
-    """Return what adds up records of a class: numbers are added, tuples joined; those to `keep` are of the first."""
+def added_up(kind: type[T]) -> Callable[[Sequence[T]], T]:
+    """Return what adds up records of a class: numbers are added, tuples joined; switches are those of the first."""
 
     def merge(values: Sequence[T]) -> T:
         made: dict[str, Any] = {}
         for field in fields(kind):  # type: ignore[arg-type]
             cells = [getattr(one, field.name) for one in values]
-            if field.name in keep or isinstance(cells[0], bool):
+            if isinstance(cells[0], bool):
                 made[field.name] = cells[0]
             elif isinstance(cells[0], tuple):
                 made[field.name] = tuple(dict.fromkeys(cell for some in cells for cell in some))

@@ -87,6 +87,14 @@ def _read(cursor: str, number: int) -> dict[int, _Position | None]:
     raise ConfigurationError(f"cursor must be that of a page before, not {short_repr(cursor)}")
 
 
+def place_in(cursor: str | None, number: int) -> tuple[int, str | None]:
+    """Return at which partition to go on, one after the other, and with which cursor there."""
+    at, _, inner = (cursor or "0:").partition(":")
+    if not at.isdecimal() or int(at) >= number:
+        raise ConfigurationError(f"cursor must be that of a page before, not {short_repr(cursor)}")
+    return int(at), inner or None
+
+
 def search_each(
     queue: Any,
     search: Callable[[Any, int, int, str | None], Operation[SearchPage]],
@@ -97,12 +105,9 @@ def search_each(
 ) -> Operation[SearchPage]:
     """Search one partition after another by `search(partition, limit, max_searched, cursor)`."""
     partitions = queue.partitions
-    number, _, inner = (cursor or "0:").partition(":")
-    at = int(number) if number.isdecimal() else len(partitions)
-    if at >= len(partitions):
-        raise ConfigurationError(f"cursor must be that of a page before, not {short_repr(cursor)}")
+    at, after = place_in(cursor, len(partitions))
     matches: list[Match] = []
-    searched, after = 0, inner or None
+    searched = 0
     while True:
         page: SearchPage = yield from search(partitions[at], limit - len(matches), max_searched - searched, after)
         matches += page.matches

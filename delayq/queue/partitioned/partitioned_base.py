@@ -50,6 +50,7 @@ from delayq.queue.tasks.handlers import HandlerRegistry
 from delayq.values.times import monotonic
 
 MAX_STUCK = 100
+"""How often in a row the layout may be read again without a change: by so many threads at once, not by one."""
 
 
 def _is_none(found: Any) -> bool:
@@ -251,11 +252,11 @@ class PartitionedBase(DelayBase[Any, Any]):
     rekey = of_all(DelayQueue.rekey, merging.added_up(Rekeyed))
     check = of_all(DelayQueue.check, merging.added_up(HandlerCheck))
     runs = of_all(DelayQueue.runs, merging.runs)
-    forget_run = of_all(DelayQueue.forget_run, merging.any_of)
+    forget_run = of_all(DelayQueue.forget_run, any)
     refusals = of_all(DelayQueue.refusals, merging.one_list)
-    resume = of_all(DelayQueue.resume, merging.any_of)
+    resume = of_all(DelayQueue.resume, any)
     pause = of_all(DelayQueue.pause, merging.first_of)
-    purge = of_all(DelayQueue.purge, merging.sums)
+    purge = of_all(DelayQueue.purge, sum)
 
     @mirrors(DelayQueue.send_into)
     def send_into(self, *_: Any, **__: Any) -> Any:

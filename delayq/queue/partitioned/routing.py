@@ -21,7 +21,7 @@ def at_one(partitions: Sequence[Any], home: Any, make: Make, is_unknown: Callabl
 
     A message with a key, or one that joins a group, is not where its id belongs.
     """
-    result = yield from _alone(home, make)
+    (result,) = yield from at_each([home], make)
     others = [one for one in partitions if one is not home]
     if not is_unknown(result) or not others:
         return result
@@ -33,11 +33,6 @@ def at_each(partitions: Sequence[Any], make: Make) -> Operation[list[Any]]:
     """Run an operation on several partitions side by side; raises the first error, which names its partition."""
     results = yield from side_by_side([make(one) for one in partitions])
     return results_of(results, [one.name for one in partitions])
-
-
-def _alone(partition: Any, make: Make) -> Operation[Any]:
-    (result,) = yield from at_each([partition], make)
-    return result
 
 
 def by_id(method: Callable[..., Any], is_unknown: Callable[[Any], bool]) -> Callable[..., Any]:

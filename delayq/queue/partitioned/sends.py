@@ -134,7 +134,7 @@ class PartitionedProducer(Producer):
         rows: dict[str, list[int]] = {}
         if queue.layout.growing_from is None:
             names = names_of(queue.name, queue.layout.partitions)
-            for number, some in by_place((keys[at] for at in left), len(names)).items():
+            for number, some in by_place([keys[at] for at in left], len(names)).items():
                 rows[names[number]] = [left[at] for at in some]
             return rows
         homes = yield from queue.following(lambda: queue.homes_of([ids[at] for at in left], [keys[at] for at in left]))

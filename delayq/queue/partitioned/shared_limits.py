@@ -72,7 +72,7 @@ class PartitionedLimits:
     def remove(self, name: str | None = None) -> Any:
         if name is None:
             return self._queue._perform(self._change(lambda limits: limits.remove(None)))  # noqa: SLF001
-        return self._queue.perform_all(lambda one: Limits.remove(one.limits, name), merging.any_of)
+        return self._queue.perform_all(lambda one: Limits.remove(one.limits, name), any)
 
     @property
     def _is_shared(self) -> bool:

@@ -16,7 +16,7 @@ from delayq.queue.dead_groups import DeadGroup
 from delayq.queue.dead_letter import DeadLetter, Redriven
 from delayq.queue.inspecting.deaths import check_entry
 from delayq.queue.partitioned import merging
-from delayq.queue.partitioned.pages import merged_page
+from delayq.queue.partitioned.pages import merged_page, place_in
 from delayq.queue.placing.merged_stats import counters
 from delayq.queue.scheduling.schedules import Schedules
 from delayq.queue.sweeps.selection import Selection
@@ -65,7 +65,7 @@ class Selected:
         def make(one: Any) -> Any:
             return method(one.select(*self._how, **self._options), *args, **options)
 
-        merge = merging.sums if method is Selection.count else counters
+        merge = sum if method is Selection.count else counters
         return self._queue.perform_all(make, merge)
 
     count = _selecting(Selection.count)
@@ -140,7 +140,7 @@ class PartitionedDeadLetter(_View):
     @mirrors(DeadLetter.purge)
     def purge(self, id: str | None = None, **how: Any) -> Any:
         if id is None:
-            return self._queue.perform_all(lambda one: DeadLetter.purge(one.dead, **how), merging.sums)
+            return self._queue.perform_all(lambda one: DeadLetter.purge(one.dead, **how), sum)
         return self._queue.perform_at(
             _id_of(id), lambda one: DeadLetter.purge(one.dead, id, **how), lambda done: not done
         )
@@ -181,7 +181,7 @@ def _by_name_or_all(method: Callable[..., Any]) -> Callable[..., Any]:
     def routed(self: Any, name: str | None = None, **options: Any) -> Any:
         if name is not None:
             return self._queue.perform_on(str(name), lambda one: method(one.schedules, name, **options))
-        return self._queue.perform_all(lambda one: method(one.schedules, **options), merging.sums)
+        return self._queue.perform_all(lambda one: method(one.schedules, **options), sum)
 
     return routed
 
@@ -255,11 +255,7 @@ class PartitionedSchedules(_View):
 
 def _schedules_page(queue: Any, limit: int, cursor: str | None, how: Mapping[str, Any]) -> Any:
     partitions = queue.partitions
-    number, _, inner = (cursor or "0:").partition(":")
-    at = int(number) if number.isdecimal() else len(partitions)
-    if at >= len(partitions):
-        raise ConfigurationError("cursor must be that of a page before")
-    after: str | None = inner or None
+    at, after = place_in(cursor, len(partitions))
     read: Any = Schedules.page
     while True:
         page: SchedulesPage = yield from read(partitions[at].schedules, limit=limit, cursor=after, **how)

@@ -7,7 +7,7 @@ from copy import copy
 from itertools import islice
 from typing import Any, TypeVar
 
-from delayq.broker.transport.operation import Every, Operation, Wait
+from delayq.broker.transport.operation import Every, Operation, Wait, first_error
 from delayq.errors import DelayqError
 from delayq.values.times import monotonic
 
@@ -50,7 +50,7 @@ class _SideBySide:
 
     def go_on(self, at: int, replies: list[Any]) -> None:
         """Continue an operation with its replies, or with the first error among them."""
-        error = next((one for one in replies if isinstance(one, DelayqError)), None)
+        error = first_error(replies)
         if error is None or isinstance(self.steps[at], Every):
             self._send(at, replies)
         else:

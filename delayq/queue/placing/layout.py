@@ -7,8 +7,7 @@ The fields of `<prefix>:{reminders}:meta` are `partitions`, `epoch`, which every
 from __future__ import annotations
 
 from binascii import crc_hqx
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, Self
 
 from delayq.broker.keys import Keys
@@ -30,8 +29,10 @@ def place_of(key: str, partitions: int) -> int:
     return crc_hqx(key.encode("utf-8", "surrogateescape"), 0) % partitions
 
 
-def by_place(keys: Iterable[str], partitions: int) -> dict[int, list[int]]:
+def by_place(keys: Sequence[str], partitions: int) -> dict[int, list[int]]:
     """Return the positions of keys by the number of their partition."""
+    if partitions == 1:
+        return {0: list(range(len(keys)))}
     rows: dict[int, list[int]] = {}
     for at, key in enumerate(keys):
         rows.setdefault(place_of(key, partitions), []).append(at)
@@ -156,11 +157,3 @@ def _claim(meta: str) -> RedisCommand[bool]:
 def raise_epoch(meta: str, epoch: int) -> RedisCommand[Any]:
     """Store the epoch of a partition that has none yet."""
     return RedisCommand(("HSETNX", meta, "epoch", epoch), bool)
-
-
-PlaceOf = Callable[[str], int]
-
-
-def placing(partitions: int) -> PlaceOf:
-    """Return `place_of` for a number of partitions."""
-    return partial(place_of, partitions=partitions)
