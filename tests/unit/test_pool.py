@@ -12,11 +12,12 @@ from delayq.options import read_settings
 from delayq.worker.delivery.disposition import Completion, Disposition
 from delayq.worker.drivers.drivers import ThreadDriver
 from delayq.worker.parts.in_flight import Prefetch
-from delayq.worker.pool.pool import Pool, PoolInFlight
+from delayq.worker.pool.fair_pool import FairPool
+from delayq.worker.pool.pool import PoolInFlight
 
 
 def test_nothing_hangs_while_there_are_no_queues_or_they_have_no_loops_yet():
-    pool = Pool(1, strict=False)
+    pool = FairPool(1, strict=False)
     driver = ThreadDriver(pool, [], "w", grace=1.0)
     seen = [driver.hung_since]
 
@@ -57,7 +58,7 @@ class _Waiting:
 
 @pytest.mark.parametrize(("count", "allotted"), [(1, 250), (3, 83), (10, 50), (20, 50), (50, 20)])
 def test_many_queues_claim_up_to_four_times_as_much_together(count, allotted):
-    pool = Pool(10, strict=False)
+    pool = FairPool(10, strict=False)
     queues: Any = [_Waiting() for _ in range(count)]
     pool.add(queues)
     pool.allot(queues, 1.0)
@@ -66,7 +67,7 @@ def test_many_queues_claim_up_to_four_times_as_much_together(count, allotted):
 
 @pytest.mark.parametrize(("held", "allotted"), [(0, 250), (10, 240), (300, 0)])
 def test_what_is_held_takes_of_what_is_allotted(held, allotted):
-    pool, queue = Pool(10, strict=False), _Waiting()
+    pool, queue = FairPool(10, strict=False), _Waiting()
     queue.in_flight.held = held
     queues: Any = [queue]
     pool.add(queues)
@@ -75,7 +76,7 @@ def test_what_is_held_takes_of_what_is_allotted(held, allotted):
 
 
 def test_what_is_held_takes_of_what_a_fetch_limit_allows():
-    pool, queue = Pool(10, strict=False), _Waiting()
+    pool, queue = FairPool(10, strict=False), _Waiting()
     queue.context.settings.fetch_limit = 20
     queue.in_flight = SimpleNamespace(**vars(queue.in_flight) | {"held": 5, "deliveries": range(3), "overdue": ()})
     queues: Any = [queue]

@@ -21,7 +21,7 @@ from delayq.worker.delivery.in_flight_delivery import Batch, InFlightDelivery
 from delayq.worker.loop.consumer_loop import ConsumerLoop
 from delayq.worker.loop.loop_steps import RoundTrip, Sleep, StepResult
 from delayq.worker.parts.presence import PRESENCE_EVERY, Presence, Tally
-from delayq.worker.pool.pool import Pool
+from delayq.worker.pool.fair_pool import FairPool
 from delayq.worker.pool.pool_loop import LOOK_AGAIN, TOGETHER, RestingPresence
 from tests.support.loop_harness import Asking
 
@@ -148,7 +148,7 @@ def test_it_names_a_hundred_of_the_longest():
 
 
 def test_it_names_ten_of_many_queues():
-    pool = Pool(4, strict=False)
+    pool = FairPool(4, strict=False)
     pool.queues = {number: SimpleNamespace(context=SimpleNamespace(queue=f"q{number}")) for number in range(1000)}
     entry = told(presence(served=pool.served, concurrency=4), 0.0)
     assert (entry.queues, entry.served) == ([f"q{number}" for number in range(10)], 1000)
@@ -327,7 +327,7 @@ def test_streams_are_not_looked_after():
 
 
 def test_a_worker_of_many_queues_beats_about_twice_a_second_for_all():
-    pool = Pool(1, strict=False)
+    pool = FairPool(1, strict=False)
     pool.queues = dict.fromkeys(range(1000))
     a_second = sum(1 / pool.presence_every(number) for number in range(1000))
     assert 1.5 < a_second < 3

@@ -10,6 +10,7 @@ from delayq.errors import DelayqError
 from delayq.queue.consuming.consumer import ConsumeOptions
 from delayq.queue.consuming.starting import D
 from delayq.queue.partitioned.partition import Partition
+from delayq.queue.partitioned.partition_pool import PartitionPool
 from delayq.queue.placing.layout import read_layout
 from delayq.queue.pooling.worker import WorkerBase
 from delayq.queue.sharing.sharing_loops import PartitionsLoop, begin_sharing
@@ -32,8 +33,6 @@ class PartitionsWorker(WorkerBase[Any]):
     """
 
     _kind = Partition
-    _told_together = 4
-    """Few: it is enough if some partitions know soon who works."""
     _loop_class = PartitionsLoop
 
     def __init__(self, queue: Any) -> None:
@@ -71,6 +70,9 @@ class PartitionsWorker(WorkerBase[Any]):
                 made = {one.name: make(one, weight=1, limit=None, lifespan=None) for one in new}
                 served |= made
                 loop.add_new([*made.values()])
+
+    def _make_pool(self, concurrency: int) -> Pool:
+        return PartitionPool(concurrency)
 
     def _begin_together(self, servers: list[ServerLoop], pool: Pool, *, burst: bool) -> None:
         begin_sharing(self._queue, servers, pool, burst=burst)

@@ -38,7 +38,8 @@ from delayq.queue.pooling.opening_many import (
 from delayq.values.checks import check_bool, check_concurrency, check_int
 from delayq.values.times import Duration, to_millis
 from delayq.worker.drivers.served import ServerLoop
-from delayq.worker.pool.pool import QUEUES_TOLD, Pool, PoolQueue
+from delayq.worker.pool.fair_pool import FairPool
+from delayq.worker.pool.pool import Pool, PoolQueue
 from delayq.worker.pool.pool_loop import PoolLoop
 
 Q = TypeVar("Q", bound=QueueBase[Any, Any])
@@ -55,7 +56,6 @@ class WorkerBase(Generic[Q]):
     _queues: Mapping[Q, int] = MappingProxyType({})
     _limits: Mapping[Q, int] = MappingProxyType({})
     _strict = False
-    _told_together = QUEUES_TOLD
     _pattern = ""
     """Which queues to serve like the queue `_like`."""
     _like: Q | None = None
@@ -158,7 +158,7 @@ class WorkerBase(Generic[Q]):
         lifespans: dict[Any, Any] = {
             queue: queue.own_lifespan.anew() for queue in self._all_queues() if queue.own_lifespan is not None
         }
-        pool = Pool(concurrency, strict=self._strict, told_together=self._told_together)
+        pool = self._make_pool(concurrency)
         servers: list[ServerLoop] = []
         if self._like is not None:
             executor = self._like.executor
@@ -187,6 +187,9 @@ class WorkerBase(Generic[Q]):
             entered = [*lifespans.values()]
             driver.lifespans = entered[0].together(entered)
         return driver
+
+    def _make_pool(self, concurrency: int) -> Pool:
+        return FairPool(concurrency, strict=self._strict)
 
     def _begin_chores(self, loop: PoolLoop, served: dict[Q, PoolQueue], make: Callable[..., PoolQueue]) -> None:
         """Begin what else the loop of a server does, which serves these queues; `make` serves one more."""

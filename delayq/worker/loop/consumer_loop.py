@@ -9,7 +9,7 @@ Whatever not every message needs is a part of its own: see `parts.part`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -248,7 +248,7 @@ class ConsumerLoop:
         late = outlook.deadline_at <= now
         news = self._woken or late or bool(feeding)
         due = outlook.wants_due(capacity, now)
-        must = late or bool(feeding) or self._returned or (self._burst and not self.in_flight)
+        must = late or bool(feeding) or self._returned or self._may_be_drained
         ticks, promotes = outlook.look_at <= now, self._promotes or outlook.ranks
         direct = capacity > 0 and not (must or ticks or outlook.ready or promotes)
         plain = direct and self._plain.usable(now)
@@ -280,6 +280,11 @@ class ConsumerLoop:
             plan.append(self._claim(max(capacity, 0)))
         return plan
 
+    @property
+    def _may_be_drained(self) -> bool:
+        """Whether a burst may be at its end: nothing is here, and nothing is known that could be claimed."""
+        return self._burst and not self.in_flight and not self.outlook.knows_more(self._now)
+
     def _claim_plainly(self, wanted: int) -> PlannedCall:
         """Return the call that settles what is acknowledged, and claims up to `wanted` messages unless that is 0."""
         woken, self._woken = self._woken, self._woken and not wanted
@@ -297,7 +302,7 @@ class ConsumerLoop:
             return self.refusals.wait_until - self._now
         if self._woken:
             return 0.0
-        if self._burst and self._changed and not self.in_flight:
+        if self._changed and self._may_be_drained:
             return 0.0
         until = [self.outlook.next_at(claims=claims), next_of([*self.parts.feed, *self.parts.renew], self._now)]
         if self._returned or self.parts.pending():
@@ -310,8 +315,7 @@ class ConsumerLoop:
     # What Redis replied
 
     def _read(self, plan: list[PlannedCall], result: StepResult) -> None:
-        calls = self._settle_calls
-        if calls or self._folded:
+        if (calls := self._settle_calls) or self._folded:
             folded = [reply for (_, read, _), reply in zip(plan, result.replies, strict=True) if read is self._folded]
             self.refusals.read_settlements([*result.replies[:calls], *folded])
             self.in_flight.recalled = self.refusals.of_settlements
@@ -404,7 +408,7 @@ class ConsumerLoop:
             late = self._stop_at is not None and self._now >= self._stop_at
             left = len(self.settlements)
             ends = late and cancelled and (not left or 0 < unsent <= left)  # what is left is settled part by part
-            if ends or not (self._waited_for() or self.parts.pending()):
+            if ends or not (self.in_flight.waited_for(hung=not self.leaves_hung) or self.parts.pending()):
                 break
             if late and not cancelled:
                 overdue = self.in_flight.overdue
@@ -434,10 +438,6 @@ class ConsumerLoop:
             return
         if calls := [call for leave in self.parts.leave for call in leave()]:
             yield RoundTrip(calls)
-
-    def _waited_for(self) -> Collection[InFlightDelivery]:
-        deliveries = self.in_flight.deliveries.keys()
-        return deliveries - self.in_flight.overdue if self.leaves_hung else deliveries
 
     def _stopping_idle_time(self, end: float) -> float:
         """Return the seconds to wait for running callbacks during a stop; new messages are not its concern."""

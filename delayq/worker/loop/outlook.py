@@ -163,6 +163,10 @@ class Outlook:
         returns = min(self.deadline_at, self._gate_at) <= now + self._tick and not self._clock.stopped
         return not self.ready and self.collect_at > now and self.due_at > now and not returns
 
+    def knows_more(self, now: float) -> bool:
+        """Return whether something is known that could be claimed."""
+        return not self.paused and (self.ready > 0 or self.due_at <= now)
+
     def wants_due(self, capacity: int, now: float) -> bool:
         """Return whether to promote what is due: some is, and may be claimed, or may come before what can be."""
         if self.ranks and capacity > 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from delayq.broker.context import EngineContext
@@ -212,6 +212,11 @@ class InFlight:
     def any_running(self) -> bool:
         """Return whether a callback runs that is not overdue."""
         return any(delivery.batch is not None and delivery.batch.running for delivery in self.deliveries)
+
+    def waited_for(self, *, hung: bool) -> Collection[InFlightDelivery]:
+        """Return the deliveries that a stop waits for: with `hung`, also those whose callbacks have taken too long."""
+        deliveries = self.deliveries.keys()
+        return deliveries if hung else deliveries - self.overdue
 
     def idle_runners(self) -> int:
         """Return how many runners run no callback."""

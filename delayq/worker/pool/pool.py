@@ -1,9 +1,7 @@
 """The queues of a worker, and the pool of callbacks that they share.
 
-Each queue has a consumer loop and a hand-off buffer of its own. A free runner asks the pool, which picks the queue by
-weight among those that have something in their buffers: what is claimed for one queue never holds a place that another
-could use. `allot` says how much each queue may claim: what it would get of the next starts. These are as many as
-runners are free, and in 0.1 s of work more, as for a single queue.
+Each queue has a consumer loop and a hand-off buffer of its own. A free runner asks the pool, which picks the queue
+among those that have something in their buffers, and `allot` says how much each queue may claim.
 """
 
 from __future__ import annotations
@@ -22,22 +20,18 @@ from delayq.broker.replies import ClaimReply
 from delayq.broker.requests import RedisCommand
 from delayq.broker.stored_presence import MAX_QUEUES
 from delayq.broker.transport.operation import Operation
-from delayq.values.times import monotonic
 from delayq.worker.delivery.in_flight_delivery import Batch, InFlightDelivery
 from delayq.worker.drivers.served import ServedQueue
 from delayq.worker.drivers.work_buffer import Callback
 from delayq.worker.loop.consumer_loop import ConsumerLoop
 from delayq.worker.loop.outlook import COLLECT_EVERY
-from delayq.worker.parts.in_flight import MAX_CLAIMED, MAX_TIMES, MAX_UNSTARTED, InFlight
+from delayq.worker.parts.in_flight import MAX_CLAIMED, MAX_UNSTARTED, InFlight
 from delayq.worker.parts.presence import PRESENCE_EVERY
-from delayq.worker.pool.fair_order import StrictOrder, WeightedOrder
 
 QUEUES_A_COLLECTION = 20
 """Queues without spent messages that are collected within `COLLECT_EVERY` together: with more, each waits longer.
 
 A collection takes 24 commands."""
-QUEUES_A_CLAIM = 5
-"""Queues that share as much as one claims; more claim more together, or each would claim few messages at a time."""
 QUEUES_TOLD = 20
 """Queues that are told within `PRESENCE_EVERY` who works: with more, each waits longer. A report takes 5 commands."""
 GOLDEN = (math.sqrt(5) - 1) / 2
@@ -170,29 +164,33 @@ class PoolQueue(ServedQueue):
             return math.inf
         return 0.0 if loop.outlook.ready or self.woken else loop.outlook.due_at
 
+    def claimable(self, now: float) -> int:
+        """Return how many messages may be claimed now, as far as is known."""
+        outlook = self.loop.outlook
+        if self.claimable_from(now) > now:
+            return 0
+        if self.woken or outlook.due_at <= now or not outlook.look_at:
+            return MAX_CLAIMED * self.callback.batch  # as many as may be
+        return outlook.ready
+
     def waiting_starts(self, now: float) -> int:
         """Return how many callbacks could start, as far as is known, with those that have their messages here."""
-        here, outlook = self.buffer.backlog, self.loop.outlook
-        ready = outlook.ready
-        if self.claimable_from(now) > now:
-            ready = 0
-        elif self.woken or outlook.due_at <= now or not outlook.look_at:
-            ready = MAX_CLAIMED * self.callback.batch  # as many as may be
-        return -(-(here + ready) // self.callback.batch)
+        return -(-(self.buffer.backlog + self.claimable(now)) // self.callback.batch)
 
 
 class Pool:
-    """Picks whose callback runs next, and has the interface of a hand-off buffer for the runners."""
+    """What the queues of a worker share. A class of it picks whose callback runs next: see `FairPool`.
 
-    def __init__(self, concurrency: int, *, strict: bool, told_together: int = QUEUES_TOLD) -> None:
-        """Run up to `concurrency` callbacks at a time; with `strict`, by the order in which queues were added."""
+    For the runners it has the interface of a hand-off buffer.
+    """
+
+    def __init__(self, concurrency: int, *, told_together: int = QUEUES_TOLD) -> None:
+        """Run up to `concurrency` callbacks at a time."""
         self._told_together = told_together
         self.concurrency = concurrency
         self.queues: dict[int, PoolQueue] = {}
         """The queues by number."""
         self._added = 0
-        self._strict = strict
-        self._order: StrictOrder | WeightedOrder = StrictOrder() if strict else WeightedOrder()
         self._lock = threading.Lock()
         self._running: dict[Batch, PoolQueue] = {}
         self._hung = 0
@@ -213,7 +211,7 @@ class Pool:
                 queue.pool, queue.number = self, self._added
                 self._added += 1
                 self.queues[queue.number] = queue
-                self._order.add(queue.number, queue.weight)
+                self._enter(queue)
         for queue in queues:
             queue.start()
 
@@ -221,7 +219,7 @@ class Pool:
         """Forget a queue whose loop has ended."""
         with self._lock:
             del self.queues[queue.number]
-            self._order.remove(queue.number)
+            self._leave(queue)
 
     def collect_every(self, number: int) -> float:
         """Return after how many seconds a queue without spent messages is collected: less often if there are many.
@@ -254,52 +252,41 @@ class Pool:
             self._hung += hung
             self.abandoned += abandoned
 
+    # What the pools differ in
+
+    def _enter(self, queue: PoolQueue) -> None:
+        """Take a queue up; for who holds the lock."""
+
+    def _leave(self, queue: PoolQueue) -> None:
+        """Forget a queue; for who holds the lock."""
+
     def put(self, started: Sequence[tuple[PoolQueue, list[InFlightDelivery]]]) -> None:
         """Add the deliveries of one turn: all at once, or the first queue would get more than its share."""
-        with self._lock:
-            for queue, deliveries in started:
-                queue.claimed += len(deliveries)
-                queue.put(deliveries, stopping=self._stopping)
-                if not self._stopping:
-                    self._order.put(queue.number)
-
-    # For a runner, as a hand-off buffer
+        raise NotImplementedError
 
     def get(self) -> tuple[Batch, list[InFlightDelivery], Any] | None:
         """Take what the next callback is to process; see `WorkBuffer.get`."""
-        with self._lock:
-            while True:
-                queue = self._next_queue()
-                if queue is None:
-                    return None
-                deliveries = queue.buffer.take()
-                if queue.buffer.waiting:
-                    self._order.put(queue.number)
-                if deliveries:  # not withdrawn meanwhile
-                    queue.running += 1
-                    self._running[batch := Batch(monotonic(), [True], queue.context.queue)] = queue
-                    self._last_start = batch.started
-                    for delivery in deliveries:
-                        delivery.batch = batch
-                    break
-        opened = queue.buffer.open(deliveries, batch)
-        if opened[2] is None:
-            self._end(batch)
-        return opened
+        raise NotImplementedError
 
-    def _next_queue(self) -> PoolQueue | None:
-        """Take out the queue whose turn it is, and count its start; None if none has something to start."""
-        order, full = self._order, []
-        while (number := order.take()) is not None:
-            queue = self.queues[number]
-            if queue.buffer.waiting:
-                if queue.places > 0:
-                    order.count(number)
-                    break
-                full.append(number)
-        for other in full:
-            order.put(other)
-        return None if number is None else queue
+    def _end(self, batch: Batch) -> None:
+        """Note that a callback runs no more."""
+        raise NotImplementedError
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a delivery waits for a runner, and its queue's limit lets it start."""
+        raise NotImplementedError
+
+    @property
+    def runners(self) -> int:
+        """How many runners are needed now."""
+        raise NotImplementedError
+
+    def allot(self, queues: Sequence[PoolQueue], now: float) -> None:
+        """Say how much each of these queues may claim in its next turn: those of a server that may have something."""
+        raise NotImplementedError
+
+    # For a runner, as a hand-off buffer
 
     def complete(
         self, batch: Batch, deliveries: list[InFlightDelivery], result: object, error: BaseException | None
@@ -318,17 +305,6 @@ class Pool:
             self._running[batch].buffer.fail(batch, deliveries, error)
             self._end(batch)
 
-    def _end(self, batch: Batch) -> None:
-        with self._lock:
-            self._running.pop(batch).running -= 1
-
-    @property
-    def waiting(self) -> bool:
-        """Whether a delivery waits for a runner, and its queue's limit lets it start."""
-        with self._lock:
-            waiting = (self.queues[number] for number in self._order.waiting)
-            return any(queue.buffer.waiting and queue.places > 0 for queue in waiting)
-
     @property
     def stop_reason(self) -> str | None:
         """Why a callback has stopped the worker; None if none has."""
@@ -340,13 +316,6 @@ class Pool:
     def buffer(self) -> Pool:
         """Where runners take from."""
         return self
-
-    @property
-    def runners(self) -> int:
-        """How many runners are needed now."""
-        with self._lock:
-            waiting = sum(self.queues[number].buffer.backlog for number in self._order.waiting)
-            return min(self.concurrency, len(self._running) + waiting) + self.abandoned
 
     @property
     def most_runners(self) -> int:
@@ -376,44 +345,3 @@ class Pool:
         self._stopping = True
         for queue in [*self.queues.values()]:
             queue.withdraw()
-
-    # For the loops
-
-    def allot(self, queues: Sequence[PoolQueue], now: float) -> None:
-        """Say how much each of these queues may claim in its next turn: those of a server that may have something."""
-        most: dict[int, int] = {}
-        free = max(0, self.free)
-        stalled = 0.0 if free else now - self._last_start
-        stops: set[int] = set()
-        here = 0
-        waits = {queue: queue.waiting_starts(now) for queue in queues}
-        times = max(1, min(MAX_TIMES, sum(map(bool, waits.values())) // QUEUES_A_CLAIM))
-        for queue in queues:
-            queue.in_flight.prefetch.shares = times
-        limits = {queue: queue.in_flight.prefetch.limit(stalled) // queue.callback.batch for queue in queues}
-        ahead = max((limits[queue] for queue in queues if waits[queue]), default=0)
-        for queue in queues:
-            queue.in_flight.allotted = 0
-            if waiting := waits[queue]:
-                # One at least if others have some ahead: all of those would start before the first of this queue.
-                own = limits[queue] or int(ahead > 0 and queue.in_flight.prefetch.may_guess)
-                places = queue.places
-                most[queue.number] = int(min(waiting, (free if places == math.inf else places) + own))
-                if places == math.inf and most[queue.number] < waiting:
-                    stops.add(queue.number)
-                here += queue.buffer.backlog // queue.callback.batch
-        if not most:
-            return
-        starts = min(free + ahead, max(free, MAX_CLAIMED * times))
-        with self._lock:
-            shares = self._order.share(starts, most, stops)
-        fresh = [number for number, share in shares.items() if share and not self.queues[number].buffer.waiting]
-        if here >= free and 2 * here > starts and not fresh:
-            return  # a claim of many costs little more than a claim of one
-        for number, share in shares.items():
-            queue = self.queues[number]
-            wanted = share * queue.callback.batch - queue.buffer.backlog - queue.in_flight.held
-            if (fetch_limit := queue.context.settings.fetch_limit) is not None:
-                leased = len(queue.in_flight.deliveries) + queue.in_flight.held
-                wanted = min(wanted, fetch_limit - leased + len(queue.in_flight.overdue))
-            queue.in_flight.allotted = max(0, wanted)

@@ -1,0 +1,137 @@
+"""The pool of a partitioned queue: callbacks run in the order of claims, and few partitions claim much at a time.
+
+The partitions are one queue, so none has to get its share of every few starts, as the queues of a worker do. They take
+turns in claiming instead: a partition with much waits for the next turn like one with little.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import count
+from typing import Any
+
+from delayq.worker.delivery.in_flight_delivery import Batch, InFlightDelivery
+from delayq.worker.pool.pool import Pool, PoolQueue
+
+TURN, TURN_SECONDS = 1000, 0.02
+"""Messages that a partition claims in its turn, and seconds that this may take: as many as a promotion makes ready. The
+set of what is leased stays large meanwhile; one that grows from nothing with each claim takes the server twice as long.
+"""
+TOLD_TOGETHER = 4
+"""Partitions that are told within `PRESENCE_EVERY` who works. Few: it is enough if some know it soon."""
+
+
+class _Turn:
+    """When a partition is to claim: those with the least number come first. It keeps its turn for several claims."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._left = 0
+        self._ends_at = 0.0
+
+    def take(self, messages: int, now: float, numbers: Iterator[int]) -> None:
+        """Note a claim of so many messages; the turn ends with its last message, or when its time is over."""
+        if self._left <= 0:
+            self._left, self._ends_at = TURN, now + TURN_SECONDS
+        self._left -= messages
+        if self._left <= 0 or now >= self._ends_at:
+            self._left, self.number = 0, next(numbers)
+
+
+class PartitionPool(Pool):
+    """Runs callbacks in the order of claims, whatever the partition. It takes no locks on a message's way."""
+
+    def __init__(self, concurrency: int) -> None:
+        """Run up to `concurrency` callbacks at a time."""
+        super().__init__(concurrency, told_together=TOLD_TOGETHER)
+        self._to_start: deque[PoolQueue] = deque()
+        """The partition of each delivery that waits for a runner, in their order."""
+        self._turns: dict[PoolQueue, _Turn] = {}
+        self._numbers = count(1)
+
+    def _enter(self, queue: PoolQueue) -> None:
+        self._turns[queue] = _Turn()
+
+    def _leave(self, queue: PoolQueue) -> None:
+        del self._turns[queue]
+
+    def put(self, started: Sequence[tuple[PoolQueue, list[InFlightDelivery]]]) -> None:
+        """Add the deliveries of one turn."""
+        for queue, deliveries in started:
+            queue.claimed += len(deliveries)
+            queue.put(deliveries, stopping=self._stopping)
+            self._to_start.extend([queue] * len(deliveries))
+
+    def get(self) -> tuple[Batch, list[InFlightDelivery], Any] | None:
+        """Take what the next callback is to process; see `WorkBuffer.get`."""
+        while True:
+            try:
+                queue = self._to_start.popleft()
+            except IndexError:
+                return None
+            if (taken := queue.buffer.get()) is not None:  # else another call took it along, or it was withdrawn
+                if taken[2] is not None:
+                    self._running[taken[0]] = queue
+                    self._last_start = taken[0].started
+                return taken
+
+    def complete(
+        self, batch: Batch, deliveries: list[InFlightDelivery], result: object, error: BaseException | None
+    ) -> float:
+        """Add the completion of a batch; see `WorkBuffer.complete`."""
+        buffer = self._running[batch].buffer
+        now = buffer.complete(batch, deliveries, result, error)
+        if buffer.stop_reason is not None:
+            self.stopped_by = self.stopped_by or self._running[batch]
+        del self._running[batch]
+        return now
+
+    def _end(self, batch: Batch) -> None:
+        del self._running[batch]
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a delivery waits for a runner."""
+        return bool(self._to_start)
+
+    @property
+    def runners(self) -> int:
+        """How many runners are needed now."""
+        return min(self.concurrency, len(self._running) + len(self._to_start)) + self.abandoned
+
+    def allot(self, queues: Sequence[PoolQueue], now: float) -> None:
+        """Let those claim whose turn it is, all together as much as a single queue; see `InFlight.capacity`."""
+        free = max(0, self.free)
+        stalled = 0.0 if free else now - self._last_start
+        here = ahead = 0
+        waiting: list[tuple[PoolQueue, int]] = []
+        for queue in queues:
+            in_flight = queue.in_flight
+            in_flight.allotted = 0
+            here += queue.buffer.backlog + in_flight.held
+            ahead = max(ahead, in_flight.prefetch.limit(stalled))
+            if wanted := queue.claimable(now):
+                waiting.append((queue, wanted))
+        if not waiting:
+            return
+        startable = free * waiting[0][0].callback.batch
+        most = self._limited(startable + ahead, here)
+        if here >= startable and 2 * here > most:
+            return  # a claim of many costs little more than a claim of one
+        left = min(most - here, max(startable, max(one.in_flight.prefetch.max_claimed for one, _ in waiting)))
+        waiting.sort(key=lambda one: self._turns[one[0]].number)
+        for queue, wanted in waiting:
+            if left <= 0:
+                break
+            queue.in_flight.allotted = min(wanted, queue.in_flight.prefetch.max_claimed, left)
+            left -= queue.in_flight.allotted
+            self._turns[queue].take(queue.in_flight.allotted, now, self._numbers)
+
+    def _limited(self, most: int, here: int) -> int:
+        """Return how many messages may be here in all: what `fetch_limit` lets the process have, of `most`."""
+        queues = [*self.queues.values()]
+        if (fetch_limit := queues[0].context.settings.fetch_limit) is None:
+            return most
+        leased = sum(len(one.in_flight.deliveries) - len(one.in_flight.overdue) + one.in_flight.held for one in queues)
+        return min(most, here + fetch_limit - leased)
