@@ -44,7 +44,7 @@ def consume(queue: DelayQueue[Any], n: int) -> float:
 WORK: Mapping[str, tuple[Work, int]] = {
     "send": (send_alone, 8_000),
     "many": (send_many, 80_000),
-    "consume": (consume, 40_000),
+    "consume": (consume, 200_000),
 }
 
 

@@ -104,22 +104,25 @@ class PartitionPool(Pool):
         """Let those claim whose turn it is, all together as much as a single queue; see `InFlight.capacity`."""
         free = max(0, self.free)
         stalled = 0.0 if free else now - self._last_start
-        here = ahead = 0
+        backlog = held = ahead = 0
         waiting: list[tuple[PoolQueue, int]] = []
         for queue in queues:
             in_flight = queue.in_flight
             in_flight.allotted = 0
-            here += queue.buffer.backlog + in_flight.held
+            backlog += queue.buffer.backlog
+            held += in_flight.held
             ahead = max(ahead, in_flight.prefetch.limit(stalled))
             if wanted := queue.claimable(now):
                 waiting.append((queue, wanted))
         if not waiting:
             return
         startable = free * waiting[0][0].callback.batch
-        most = self._limited(startable + ahead, here)
-        if here >= startable and 2 * here > most:
+        here = backlog + held
+        if backlog >= startable and 2 * here > startable + ahead:
             return  # a claim of many costs little more than a claim of one
-        left = min(most - here, max(startable, max(one.in_flight.prefetch.max_claimed for one, _ in waiting)))
+        # What is held for its time in one partition does not keep a free runner from what is due in another.
+        left = self._limited(max(startable + ahead - here, startable - backlog))
+        left = min(left, max(startable, max(one.in_flight.prefetch.max_claimed for one, _ in waiting)))
         waiting.sort(key=lambda one: self._turns[one[0]].number)
         for queue, wanted in waiting:
             if left <= 0:
@@ -128,10 +131,10 @@ class PartitionPool(Pool):
             left -= queue.in_flight.allotted
             self._turns[queue].take(queue.in_flight.allotted, now, self._numbers)
 
-    def _limited(self, most: int, here: int) -> int:
-        """Return how many messages may be here in all: what `fetch_limit` lets the process have, of `most`."""
+    def _limited(self, wanted: int) -> int:
+        """Return how many of so many messages `fetch_limit` lets the process claim."""
         queues = [*self.queues.values()]
         if (fetch_limit := queues[0].context.settings.fetch_limit) is None:
-            return most
+            return wanted
         leased = sum(len(one.in_flight.deliveries) - len(one.in_flight.overdue) + one.in_flight.held for one in queues)
-        return min(most, here + fetch_limit - leased)
+        return min(wanted, fetch_limit - leased)
