@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 from opentelemetry import metrics, trace
 
-from delayq import ConfigurationError, NewMessage, State
+from delayq import ConfigurationError, DelayQueue, NewMessage, State, Worker
 from delayq.telemetry import instrument
 from tests.behaviour.places import everywhere
 from tests.partitioned.places import PARTITIONS, claim, ids_of, one_of_each
@@ -55,6 +55,21 @@ def test_a_full_partition_does_not_starve_the_others(open_queue):
     assert len(started) == 415
     last = max(at for at, name in enumerate(started) if not name.endswith("#1"))
     assert last < 120, Counter(started[:100])
+
+
+def test_a_worker_of_several_queues_refuses_one_with_partitions_and_its_pattern_finds_them(redis_url):
+    seen: list[int] = []
+    plain = DelayQueue("plain", url=redis_url, callback=lambda message: seen.append(message.payload))
+    whole = DelayQueue("many", url=redis_url, partitions=PARTITIONS, callback=lambda _: None)
+    text = r"does not serve many, which has partitions: call its own run\(\)"
+    with pytest.raises(ConfigurationError, match=text):
+        Worker({plain: 1, whole: 2})
+    with pytest.raises(ConfigurationError, match=text):
+        Worker.matching("*", whole)
+    with plain, whole:
+        whole.send_many(range(40))
+        Worker.matching("many*", plain).run(burst=True)
+    assert sorted(seen) == list(range(40))
 
 
 @pytest.mark.parametrize("number", range(PARTITIONS))

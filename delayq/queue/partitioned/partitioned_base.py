@@ -14,7 +14,7 @@ from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.failures import EpochError
 from delayq.broker.transport.operation import Every, Operation, single
 from delayq.errors import ConfigurationError, PartitionsError
-from delayq.queue.base import R
+from delayq.queue.base import QueueParts, R
 from delayq.queue.consuming.consumer import ConsumeOptions
 from delayq.queue.consuming.starting import D
 from delayq.queue.delay_base import DelayBase, remove
@@ -76,6 +76,11 @@ class PartitionedBase(DelayBase[Any, Any]):
         self._by_name = {one.name: one for one in self.partitions}
         self._numbered = [self._by_name[name] for name in names_of(self.name, layout.partitions)]
         self.layout = layout
+
+    @property
+    def _parts(self) -> QueueParts:
+        text = f"a worker of several queues does not serve {self.name}, which has partitions: call its own run()"
+        raise ConfigurationError(f"{text}, or Worker.matching('{self.name}*', like) for its partitions")
 
     def partition_at(self, key: str) -> Partition:
         """Return the partition of what `home_key` returns."""

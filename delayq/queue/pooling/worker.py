@@ -132,6 +132,7 @@ class WorkerBase(Generic[Q]):
         if not isinstance(queue, self._kind):
             name, kind = type(self).__name__, self._kind_name()
             raise ConfigurationError(f"a queue of a {name} must be {kind}, not {short_repr(queue)}")
+        parts_of(queue)  # a queue over partitions has none
         queue.handlers.find()
         return queue
 
