@@ -122,7 +122,7 @@ class PartitionPool(Pool):
             return  # a claim of many costs little more than a claim of one
         # What is held for its time in one partition does not keep a free runner from what is due in another.
         left = self._limited(max(startable + ahead - here, startable - backlog))
-        left = min(left, max(startable, max(one.in_flight.prefetch.max_claimed for one, _ in waiting)))
+        left = min(left, max(startable, *(one.in_flight.prefetch.max_claimed for one, _ in waiting)))
         waiting.sort(key=lambda one: self._turns[one[0]].number)
         for queue, wanted in waiting:
             if left <= 0:
