@@ -298,3 +298,26 @@ def test_a_killed_master_loses_no_message_of_a_queue_over_partitions(redis_clust
 def test_killed_masters_lose_none_of_100_000_messages(redis_cluster, prefix):
     twice = kill_while_passing(redis_cluster, prefix, 100_000, kills=5)
     print(f"\n100,000 messages, 5 masters killed: 0 lost, {twice} delivered again of those in flight")
+
+
+# A node that refuses
+
+
+def test_a_node_without_the_rights_refuses_its_partitions_alone_by_name(redis_cluster, prefix):
+    own = spread(redis_cluster)
+    refusing = next(iter(own))
+    ids = {number: ids_of(number, 2, PARTITIONS) for number in range(PARTITIONS)}
+    url = redis_cluster.url.replace("://", "://producer:secret@")
+    with open_partitions(redis_cluster, prefix) as admin:
+        admin.open()
+        for node in own:
+            rights = ["+@all", "-evalsha"] if node is refusing else ["+@all"]
+            with node.client() as client:
+                client.execute_command("ACL", "SETUSER", "producer", "on", ">secret", "~*", "&*", *rights)
+        with DelayQueue("reminders", url=url, prefix=prefix, partitions=PARTITIONS) as queue:
+            with pytest.raises(DelayqError, match=r"NOPERM|no permission") as raised:
+                queue.send_many([NewMessage("x", id=id) for several in ids.values() for id in several])
+            assert any(f"reminders#{number}: " in str(raised.value) for number in own[refusing])
+            assert f" on 127.0.0.1:{refusing.port}: this user has no permissions" in str(raised.value)
+        stored = {number for number in ids for id in ids[number] if admin.get(id) is not None}
+    assert stored == set(range(PARTITIONS)) - set(own[refusing])

@@ -371,20 +371,20 @@ def read_reply(sent: PendingRequest) -> Any:
 
 def _refusal(sent: PendingRequest, error: Exception) -> DelayqError:
     """Return the error of a request that the server refused, with its text shortened."""
-    text = str(error)
+    text, at = str(error), "" if sent.last_node is None else " on {}:{}".format(*sent.last_node)
     if "QUEUEFULL" in text:
         return QueueFullError(text.partition("QUEUEFULL ")[2].partition(" script: ")[0])
     if text.startswith("EPOCH "):
         return EpochError(f"{sent.name}: the queue has other partitions now")
     if is_out_of_memory(error):
-        return QueueFullError("Redis is out of memory (maxmemory): this call stored nothing")
+        return QueueFullError(f"Redis{at} is out of memory (maxmemory): this call stored nothing")
     line = _NO_PERMISSION.search(text)
     if isinstance(error, MovedError) or text.startswith("MOVED "):
         text = "Redis is a node of a cluster, and the queue is on another: begin the url with redis+cluster://"
     elif line and isinstance(sent.request, ScriptCall):  # Redis before 7.2 names only the line of a forbidden command
         commands = sent.request.script.commands_at(int(line[1] or line[2]))
         text = f"this user has no permissions to run the {commands} command"
-    return ServerError(f"{sent.name}: {text[:200]}")
+    return ServerError(f"{sent.name}{at}: {text[:200]}")
 
 
 def _reopen_followed(waiting: list[PendingRequest]) -> None:
