@@ -371,7 +371,8 @@ def read_reply(sent: PendingRequest) -> Any:
 
 def _refusal(sent: PendingRequest, error: Exception) -> DelayqError:
     """Return the error of a request that the server refused, with its text shortened."""
-    text, at = str(error), "" if sent.last_node is None else " on {}:{}".format(*sent.last_node)
+    text, node = str(error), sent.last_node
+    at = "" if node is None else f" on {node[0]}:{node[1]}"
     if "QUEUEFULL" in text:
         return QueueFullError(text.partition("QUEUEFULL ")[2].partition(" script: ")[0])
     if text.startswith("EPOCH "):
