@@ -53,6 +53,11 @@ MAX_STUCK = 100
 """How often in a row the layout may be read again without a change: by so many threads at once, not by one."""
 
 
+def _cancel(context: Any, ids: Sequence[str]) -> Operation[Any]:
+    statuses, *_ = yield [context.calls.cancel(ids), *context.confirming]
+    return statuses
+
+
 def _is_none(found: Any) -> bool:
     return found is None
 
@@ -109,6 +114,26 @@ class PartitionedBase(DelayBase[Any, Any]):
     def perform_all(self, make: Make, merge: Callable[[Sequence[Any]], Any]) -> Any:
         """Run what `make` returns on all partitions."""
         return self._perform(self._merged(make, merge))
+
+    def cancel_each(self, ids: Sequence[str]) -> Operation[list[str]]:
+        """Cancel up to 1,000 messages that are placed by their ids; returns a status each, as the script does."""
+
+        def act() -> Operation[list[str]]:
+            rows: dict[str, list[int]] = {}
+            for at, home in enumerate((yield from self.homes_of(ids, [home_key(id) for id in ids]))):
+                rows.setdefault(home, []).append(at)
+            found = yield from at_each(
+                [self._by_name[name] for name in rows],
+                lambda one: _cancel(one.context, [ids[at] for at in rows[one.name]]),
+            )
+            by_position = {
+                at: status
+                for ats, some in zip(rows.values(), found, strict=True)
+                for at, status in zip(ats, some, strict=True)
+            }
+            return [by_position[at] for at in range(len(ids))]
+
+        return self.following(act)
 
     def _at(self, id: str, make: Make, is_unknown: Callable[[Any], bool], kind: Kind = Kind.MESSAGES) -> Operation[Any]:
         def act() -> Operation[Any]:
@@ -326,7 +351,8 @@ class PartitionedBase(DelayBase[Any, Any]):
             yield from remove(self.partitions[busy].context, self.prefix)  # raises what it has
         listed = yield from at_each(self.partitions, lambda one: remove(one.context, self.prefix))
         keys = self.context.calls.keys
-        yield [RedisCommand(("UNLINK", keys.meta, keys.limits, keys.declared, keys.gates, keys.wake), int)]
+        own = keys.meta, keys.limits, keys.declared, keys.gates, keys.wake, keys.notifiers, keys.plans
+        yield [RedisCommand(("UNLINK", *own), int)]
         self._located = False
         self.executor.opening, self.executor.check_at = opening, math.inf
         return any(listed)

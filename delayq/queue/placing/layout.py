@@ -112,6 +112,12 @@ class StoredLayout(NamedTuple):
         return Layout(name, int(self.partitions), int(self.epoch or 1), before)
 
 
+def refuse_partitions(name: str, names: Sequence[str], advice: str) -> None:
+    """Raise `PartitionsError` if a queue has partitions, for what works on one alone; `advice` says what to do."""
+    if [*names] != [name]:
+        raise PartitionsError(f"queue {name} has {len(names)} partitions, {names[0]} … {names[-1]}: {advice}")
+
+
 def read_layout(prefix: str, name: str) -> RedisCommand[StoredLayout]:
     """Read what Redis knows of the partitions of a queue."""
     return RedisCommand(("HMGET", Keys.of(prefix, name).meta, *_FIELDS), StoredLayout.read)
