@@ -40,6 +40,7 @@ from delayq.queue.placing.layout import (
     read_layout,
 )
 from delayq.queue.server_check import CHECK_EVERY
+from delayq.queue.sharing.closings import Closings
 from delayq.queue.sharing.sharing import put_whole
 from delayq.queue.sweeps.cancellation import CancelOutcome, KillOutcome, RescheduleOutcome
 from delayq.queue.sweeps.editing import EditOutcome
@@ -336,6 +337,11 @@ class PartitionedBase(DelayBase[Any, Any]):
     def schedules(self) -> Any:
         """The schedules, each in the partition of its name."""
         return PartitionedSchedules(self)
+
+    @cached_property
+    def closings(self) -> Closings:
+        """What callbacks of one partition close of the whole queue, and a worker has not closed yet."""
+        return Closings()
 
     @cached_property
     def limits(self) -> Any:
