@@ -33,6 +33,14 @@ class PartitionCalls(Calls):
 
     epoch: Callable[[], int] = lambda: 0
     """Returns the epoch of the layout that this process knows."""
+    on_close: Callable[[int, int | None], object] = lambda *_: None
+    """Is told that a callback closes the queue, or changes its breaker: see `Calls.close`."""
+
+    def close(self, name: str | None, delay: int, *, pause: int | None = None) -> ScriptCall[str]:
+        """Close a name or the partition, see `Calls.close`; of the whole queue `on_close` is told."""
+        if name is None:
+            self.on_close(delay, pause)
+        return Calls.close(self, name, delay, pause=pause)
 
     def script(self, name: str, args: Sequence[Argument], parse: Callable[[Any], T]) -> ScriptCall[T]:
         """Return the call of a script on the keys of the partition."""

@@ -36,7 +36,7 @@ GUARDED = frozenset(
         *("move_out", "deaths_out", "schedules_out"),
     }
 )
-"""Scripts that place, or look for, what has an id or a name: in a partition they ask whether this is its home.
+"""Scripts that place, or look for, what has an id or a name: in a partition they ask whether it belongs there.
 
 Claims and settlements do not ask: what was claimed in a partition is settled there.
 """

@@ -25,7 +25,7 @@ from delayq.bulk.load_options import check_load
 from delayq.bulk.load_run import Loaded, begin_load, digest_of, file_uri, window_of
 from delayq.bulk.table_sender import CALLS_PER_ROUND_TRIP, Refusal, TableSender
 from delayq.errors import ConfigurationError, DelayqError, ServerError, short_repr
-from delayq.queue.placing.layout import by_place
+from delayq.queue.placing.layout import by_partition
 from delayq.queue.sweeps.bulk_runs import check_run
 from delayq.values.checks import check_bool, check_int
 from delayq.values.states import State
@@ -78,7 +78,7 @@ class ImportSender(TableSender):
             placed = [
                 (self._contexts[number], [part[at] for at in rows])
                 for part in parts
-                for number, rows in by_place([one.id for one in part], len(self._contexts)).items()
+                for number, rows in by_partition([one.id for one in part], len(self._contexts)).items()
             ]
             for reply in self._executor.run(
                 dead_import_call(context.calls, some, run=self._run) for context, some in placed

@@ -19,7 +19,7 @@ from delayq.broker.transport.operation import together
 from delayq.bulk.connection import TargetQueue, calls_of, connect, context_of, open_queue, partitions_of
 from delayq.errors import ConfigurationError, DelayqError, NoReplyError, short_repr
 from delayq.queue.partitioned.merging import merged_run
-from delayq.queue.placing.layout import by_place
+from delayq.queue.placing.layout import by_partition
 from delayq.queue.sweeps.bulk_runs import RunInfo, begin_run, end_run, list_runs
 from delayq.values.text import pluralize
 from delayq.values.times import Duration, timestamp, to_millis
@@ -153,7 +153,7 @@ def cancel_ids(target: TargetQueue, ids: Iterable[str]) -> str:
     targets, listed = partitions_of(target), list(ids)
     cancels = [
         calls_of(targets[number]).cancel(part)
-        for number, rows in by_place(listed, len(targets)).items()
+        for number, rows in by_partition(listed, len(targets)).items()
         for part in batched((listed[at] for at in rows), CANCEL_BATCH)
     ]
     return "".join(connect(target).perform(together(cancels)))

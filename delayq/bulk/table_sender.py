@@ -19,8 +19,8 @@ from delayq.broker.requests import Outgoing, OutgoingTable, ScriptCall
 from delayq.bulk.connection import TargetQueue, connect, context_of, partitions_of
 from delayq.bulk.load_options import LoadOptions
 from delayq.errors import DelayqError
-from delayq.queue.placing.homes import home_key
-from delayq.queue.placing.layout import by_place
+from delayq.queue.placing.layout import by_partition
+from delayq.queue.placing.partition_finding import partition_key
 from delayq.queue.sending.send_calls import send_spent
 from delayq.queue.sweeps.bulk_runs import MAX_REFUSALS
 from delayq.values.times import monotonic
@@ -102,8 +102,8 @@ class TableSender:
         if len(self._contexts) == 1:
             yield self._contexts[0], messages
             return
-        keys = list(map(home_key, messages.ids, messages.attributes))
-        for number, rows in by_place(keys, len(self._contexts)).items():
+        keys = list(map(partition_key, messages.ids, messages.attributes))
+        for number, rows in by_partition(keys, len(self._contexts)).items():
             yield self._contexts[number], OutgoingTable._make([column[at] for at in rows] for column in messages)
 
     def refuse(self, refusals: list[Refusal], name_row: Callable[[int], str]) -> None:

@@ -7,7 +7,7 @@ delivered again is the same, with the same id. No payload is in it: errors are k
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -75,8 +75,8 @@ class Pending(msgspec.Struct):
     """The names of the sinks that have taken it, or refused it for good."""
 
 
-class NotifierState(msgspec.Struct):
-    """All that a notifier keeps."""
+class LogPosition(msgspec.Struct):
+    """How far a notifier has read a queue, or one of its partitions."""
 
     offset: int = 0
     """The last offset of the event log that was read."""
@@ -84,9 +84,22 @@ class NotifierState(msgspec.Struct):
     """When that entry was written (ms)."""
     dead: int = 0
     """The total of dead messages at that time."""
+
+
+class NotifierState(LogPosition):
+    """All that a notifier keeps. Its own position is that of a queue without partitions."""
+
     topics: dict[str, Topic] = msgspec.field(default_factory=dict)
     """By kind and group, separated by a space."""
     outbox: list[Pending] = msgspec.field(default_factory=list)
+    partitions: dict[str, LogPosition] = msgspec.field(default_factory=dict)
+    """How far each partition was read, by name."""
+
+    def positions(self, queue: str, names: Sequence[str]) -> list[LogPosition]:
+        """Return how far these partitions were read, one that is new from its beginning; forget all others."""
+        own = [name for name in names if name != queue]
+        self.partitions = {name: self.partitions.get(name) or LogPosition() for name in own}
+        return [self if name == queue else self.partitions[name] for name in names]
 
     def encode(self) -> bytes:
         """Return it as stored."""

@@ -14,6 +14,7 @@ from delayq.notify.notices import Notice, NotifierState, Pending, read_state
 from delayq.notify.watch import Watched, begin, look
 from delayq.queue.consuming.loaded import load_all
 from delayq.queue.control.registered import is_in_use
+from delayq.queue.placing.layout import read_layout
 from delayq.safe_log import SafeLog
 from delayq.values.backoff import Backoff
 from delayq.values.outcomes import Outcome, Reject, StopWorker
@@ -59,7 +60,7 @@ class Notifier:
     """Tells the sinks what happens in a queue: each notice at least once, and one of each topic in `collapse`.
 
     What it knows is in Redis under its name, so it may be killed at any time. Only one of a name is to run at a time:
-    two would tell the same.
+    two would tell the same. Of a queue over partitions it reads the log of each, also as their number changes.
     """
 
     def __init__(self, executor: Executor, calls: Calls, name: str, watched: Watched, sinks: Sequence[Sink]) -> None:
@@ -138,26 +139,37 @@ class Notifier:
     def _look(self) -> Operation[NotifierState]:
         """Read what has happened, and keep it together with what is to be told."""
         keys, watched = self._calls.keys, self._watched
-        listed, stored = yield [is_in_use(watched.prefix, watched.queue), read_notifier(keys, self._name)]
+        listed, stored, layout = yield [
+            is_in_use(watched.prefix, watched.queue),
+            read_notifier(keys, self._name),
+            read_layout(watched.prefix, watched.queue),  # each time: it may grow meanwhile
+        ]
         if not listed:  # it was removed, with what was kept: no key is to come back
             self._removed = True
             return NotifierState()
+        parts = {name: self._calls_of(name) for name in layout.names(watched.queue)}
         if stored is None:
             self.began = True
-            state = NotifierState() if self._removed else (yield from begin(self._calls))
+            state = NotifierState() if self._removed else (yield from begin(watched, parts))
             yield [keep_notifier(keys, self._name, state.encode())]
         else:
             state = read_state(stored)
             self._forget(state)  # sinks may be gone
         more, before = True, state.encode()
         while more:
-            now, more = yield from look(self._calls, state, watched)
+            now, more = yield from look(state, watched, parts)
             if not more:
                 state.fill_outbox(watched.queue, now, watched.collapse)
             if (after := state.encode()) != before:
                 yield [keep_notifier(keys, self._name, after)]
                 before = after
         return state
+
+    def _calls_of(self, name: str) -> Calls:
+        """Return the calls of a partition, or of the queue itself."""
+        if name == self._watched.queue:
+            return self._calls
+        return Calls(Keys.of(self._watched.prefix, name), clock=self._calls.clock)
 
     def _deliver(self, sink: Sink, pending: Pending) -> bool:
         """Give a notice to a sink; returns whether it has taken or refused it, which is noted."""

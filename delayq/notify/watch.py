@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from delayq.broker.calls import Calls
 from delayq.broker.event_log import MIN_TIME_OFFSET, EventEntry, read_events, read_last_event
 from delayq.broker.replies import CountsReply
 from delayq.broker.transport.operation import Operation
-from delayq.notify.notices import NoticeKind, NotifierState
+from delayq.notify.notices import LogPosition, NoticeKind, NotifierState
 from delayq.queue.dead_groups import group_name, shape_of
 from delayq.queue.inspecting.counts import Stats, stats_of, waiting_text
 from delayq.queue.inspecting.event_log import EventColumns, EventKind
+from delayq.queue.placing import merged_stats
+from delayq.queue.placing.fan_out import results_of, side_by_side
 from delayq.values.text import clean, format_duration
 
 PAGE = 100
@@ -32,74 +34,90 @@ class Watched(NamedTuple):
     """Milliseconds in which a topic is told once."""
 
 
-def begin(calls: Calls) -> Operation[NotifierState]:
-    """Return the state of a new notifier: what has happened before is not told."""
-    last: list[EventEntry]
-    counted: CountsReply
+def begin(watched: Watched, parts: Mapping[str, Calls]) -> Operation[NotifierState]:
+    """Return the state of a new notifier: what has happened before is not told. `parts` are as in `look`."""
+    state = NotifierState()
+    found = yield from side_by_side(map(_end, parts.values()))
+    positions = state.positions(watched.queue, [*parts])
+    for position, (last, counted) in zip(positions, results_of(found, [*parts]), strict=True):
+        if last:
+            position.offset, position.at = last[-1].offset, last[-1].at
+        position.dead = _dead(counted)
+    return state
+
+
+def _end(calls: Calls) -> Operation[tuple[list[EventEntry], CountsReply]]:
     last, counted = yield [read_last_event(calls), calls.counts()]
-    at = last[-1] if last else None
-    return NotifierState(at.offset if at else 0, at.at if at else 0, _dead(counted))
+    return last, counted
 
 
-def look(calls: Calls, state: NotifierState, watched: Watched) -> Operation[tuple[int, bool]]:
-    """Note in a state what has happened; returns the server's time (ms), and whether there are more events to read."""
+def look(state: NotifierState, watched: Watched, parts: Mapping[str, Calls]) -> Operation[tuple[int, bool]]:
+    """Note in a state what has happened; returns the server's time (ms), and whether there are more events to read.
+
+    `parts` are the calls of the partitions of the queue by their names, or of the queue itself if it has none.
+    """
+    positions = zip(parts.values(), state.positions(watched.queue, [*parts]), strict=True)
+    found = yield from side_by_side([_look(calls, state, position, watched.kinds) for calls, position in positions])
+    looked: list[tuple[CountsReply, bool]] = results_of(found, [*parts])
+    now = max(counted.now for counted, _ in looked)
+    _note_states(state, merged_stats.stats([stats_of(counted) for counted, _ in looked]), now, watched)
+    return now, any(more for _, more in looked)
+
+
+def _look(
+    calls: Calls, state: NotifierState, position: LogPosition, kinds: Collection[NoticeKind]
+) -> Operation[tuple[CountsReply, bool]]:
     last: list[EventEntry]
     entries: list[EventEntry]
     counted: CountsReply
     last, counted, entries = yield [
         read_last_event(calls),
         calls.counts(),  # before the events: of each death it counts, the event is read
-        read_events(calls, state.offset + 1, limit=PAGE),
+        read_events(calls, position.offset + 1, limit=PAGE),
     ]
-    if last and last[-1].offset < state.offset:  # a failover or a deletion has undone its end
-        lost_end = last[-1].at <= state.at
-        state.offset, state.at = (last[-1].offset, last[-1].at) if lost_end else (0, 0)
-        return counted.now, not lost_end
-    told = _note_events(state, entries, watched.kinds)
+    if last and last[-1].offset < position.offset:  # a failover or a deletion has undone its end
+        lost_end = last[-1].at <= position.at
+        position.offset, position.at = (last[-1].offset, last[-1].at) if lost_end else (0, 0)
+        return counted, not lost_end
+    told = _note_events(state, position, entries, kinds)
     more = len(entries) == PAGE
     if not more:
-        _note_untold(state, _dead(counted), told, watched.kinds, counted.now)
-    _note_states(state, stats_of(counted), counted.now, watched)
-    return counted.now, more
-
-
-def _note_untold(state: NotifierState, dead: int, told: int, kinds: Collection[NoticeKind], now: int) -> None:
-    """Note what has died without an event that could be read: the log was off, or is trimmed."""
-    untold = dead - state.dead
-    if untold > 0 and NoticeKind.DEAD in kinds:
-        state.add(NoticeKind.DEAD, "", "", now, count=untold)
-    # A failover lowers the total; what was told now may have died after it was read.
-    if untold > 0 or untold < -told:
-        state.dead = dead
+        untold = _dead(counted) - position.dead
+        if untold > 0 and NoticeKind.DEAD in kinds:  # the log was off, or is trimmed
+            state.add(NoticeKind.DEAD, "", "", counted.now, count=untold)
+        # A failover lowers the total; what was told now may have died after it was read.
+        if untold > 0 or untold < -told:
+            position.dead = _dead(counted)
+    return counted, more
 
 
 def _dead(counted: CountsReply) -> int:
     return int(counted.meta.get("dead", "0"))
 
 
-def _note_events(state: NotifierState, entries: Sequence[EventEntry], kinds: Collection[NoticeKind]) -> int:
+def _note_events(
+    state: NotifierState, position: LogPosition, entries: Sequence[EventEntry], kinds: Collection[NoticeKind]
+) -> int:
     """Note what has happened by the log; returns how many messages have died."""
     if not entries:
         return 0
-    before = state.dead
-    missing = entries[0].offset - state.offset - 1
-    if state.offset and missing > 0 and entries[0].offset < MIN_TIME_OFFSET:
+    before = position.dead
+    missing = entries[0].offset - position.offset - 1
+    if position.offset and missing > 0 and entries[0].offset < MIN_TIME_OFFSET:
         state.add(NoticeKind.TRIMMED, "", "", entries[0].at, count=missing)
     for entry in entries:
         if entry.kind == EventKind.DEAD:
-            _note_dead(state, entry, tells=NoticeKind.DEAD in kinds)
+            position.dead += _note_dead(state, entry, tells=NoticeKind.DEAD in kinds)
         elif entry.kind == EventKind.PAUSED and NoticeKind.PAUSED in kinds:
             _note_paused_name(state, entry)
-    state.offset, state.at = entries[-1].offset, entries[-1].at
-    return state.dead - before
+    position.offset, position.at = entries[-1].offset, entries[-1].at
+    return position.dead - before
 
 
-def _note_dead(state: NotifierState, entry: EventEntry, *, tells: bool) -> None:
+def _note_dead(state: NotifierState, entry: EventEntry, *, tells: bool) -> int:
+    """Note the deaths of an entry, if they are told; returns how many they are."""
     columns = EventColumns.of(entry)
-    state.dead += len(columns.ids)
-    if not tells:
-        return
-    for index, id in enumerate(columns.ids):
+    for index, id in enumerate(columns.ids if tells else ()):
         reason, error = (
             shape_of(column[index]) if index < len(column) else "" for column in (columns.reasons, columns.errors)
         )
@@ -107,6 +125,7 @@ def _note_dead(state: NotifierState, entry: EventEntry, *, tells: bool) -> None:
         text = _line("; ".join(filter(None, (reason, error if error != reason else ""))))
         sample = id if token is None else f"{id}:{token}"
         state.add(NoticeKind.DEAD, group_name(reason, error), text, entry.at, sample=sample)
+    return len(columns.ids)
 
 
 def _note_paused_name(state: NotifierState, entry: EventEntry) -> None:

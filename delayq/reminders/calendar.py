@@ -6,7 +6,7 @@ interrupted one. A message's id is made of calendar, event and offset, so repeat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args
@@ -103,6 +103,7 @@ class CalendarOperations(Generic[Q]):
         self._retries = None if retries is None else check_retries(retries)
         self._seen: tuple[bytes | None, StoredPlan] = None, StoredPlan()
         inner: Any = queue
+        self._queue = inner
         self._context, self._executor, self._producer = inner.context, inner.executor, inner.producer
         self._codec = inner.codec
 
@@ -147,13 +148,20 @@ class CalendarOperations(Generic[Q]):
 
     def _ids_in_queue(self) -> Operation[frozenset[str]]:
         """Return the ids of the calendar's reminders in the queue, whether or not the plan has them."""
-        prefix, cursor, found = f"{self.name}/".encode(), "0", set[str]()
-        while True:
-            (page,) = yield [self._context.calls.walk("messages", cursor=cursor, limit=MAX_IDS)]
-            cursor, ids = page
-            found.update(id.decode() for id in ids if id.startswith(prefix))
-            if cursor == "0":
-                return frozenset(found)
+        prefix, found = f"{self.name}/".encode(), set[str]()
+        for one in getattr(self._queue, "partitions", [self._queue]):
+            cursor = ""
+            while cursor != "0":
+                (page,) = yield [one.context.calls.walk("messages", cursor=cursor or "0", limit=MAX_IDS)]
+                cursor, ids = page
+                found.update(id.decode() for id in ids if id.startswith(prefix))
+        return frozenset(found)
+
+    def _cancel(self, ids: Sequence[str]) -> Operation[Any]:
+        if hasattr(self._queue, "partitions"):
+            return (yield from self._queue.cancel_each(ids))
+        statuses, *_ = yield [self._context.calls.cancel(ids), *self._context.confirming]
+        return statuses
 
     def _replan(self, on_progress: Progress | None) -> Operation[Changes]:
         self._seen = None, StoredPlan()  # its times are of the time zone database when it was read
@@ -231,7 +239,7 @@ class CalendarOperations(Generic[Q]):
         report(0)
         cancelled: list[str] = []
         for ids in batched(changes.cancelled, MAX_IDS):
-            statuses, *_ = yield [self._context.calls.cancel(ids), *self._context.confirming]
+            statuses = yield from self._cancel(ids)
             cancelled += [id for id, status in zip(ids, statuses, strict=True) if status in _CANCELLED]
             report(len(ids))
         sent, refused = changes.sent, []

@@ -17,6 +17,7 @@ from delayq.queue.base import parts_of
 from delayq.queue.consuming.lease import CLOSE
 from delayq.queue.consuming.loaded import load_all
 from delayq.queue.delay_queue import DelayQueue
+from delayq.queue.placing.layout import refuse_partitions
 from delayq.safe_log import SafeLog
 from delayq.streams.calls import relay
 from delayq.streams.keys import check_stream, hash_tag
@@ -72,6 +73,12 @@ class _Relay(Generic[Q, S]):
         cannot be started again.
         """
         self.stopped = True
+
+    def _check_partitions(self) -> None:
+        """Raise `PartitionsError` for a queue that has several: they are queues on their own, maybe on other nodes."""
+        layout = getattr(self._queue, "layout", None)
+        if layout is not None:
+            refuse_partitions(layout.name, layout.names(), "relay each of them")
 
     def _run(self, *, burst: bool) -> Operation[int]:
         """Move due messages until stopped; in a burst, until nothing is due."""
@@ -158,6 +165,7 @@ class Relay(_Relay[DelayQueue[Any], StreamQueue[Any]]):
     def open(self) -> None:
         """Connect and check the server, as the queue's `open` does; `run` calls it."""
         self._queue.open()
+        self._check_partitions()
 
     def run(self, *, burst: bool = False) -> int:
         """Move messages as they become due until `stop` is called; with `burst`, until no message is due.
@@ -175,6 +183,7 @@ class AsyncRelay(_Relay[AsyncDelayQueue[Any], AsyncStreamQueue[Any]]):
     @mirrors(Relay.open)
     async def open(self) -> None:
         await self._queue.open()
+        self._check_partitions()
 
     @mirrors(Relay.run)
     async def run(self, *, burst: bool = False) -> int:

@@ -33,6 +33,10 @@ def checked(queue: Any) -> AnyQueue:
     """Return a queue; `ConfigurationError` for anything else."""
     if not isinstance(queue, DelayQueue | AsyncDelayQueue):
         raise ConfigurationError(f"queue must be a DelayQueue or an AsyncDelayQueue, not {short_repr(queue)}")
+    if hasattr(queue, "partitions"):
+        raise ConfigurationError(
+            f"the test kit takes queues without partitions: open {queue.name} without them in tests"
+        )
     return queue
 
 

@@ -20,9 +20,9 @@ from delayq.queue.control.registered import is_in_use, queue_names
 from delayq.queue.inspecting.counts import Stats, stats_of
 from delayq.queue.inspecting.lateness_report import lateness_of
 from delayq.queue.inspecting.readings import Readings, read_queues
-from delayq.queue.placing.homes import home_key, partition_of
 from delayq.queue.placing.layout import read_layout
 from delayq.queue.placing.merged_stats import merged_stats
+from delayq.queue.placing.partition_finding import partition_key, partition_name
 
 if TYPE_CHECKING:
     from delayq.queue.delay_queue import DelayQueue
@@ -96,7 +96,7 @@ class QueueSource:
     def calls_at(self, name: str, id: str) -> Calls:
         """Return the calls of a queue, or of its partition to which an id belongs."""
         layout = self.executor.call(read_layout(self.prefix, name)).layout(name)
-        return self.calls(name if layout is None else partition_of(name, layout.partitions, home_key(id)))
+        return self.calls(name if layout is None else partition_name(name, layout.partitions, partition_key(id)))
 
     def snapshot(self, max_age: float = 0.0) -> Snapshot:
         """Read all queues, many in a round trip; or return what was read at most `max_age` seconds ago.

@@ -16,9 +16,9 @@ from delayq.broker.partition_calls import PartitionCalls, move_out_call
 from delayq.broker.transport.failures import EpochError
 from delayq.broker.transport.operation import Wait
 from delayq.errors import PartitionsError
-from delayq.queue.placing.homes import find_homes, partition_of
-from delayq.queue.placing.layout import Layout, names_of
-from delayq.queue.placing.repartitioning import change_partitions, read_partitions, stage_call
+from delayq.queue.placing.layout import Layout, names_of, read_layout
+from delayq.queue.placing.partition_finding import find_partitions, partition_name
+from delayq.queue.placing.repartitioning import change_partitions, read_partitions
 from delayq.queue.repairing.repair import examine
 from delayq.queue.repairing.repair_report import FindingKind
 from tests.support.partitions import NAME, PREFIX, contents, perform, populate
@@ -184,8 +184,8 @@ def test_who_knows_an_older_number_of_partitions_is_refused(queue, redis_client)
     queue.send("x", id="x")
     grow(queue, 4)
     epoch = int(redis_client.hget(Keys.of(PREFIX, NAME).meta, "epoch"))
-    home = partition_of(NAME, 4, "x")
-    old, new = (PartitionCalls(Keys.of(PREFIX, home), epoch=lambda known=known: known) for known in (epoch - 1, epoch))
+    own = partition_name(NAME, 4, "x")
+    old, new = (PartitionCalls(Keys.of(PREFIX, own), epoch=lambda known=known: known) for known in (epoch - 1, epoch))
     for call in (old.cancel(["x"]), old.get("x"), old.reschedule([("x", 5)])):
         with pytest.raises(EpochError):
             queue.executor.call(call)
@@ -196,9 +196,9 @@ def test_who_knows_an_older_number_of_partitions_is_refused(queue, redis_client)
 def test_a_call_that_was_executed_is_answered_after_the_number_has_changed(queue, redis_client):
     queue.send("x", id="x")
     grow(queue, 4)
-    meta = Keys.of(PREFIX, partition_of(NAME, 4, "x")).meta
+    meta = Keys.of(PREFIX, partition_name(NAME, 4, "x")).meta
     calls = PartitionCalls(
-        Keys.of(PREFIX, partition_of(NAME, 4, "x")), epoch=lambda: int(redis_client.hget(meta, "epoch"))
+        Keys.of(PREFIX, partition_name(NAME, 4, "x")), epoch=lambda: int(redis_client.hget(meta, "epoch"))
     )
     call = calls.cancel(["x"])
     assert deliver(queue.executor, call) == "1"
@@ -215,15 +215,15 @@ def test_an_operation_on_an_id_finds_it_while_it_moves(queue, redis_client):
     (leased,) = queue.lease(n=1)
     with pytest.raises(KilledError):
         grow(queue, 4, kill_at(30))  # within the move, before it has moved anything
-    (stage,) = queue.executor.run([stage_call(queue.context.calls)])
+    (stage,) = queue.executor.run([read_layout(PREFIX, NAME)])
     layout = Layout(NAME, 4, int(stage.epoch), stage.before)
     known = {name: PartitionCalls(Keys.of(PREFIX, name), epoch=lambda: layout.epoch) for name in layout.names()}
     places = [(id, id) for id in (*ids, "leased", "unknown")]
-    homes = queue.executor.perform(find_homes(known.__getitem__, layout, places))
-    for id, home in zip(ids, homes, strict=False):
-        assert home == partition_of(NAME, 4, id)
-        assert queue.executor.call(known[home].cancel([id])) == "1"
-    assert homes[50] == NAME
+    found = queue.executor.perform(find_partitions(known.__getitem__, layout, places))
+    for id, own in zip(ids, found, strict=False):
+        assert own == partition_name(NAME, 4, id)
+        assert queue.executor.call(known[own].cancel([id])) == "1"
+    assert found[50] == NAME
     assert queue.executor.call(known[NAME].cancel(["leased"])) == "2"
     leased.ack()
     grow(queue, 4)
@@ -235,12 +235,12 @@ def test_a_batch_that_is_stuck_is_told_and_brought(queue, redis_client):
     calls = queue.context.calls
     long_ago = replace(calls, clock=lambda: queue.executor.call(calls.time()) - 120_000)
     grow(queue, 4)
-    home, other = partition_of(NAME, 4, "x"), partition_of(NAME, 4, "y")
-    source = replace(long_ago, keys=Keys.of(PREFIX, home), _known={})
+    own, other = partition_name(NAME, 4, "x"), partition_name(NAME, 4, "y")
+    source = replace(long_ago, keys=Keys.of(PREFIX, own), _known={})
     queue.executor.call(move_out_call(source, other, ["x"]))
-    calls = replace(calls, keys=Keys.of(PREFIX, home), _known={})
-    context = QueueContext(calls, queue.settings, queue.context.decode, home)
-    findings = queue.executor.perform(examine(context, home, deep=False, fix=False)).findings
+    calls = replace(calls, keys=Keys.of(PREFIX, own), _known={})
+    context = QueueContext(calls, queue.settings, queue.context.decode, own)
+    findings = queue.executor.perform(examine(context, own, deep=False, fix=False)).findings
     (text,) = (one.text for one in findings if one.kind is FindingKind.ON_ITS_WAY)
     assert "delayq partitions reminders --to N" in text
     assert queue.executor.perform(change_partitions(PREFIX, NAME, 4)).moved == 1

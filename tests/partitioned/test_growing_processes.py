@@ -22,9 +22,8 @@ from delayq.broker.requests import Outgoing, Receipt
 from delayq.broker.transport.executor import open_executor
 from delayq.broker.transport.failures import EpochError
 from delayq.options import read_settings
-from delayq.queue.placing.homes import find_homes
-from delayq.queue.placing.layout import Layout, names_of
-from delayq.queue.placing.repartitioning import stage_call
+from delayq.queue.placing.partition_finding import find_partitions
+from delayq.queue.placing.layout import Layout, names_of, read_layout
 
 NAME, PREFIX = "reminders", "delayq"
 executor = open_executor({"url": sys.argv[2]}, read_settings({}))
@@ -37,7 +36,7 @@ def calls_of(name):
 
 def stage():
     global epoch
-    (found,) = executor.run([stage_call(calls_of(NAME))])
+    (found,) = executor.run([read_layout(PREFIX, NAME)])
     epoch = int(found.epoch or 0)
     return found
 
@@ -48,7 +47,7 @@ def send(n):
         try:
             found = stage()
             layout = Layout(NAME, found.partitions, epoch, found.before)
-            (home,) = executor.perform(find_homes(calls_of, layout, [(id, id)]))
+            (home,) = executor.perform(find_partitions(calls_of, layout, [(id, id)]))
             status = executor.call(calls_of(home).send_one(Outgoing(id, n % 3 * 100, 3, b"x", b"")))
             assert status == "1", status
             return

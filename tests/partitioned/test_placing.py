@@ -8,8 +8,8 @@ import pytest
 from redis.crc import key_slot
 
 from delayq import InvalidValueError
-from delayq.queue.placing.homes import home_key
-from delayq.queue.placing.layout import MAX_PARTITIONS, Layout, check_partitions, key_of, names_of, place_of
+from delayq.queue.placing.layout import MAX_PARTITIONS, Layout, check_partitions, key_of, names_of, partition_of
+from delayq.queue.placing.partition_finding import partition_key
 from tests.partitioned.places import place
 
 ALPHABET = "ABCXYZabcxyz0189._:@/+=-"
@@ -19,7 +19,7 @@ ALPHABET = "ABCXYZabcxyz0189._:@/+=-"
     ("id", "crc", "of_16"), [("123456789", 0x31C3, 3), ("user-42", 63739, 11), ("order:42", 41459, 3), ("ä", 46697, 9)]
 )
 def test_examples_of_the_handbook_stay_as_they_are(id, crc, of_16):
-    assert (place_of(id, 1 << 16), place_of(id, 16)) == (crc, of_16)
+    assert (partition_of(id, 1 << 16), partition_of(id, 16)) == (crc, of_16)
 
 
 def test_it_is_the_hash_of_the_slots_of_redis_cluster():
@@ -27,20 +27,20 @@ def test_it_is_the_hash_of_the_slots_of_redis_cluster():
     for _ in range(5_000):
         id = "".join(chance.choices(ALPHABET, k=chance.randint(1, 128)))
         number = chance.randint(1, MAX_PARTITIONS)
-        assert place_of(id, 16384) == key_slot(id.encode())
-        assert place_of(id, number) == place(id, number)
+        assert partition_of(id, 16384) == key_slot(id.encode())
+        assert partition_of(id, number) == place(id, number)
 
 
 def test_ids_are_spread_evenly():
     found = [0] * 16
     for number in range(16_000):
-        found[place_of(f"user-{number}", 16)] += 1
+        found[partition_of(f"user-{number}", 16)] += 1
     assert 900 < min(found) <= max(found) < 1_100
 
 
 def test_half_of_the_ids_stay_where_they_are_when_the_number_is_doubled():
     ids = [f"user-{number}" for number in range(4_000)]
-    assert all(place_of(id, 32) % 16 == place_of(id, 16) for id in ids)
+    assert all(partition_of(id, 32) % 16 == partition_of(id, 16) for id in ids)
 
 
 def test_a_message_goes_by_its_group_then_its_key_then_its_id():
@@ -66,6 +66,6 @@ def test_numbers_up_to_the_greatest_are_taken():
 
 
 def test_an_occurrence_is_where_its_schedule_is():
-    assert home_key("daily@2026-11-20T08:00:00Z") == "daily"
-    assert home_key("daily@home") == "daily@home"
-    assert home_key("m") == "m"
+    assert partition_key("daily@2026-11-20T08:00:00Z") == "daily"
+    assert partition_key("daily@home") == "daily@home"
+    assert partition_key("m") == "m"

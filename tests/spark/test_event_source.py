@@ -567,3 +567,16 @@ def test_stream_with_data_loss_fails_unless_allowed_to_continue(spark, queue, st
     with pytest.raises(PySparkException, match="queue 'letters' has lost 5 entries, offsets 11 to 15: deleted"):
         streamed()
     assert streamed(failOnDataLoss="false") == [(5, 20)]
+
+
+def test_the_logs_of_a_queue_over_partitions_are_read_one_by_one(redis_url, spark):
+    with DelayQueue("letters", url=redis_url, partitions=3, events=True) as queue:
+        queue.send_many([str(n) for n in range(30)], delay=3600)
+    register(spark)
+
+    def read(name):
+        return spark.read.format("delayq").options(queue=name, url=redis_url, read="events").load().count()
+
+    with pytest.raises(Exception, match="letters has 3 partitions, letters#0 … letters#2: read the event log of each"):
+        read("letters")
+    assert sum(read(f"letters#{number}") for number in range(3)) == 30

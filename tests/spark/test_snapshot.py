@@ -3,6 +3,7 @@
 import pickle
 import random
 import time
+from binascii import crc_hqx
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
@@ -552,3 +553,23 @@ def test_invalid_options_are_refused_before_spark_reads(spark, redis_url):
         read_messages(spark, "letters", url=redis_url, states=["lost"])
     with pytest.raises(ConfigurationError, match="naive"):
         read_messages(spark, "letters", url=redis_url, due_from=datetime(2030, 1, 1))  # noqa: DTZ001 - which is wrong
+
+
+# Partitions
+
+
+def test_all_partitions_of_a_queue_are_read(redis_url, spark):
+    with DelayQueue("letters", url=redis_url, partitions=5) as queue:
+        queue.send_many([NewMessage("x", id=f"m{n}", delay=HOUR) for n in range(60)])
+        queue.send_many([NewMessage("x", id=f"d{n}") for n in range(10)])
+        with queue.lease(n=10) as leased:
+            for message in leased:
+                message.reject("no such user")
+    for partitions in (1, 12):
+        rows = read_messages(spark, "letters", url=redis_url, partitions=partitions, include_payload=True).collect()
+        states = {row.id: row.state for row in rows}
+        assert states == {f"m{n}": "pending" for n in range(60)} | {f"d{n}": "dead" for n in range(10)}
+        assert len(rows) == 70
+    assert read_messages(spark, "letters#3", url=redis_url).count() == sum(
+        crc_hqx(i.encode(), 0) % 5 == 3 for i in states
+    )

@@ -15,6 +15,7 @@ from delayq.cli.support.options import SERVER_WHEN, json_option, queue_with
 from delayq.cli.support.output import console, print_json, print_note, print_rich, table
 from delayq.cli.support.progress import spinner
 from delayq.cli.support.session import Session
+from delayq.queue.placing.layout import refuse_partitions
 from delayq.values.times import from_millis, timestamp
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def audit(
     "detail"}, …], "runs": [{"run", "state", "stored", "logged", "statuses": {…}, "findings", "adds_up"}, …]}.
     """
     found = session.existing_queue(queue)
+    refuse_partitions(queue, session.partitions(queue), "an audit compares plans with one event log")
     spark = open_spark()
     from delayq.bulk.load_run import resolve
     from delayq.spark.datasource.source import read_messages

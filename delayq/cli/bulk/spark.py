@@ -24,6 +24,7 @@ from delayq.cli.support.zones import zoned_iso
 from delayq.errors import DelayqError
 from delayq.queue.delay_queue import DelayQueue
 from delayq.queue.inspecting.counts import Stats
+from delayq.queue.placing.layout import refuse_partitions
 from delayq.values.text import format_duration, pluralize
 from delayq.values.times import from_millis, timestamp
 
@@ -217,7 +218,7 @@ def archive(
     JSON: {"archive", "first", "last", "entries", "events", "trimmed", "lost": [[FIRST, LAST], …]}; with --compact
     {"merged", "files", "events", "days"}.
     """
-    session.existing_queue(queue)
+    session.check_queue_exists(queue)
     if compact:
         from delayq.spark import compact_archive
 
@@ -225,6 +226,7 @@ def archive(
             done = compact_archive(archive, retain=retain)
         _print(done.told(), done.facts(), as_json=as_json)
         return Exit.OK
+    refuse_partitions(queue, session.partitions(queue), "archive each of them, to a folder of its own")
     if forget:
         from delayq.spark import forget_archive
 

@@ -10,10 +10,9 @@ from delayq.broker.engine import Feature
 from delayq.cli.support.options import json_option, queue_with
 from delayq.cli.support.output import print_json, print_line, print_note, print_rich, table
 from delayq.cli.support.session import Session
-from delayq.queue.placing.layout import MAX_PARTITIONS
+from delayq.queue.placing.layout import MAX_PARTITIONS, StoredLayout
 from delayq.queue.placing.repartitioning import (
     MoveProgress,
-    PartitionsStage,
     PartitionState,
     change_partitions,
     read_partitions,
@@ -60,7 +59,7 @@ def _tell(progress: MoveProgress) -> None:
     print_note(f"{progress.partition}: moved {progress.moved}{waits}")
 
 
-def _fields(stage: PartitionsStage, states: list[PartitionState]) -> dict[str, Any]:
+def _fields(stage: StoredLayout, states: list[PartitionState]) -> dict[str, Any]:
     return {
         "partitions": stage.partitions,
         "epoch": int(stage.epoch or 0),
@@ -69,7 +68,7 @@ def _fields(stage: PartitionsStage, states: list[PartitionState]) -> dict[str, A
     }
 
 
-def _print(queue: str, stage: PartitionsStage, states: list[PartitionState]) -> None:
+def _print(queue: str, stage: StoredLayout, states: list[PartitionState]) -> None:
     moving = f", moving from {stage.moving_from}" if stage.moving_from else ""
     print_line(f"{queue}: {pluralize(stage.partitions, 'partition')}, epoch {stage.epoch or 0}{moving}")
     rows = [(one.name, one.messages, one.dead, one.misplaced, one.on_the_way) for one in states]

@@ -19,7 +19,6 @@ from delayq.cli.support.zones import own_iso, read_time, zoned_iso
 from delayq.errors import ConfigurationError, UnknownScheduleError
 from delayq.queue.scheduling.schedule_history import OccurrenceHistory, ScheduleHistory
 from delayq.queue.scheduling.schedule_occurrences import MAX_BACKFILL, MAX_LIMIT
-from delayq.queue.scheduling.schedules import Schedules
 from delayq.schedules.occurrences import Backfill, OccurrenceChange
 from delayq.values.text import format_duration, pluralize
 
@@ -152,7 +151,7 @@ def _check_chosen(names: tuple[str, ...], chosen: Chosen, **_: Any) -> None:
 
 
 def _on_schedules(name: str, short: str, about: str, done: str, act: Callable[..., Any], *options: Any) -> QueueAction:
-    """Return an action on schedules that are named or chosen."""
+    """Return an action on schedules that are named or chosen; `act` calls one of their methods."""
 
     def call(queue: DelayQueue[Any], names: tuple[str, ...], chosen: Chosen, **how: Any) -> Changed:
         if chosen.given:
@@ -162,7 +161,7 @@ def _on_schedules(name: str, short: str, about: str, done: str, act: Callable[..
         for one in names:
             try:
                 # 0 of `remove` says that there was none; the others raise.
-                found = act(queue.schedules, one, **how) or act is not Schedules.remove
+                found = act(queue.schedules, one, **how) or name != "remove"
             except UnknownScheduleError:
                 found = False
             if found:
@@ -186,7 +185,7 @@ def _on_schedules(name: str, short: str, about: str, done: str, act: Callable[..
 def _set(schedules: Any, *names: str, misfire: str | None, **options: Any) -> Any:
     policy = int(misfire) if misfire and misfire.isdecimal() else misfire
     given = {name: value for name, value in {"misfire": policy, **options}.items() if value not in (None, ())}
-    return Schedules.set(schedules, *names, **given)
+    return schedules.set(*names, **given)
 
 
 # Occurrences
@@ -274,7 +273,7 @@ ACTIONS = [
         A schedule goes on with its first occurrence from then on. Again: change the end.
         """,
         "paused",
-        Schedules.pause,
+        lambda schedules, *names, **how: schedules.pause(*names, **how),
         click.option("--until", type=UNTIL, metavar="TIME", help="End by itself: 2h, or 2027-01-31T09:00."),
     ),
     _on_schedules(
@@ -282,14 +281,14 @@ ACTIONS = [
         "Let paused schedules fire again.",
         "Resume schedules of QUEUE, by NAME or with a label; occurrences during the pause are not fired.",
         "resumed",
-        Schedules.resume,
+        lambda schedules, *names, **how: schedules.resume(*names, **how),
     ),
     _on_schedules(
         "remove",
         "Remove schedules.",
         "Remove schedules of QUEUE, by NAME or with a label; messages they already sent stay.",
         "removed",
-        Schedules.remove,
+        lambda schedules, *names, **how: schedules.remove(*names, **how),
     ),
     _on_schedules(
         "set",

@@ -127,6 +127,8 @@ class DelayCommands(EngineCommands):
         from delayq.queue.delay_queue import DelayQueue
 
         merged: QueueOptions = {**options, "prefix": self._session.prefix}
+        if len(self._session.partitions(name)) > 1:
+            merged["partitions"] = "stored"
         return DelayQueue(name, **merged)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -41,18 +42,23 @@ class PartitionsWorker(WorkerBase[Any]):
         self._queue = queue
         self._lifespan = None if queue.own_lifespan is None else queue.own_lifespan.anew()
         self._nodes: list[Any] = []
-        """The node of each loop, as it began."""
+        """The node of each loop: of one that has no partition any more, the next that has some takes over."""
+        self._locating = threading.Lock()
+        """Held while a loop is looked for: each runs in a thread of its own."""
+        self._burst = False
 
     def _pooled(self, message_class: Any, queue: Any, **how: Any) -> PoolQueue:
         return super()._pooled(message_class, queue, **{**how, "lifespan": self._lifespan})
 
     def _begin_chores(self, loop: PoolLoop, served: dict[Any, PoolQueue], make: Callable[..., PoolQueue]) -> None:
-        self._nodes.append(next(iter(served)).node)
-        loop.begin(self._follow(loop, {one.name: pooled for one, pooled in served.items()}, make, len(self._nodes) - 1))
+        self._make, self._nodes = make, [*self._nodes, next(iter(served)).node]
+        self._begin_following(loop, {one.name: pooled for one, pooled in served.items()}, len(self._nodes) - 1)
 
-    def _follow(
-        self, loop: PoolLoop, served: dict[str, PoolQueue], make: Callable[..., PoolQueue], number: int
-    ) -> ChoreSteps[None]:
+    def _begin_following(self, loop: PoolLoop, served: dict[str, PoolQueue], number: int) -> None:
+        # It stays, also while its node has no partition: a slot may come back. A burst ends with what it began with.
+        loop.begin(self._follow(loop, served, number), stays=not self._burst)
+
+    def _follow(self, loop: PoolLoop, served: dict[str, PoolQueue], number: int) -> ChoreSteps[None]:
         """Serve partitions that are new, or have come to the node of a loop, and those that have left no more."""
         queue = self._queue
         while True:
@@ -67,7 +73,7 @@ class PartitionsWorker(WorkerBase[Any]):
                 loop.remove([served.pop(name) for name in gone])
             if new := [one for name, one in own.items() if name not in served]:
                 log.info("serving %s", ", ".join(one.name for one in new))
-                made = {one.name: make(one, weight=1, limit=None, lifespan=None) for one in new}
+                made = {one.name: self._make(one, weight=1, limit=None, lifespan=None) for one in new}
                 served |= made
                 loop.add_new([*made.values()])
 
@@ -75,15 +81,35 @@ class PartitionsWorker(WorkerBase[Any]):
         return PartitionPool(concurrency)
 
     def _begin_together(self, servers: list[ServerLoop], pool: Pool, *, burst: bool) -> None:
+        self._pool = pool
         begin_sharing(self._queue, servers, pool, burst=burst)
 
     def _loop_of(self, partition: Partition) -> int:
-        """Return the number of the loop that serves a partition: that of its node, else the first."""
-        return self._nodes.index(partition.node) if partition.node in self._nodes else 0
+        """Return the number of the loop that serves a partition: that of its node, which may be a new one."""
+        node = partition.node
+        with self._locating:
+            if node not in self._nodes:
+                used = {one.node for one in self._queue.partitions}
+                free = next((at for at, known in enumerate(self._nodes) if known not in used), None)
+                if free is not None:
+                    self._nodes[free] = node
+                elif self._burst:
+                    return 0
+                else:
+                    self._add_loop(partition)
+            return self._nodes.index(node)
+
+    def _add_loop(self, partition: Partition) -> None:
+        log.info("%s is at a node that is new: a loop more serves it", partition.name)
+        loop = self._loop_class([], self._pool, in_cluster=True)
+        self._nodes.append(partition.node)
+        self._begin_following(loop, {}, len(self._nodes) - 1)
+        self._driver.add_server(ServerLoop(partition.executor, loop))
 
     def make_driver(self, kind: type[D], options: ConsumeOptions) -> D:
         """Return the driver of a run."""
-        driver = self._make_driver(kind, options)
+        self._burst = options.get("burst", False)
+        self._driver: Any = self._make_driver(kind, options)
         if self._lifespan is not None:
-            driver.lifespans = self._lifespan.together([self._lifespan])
-        return driver
+            self._driver.lifespans = self._lifespan.together([self._lifespan])
+        return self._driver  # type: ignore[no-any-return]  # the one made above

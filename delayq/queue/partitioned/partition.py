@@ -53,7 +53,11 @@ class Partition(DelayQueue[Any]):
         self._dead = DeadLetter(self.context, self._unperformed, self.codec.encode)
 
     def _make_calls(self) -> PartitionCalls:
-        return PartitionCalls(Keys.of(self.prefix, self.name), epoch=lambda: self._queue.layout.epoch)
+        return PartitionCalls(
+            Keys.of(self.prefix, self.name),
+            epoch=lambda: self._queue.layout.epoch,
+            on_close=lambda delay, pause: self._queue.closings.note(self.name, delay, pause),
+        )
 
     @property
     def _parts(self) -> QueueParts:

@@ -27,7 +27,6 @@ from delayq.queue.partitioned.routing import Make, at_each, at_one, by_id, of_al
 from delayq.queue.partitioned.shared_limits import PartitionedLimits, check_names, why_message, why_queue
 from delayq.queue.partitioned.views import PartitionedDeadLetter, PartitionedSchedules, Selected
 from delayq.queue.placing import merged_stats
-from delayq.queue.placing.homes import find_homes, home_key
 from delayq.queue.placing.layout import (
     STORED,
     Layout,
@@ -35,11 +34,13 @@ from delayq.queue.placing.layout import (
     check_partitions,
     find_layout,
     names_of,
-    place_of,
+    partition_of,
     raise_epoch,
     read_layout,
 )
+from delayq.queue.placing.partition_finding import find_partitions, partition_key
 from delayq.queue.server_check import CHECK_EVERY
+from delayq.queue.sharing.closings import Closings
 from delayq.queue.sharing.sharing import put_whole
 from delayq.queue.sweeps.cancellation import CancelOutcome, KillOutcome, RescheduleOutcome
 from delayq.queue.sweeps.editing import EditOutcome
@@ -51,6 +52,11 @@ from delayq.values.times import monotonic
 
 MAX_STUCK = 100
 """How often in a row the layout may be read again without a change: by so many threads at once, not by one."""
+
+
+def _cancel(context: Any, ids: Sequence[str]) -> Operation[Any]:
+    statuses, *_ = yield [context.calls.cancel(ids), *context.confirming]
+    return statuses
 
 
 def _is_none(found: Any) -> bool:
@@ -83,9 +89,9 @@ class PartitionedBase(DelayBase[Any, Any]):
         raise ConfigurationError(f"{text}, or Worker.matching('{self.name}*', like) for its partitions")
 
     def partition_at(self, key: str) -> Partition:
-        """Return the partition of what `home_key` returns."""
+        """Return the partition of what `partition_key` returns."""
         numbered = self._numbered
-        return numbered[place_of(key, len(numbered))]
+        return numbered[partition_of(key, len(numbered))]
 
     def named(self, name: str) -> Partition:
         """Return the partition with a name."""
@@ -93,15 +99,15 @@ class PartitionedBase(DelayBase[Any, Any]):
 
     def partition_of(self, key: str) -> Partition:
         """Return the partition of an id, or of the key, group or schedule by which it is placed."""
-        return self.partition_at(home_key(key))
+        return self.partition_at(partition_key(key))
 
     def calls_of(self, name: str) -> Calls:
         """Return the calls of a partition."""
         return self._by_name[name].context.calls
 
-    def homes_of(self, ids: Sequence[str], keys: Sequence[str], kind: Kind = Kind.MESSAGES) -> Operation[list[str]]:
-        """Return the names of the partitions of ids, each with its `home_key`; those that are to move, move before."""
-        return find_homes(self.calls_of, self.layout, list(zip(ids, keys, strict=True)), kind)
+    def names_for(self, ids: Sequence[str], keys: Sequence[str], kind: Kind = Kind.MESSAGES) -> Operation[list[str]]:
+        """Return the names of the partitions of ids, each with its `partition_key`; what is to move, moves before."""
+        return find_partitions(self.calls_of, self.layout, list(zip(ids, keys, strict=True)), kind)
 
     def perform_at(self, id: str, make: Make, is_unknown: Callable[[Any], bool]) -> Any:
         """Run what `make` returns on the partition of an id, or on the one that has it all the same."""
@@ -115,10 +121,30 @@ class PartitionedBase(DelayBase[Any, Any]):
         """Run what `make` returns on all partitions."""
         return self._perform(self._merged(make, merge))
 
+    def cancel_each(self, ids: Sequence[str]) -> Operation[list[str]]:
+        """Cancel up to 1,000 messages that are placed by their ids; returns a status each, as the script does."""
+
+        def act() -> Operation[list[str]]:
+            rows: dict[str, list[int]] = {}
+            for at, own in enumerate((yield from self.names_for(ids, [partition_key(id) for id in ids]))):
+                rows.setdefault(own, []).append(at)
+            found = yield from at_each(
+                [self._by_name[name] for name in rows],
+                lambda one: _cancel(one.context, [ids[at] for at in rows[one.name]]),
+            )
+            by_position = {
+                at: status
+                for ats, some in zip(rows.values(), found, strict=True)
+                for at, status in zip(ats, some, strict=True)
+            }
+            return [by_position[at] for at in range(len(ids))]
+
+        return self.following(act)
+
     def _at(self, id: str, make: Make, is_unknown: Callable[[Any], bool], kind: Kind = Kind.MESSAGES) -> Operation[Any]:
         def act() -> Operation[Any]:
-            (home,) = yield from self.homes_of([id], [home_key(id)], kind)
-            return (yield from at_one(self.partitions, self._by_name[home], make, is_unknown))
+            (own,) = yield from self.names_for([id], [partition_key(id)], kind)
+            return (yield from at_one(self.partitions, self._by_name[own], make, is_unknown))
 
         return self.following(act)
 
@@ -318,6 +344,11 @@ class PartitionedBase(DelayBase[Any, Any]):
         return PartitionedSchedules(self)
 
     @cached_property
+    def closings(self) -> Closings:
+        """What callbacks of one partition close of the whole queue, and a worker has not closed yet."""
+        return Closings()
+
+    @cached_property
     def limits(self) -> Any:
         """The limit of the whole queue, and those of keys; those of names are refused."""
         return PartitionedLimits(self)
@@ -331,7 +362,8 @@ class PartitionedBase(DelayBase[Any, Any]):
             yield from remove(self.partitions[busy].context, self.prefix)  # raises what it has
         listed = yield from at_each(self.partitions, lambda one: remove(one.context, self.prefix))
         keys = self.context.calls.keys
-        yield [RedisCommand(("UNLINK", keys.meta, keys.limits, keys.declared, keys.gates, keys.wake), int)]
+        own = keys.meta, keys.limits, keys.declared, keys.gates, keys.wake, keys.notifiers, keys.plans
+        yield [RedisCommand(("UNLINK", *own), int)]
         self._located = False
         self.executor.opening, self.executor.check_at = opening, math.inf
         return any(listed)

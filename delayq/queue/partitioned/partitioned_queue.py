@@ -52,11 +52,11 @@ class PartitionedQueue(PartitionedBase, DelayQueue[Any]):
     @mirrors(DelayQueue.result)
     def result(self, id: str, *, timeout: Any = None) -> Any:
         self._know()
-        home = self.partition_of(str(id))
+        own = self.partition_of(str(id))
         try:
-            return self._waits(home).wait(id, timeout)
+            return self._waits(own).wait(id, timeout)
         except NoResultError:
-            elsewhere = self._perform(which_has(self.partitions, home, id))
+            elsewhere = self._perform(which_has(self.partitions, own, id))
             if elsewhere is None:
                 raise
             return self._waits(elsewhere).wait(id, timeout)
@@ -108,11 +108,11 @@ class AsyncPartitionedQueue(PartitionedBase, AsyncDelayQueue[Any]):
     @mirrors(AsyncDelayQueue.result)
     async def result(self, id: str, *, timeout: Any = None) -> Any:  # noqa: ASYNC109 - as of any queue
         await self._know()
-        home = self.partition_of(str(id))
+        own = self.partition_of(str(id))
         try:
-            return await self._waits(home).wait(id, timeout)
+            return await self._waits(own).wait(id, timeout)
         except NoResultError:
-            elsewhere = await self._perform(which_has(self.partitions, home, id))
+            elsewhere = await self._perform(which_has(self.partitions, own, id))
             if elsewhere is None:
                 raise
             return await self._waits(elsewhere).wait(id, timeout)

@@ -16,13 +16,13 @@ Make = Callable[[Any], Any]
 """Returns what a method of a partition returns: its operation."""
 
 
-def at_one(partitions: Sequence[Any], home: Any, make: Make, is_unknown: Callable[[Any], bool]) -> Operation[Any]:
+def at_one(partitions: Sequence[Any], own: Any, make: Make, is_unknown: Callable[[Any], bool]) -> Operation[Any]:
     """Run an operation on the partition of an id; if that does not know it, on all others.
 
     A message with a key, or one that joins a group, is not where its id belongs.
     """
-    (result,) = yield from at_each([home], make)
-    others = [one for one in partitions if one is not home]
+    (result,) = yield from at_each([own], make)
+    others = [one for one in partitions if one is not own]
     if not is_unknown(result) or not others:
         return result
     results = yield from at_each(others, make)
@@ -55,9 +55,9 @@ def of_all(method: Callable[..., Any], merge: Callable[[Sequence[Any]], Any]) ->
     return routed
 
 
-def which_has(partitions: Sequence[Any], home: Any, id: str) -> Operation[Any]:
+def which_has(partitions: Sequence[Any], own: Any, id: str) -> Operation[Any]:
     """Return which other partition than its own has a message, or its result; None for none."""
-    others = [one for one in partitions if one is not home]
+    others = [one for one in partitions if one is not own]
     make: Make = lambda one: DelayQueue.get(one, id)  # noqa: E731
     found = yield from at_each(others, make)
     return next((one for one, message in zip(others, found, strict=True) if message is not None), None)

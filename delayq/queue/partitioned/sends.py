@@ -12,8 +12,8 @@ from delayq.broker.transport.failures import EpochError
 from delayq.broker.transport.operation import Operation
 from delayq.errors import DelayqError, NotReplicatedError, OutcomeUnknown, QueueFullError
 from delayq.queue.placing.fan_out import named, side_by_side
-from delayq.queue.placing.homes import home_key
-from delayq.queue.placing.layout import by_place, names_of
+from delayq.queue.placing.layout import by_partition, names_of
+from delayq.queue.placing.partition_finding import partition_key
 from delayq.queue.sending.producer import Producer, Sent, SentMany
 
 
@@ -31,14 +31,14 @@ class PartitionedSends:
 
     def send(self, outgoing: Outgoing, *, replace: Replace) -> Any:
         """Send a message."""
-        queue, key = self._queue, home_key(outgoing.id, outgoing.attributes)
+        queue, key = self._queue, partition_key(outgoing.id, outgoing.attributes)
         if queue.executor.opening:
             queue.open()
         while True:
             try:
                 if queue.layout.growing_from is None:
                     return self._of(key).send(outgoing, replace=replace)
-                return queue.executor.perform(_send_home(queue, outgoing, key, replace))
+                return queue.executor.perform(_send_moving(queue, outgoing, key, replace))
             except EpochError:
                 queue.executor.perform(queue.relocate())
             except DelayqError as error:
@@ -50,24 +50,24 @@ class AsyncPartitionedSends(PartitionedSends):
 
     async def send(self, outgoing: Outgoing, *, replace: Replace) -> Any:
         """Send a message."""
-        queue, key = self._queue, home_key(outgoing.id, outgoing.attributes)
+        queue, key = self._queue, partition_key(outgoing.id, outgoing.attributes)
         if queue.executor.opening:
             await queue.open()
         while True:
             try:
                 if queue.layout.growing_from is None:
                     return await self._of(key).send(outgoing, replace=replace)
-                return await queue.executor.perform(_send_home(queue, outgoing, key, replace))
+                return await queue.executor.perform(_send_moving(queue, outgoing, key, replace))
             except EpochError:
                 await queue.executor.perform(queue.relocate())
             except DelayqError as error:
                 raise named(error, queue.partition_of(key).name) from error.__cause__
 
 
-def _send_home(queue: Any, outgoing: Outgoing, key: str, replace: Replace) -> Operation[Sent]:
+def _send_moving(queue: Any, outgoing: Outgoing, key: str, replace: Replace) -> Operation[Sent]:
     """Send a message while the number of partitions changes: what has its id moves first."""
-    (home,) = yield from queue.homes_of([outgoing.id], [key])
-    (sent,) = yield from queue.named(home).producer.send([outgoing], replace=replace)
+    (own,) = yield from queue.names_for([outgoing.id], [key])
+    (sent,) = yield from queue.named(own).producer.send([outgoing], replace=replace)
     return sent  # type: ignore[no-any-return]  # the producer's
 
 
@@ -97,7 +97,7 @@ class PartitionedProducer(Producer):
         are_bytes = bool(ready) and isinstance(ready[0], bytes)
         messages: Any = ready
         ids = list(own_ids or new_ids(len(ready))) if are_bytes else [one.id for one in messages]
-        keys = ids if are_bytes else [home_key(one.id, one.attributes) for one in messages]
+        keys = ids if are_bytes else [partition_key(one.id, one.attributes) for one in messages]
         statuses: list[str] = [""] * len(ids)
         times: list[Placing] = [0] * len(ids)
         dues: list[str | int] = [0] * len(ids)
@@ -134,12 +134,12 @@ class PartitionedProducer(Producer):
         rows: dict[str, list[int]] = {}
         if queue.layout.growing_from is None:
             names = names_of(queue.name, queue.layout.partitions)
-            for number, some in by_place([keys[at] for at in left], len(names)).items():
+            for number, some in by_partition([keys[at] for at in left], len(names)).items():
                 rows[names[number]] = [left[at] for at in some]
             return rows
-        homes = yield from queue.following(lambda: queue.homes_of([ids[at] for at in left], [keys[at] for at in left]))
-        for at, home in zip(left, homes, strict=True):
-            rows.setdefault(home, []).append(at)
+        found = yield from queue.following(lambda: queue.names_for([ids[at] for at in left], [keys[at] for at in left]))
+        for at, own in zip(left, found, strict=True):
+            rows.setdefault(own, []).append(at)
         return rows
 
 

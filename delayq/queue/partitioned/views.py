@@ -257,11 +257,15 @@ def _schedules_page(queue: Any, limit: int, cursor: str | None, how: Mapping[str
     partitions = queue.partitions
     at, after = place_in(cursor, len(partitions))
     read: Any = Schedules.page
+    found, unreadable = list[Any](), dict[str, str]()
     while True:
-        page: SchedulesPage = yield from read(partitions[at].schedules, limit=limit, cursor=after, **how)
+        left = limit - len(found)
+        page: SchedulesPage = yield from read(partitions[at].schedules, limit=left, cursor=after, **how)
+        found += page.schedules
+        unreadable |= page.unreadable
         after = page.cursor
         at += after is None
-        if at == len(partitions):
-            return page
-        if page.schedules or page.unreadable:
-            return replace(page, cursor=f"{at}:{after or ''}")
+        is_over = at == len(partitions)
+        if is_over or len(found) >= limit:
+            cursor = None if is_over else f"{at}:{after or ''}"
+            return replace(page, schedules=found, unreadable=unreadable, cursor=cursor)

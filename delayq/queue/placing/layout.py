@@ -21,21 +21,21 @@ from delayq.queue.server_check import PARTITIONED
 MAX_PARTITIONS = 1000
 STORED: Literal["stored"] = "stored"
 """The option of a client that takes as many partitions as the queue has."""
-_FIELDS = ("schema", "partitions", "epoch", "partitions_from")
+_FIELDS = ("schema", "partitions", "epoch", "partitions_from", "partitions_left")
 
 
-def place_of(key: str, partitions: int) -> int:
+def partition_of(key: str, partitions: int) -> int:
     """Return the number of the partition of an id: CRC16 of its UTF-8, as of Redis Cluster, modulo their number."""
     return crc_hqx(key.encode("utf-8", "surrogateescape"), 0) % partitions
 
 
-def by_place(keys: Sequence[str], partitions: int) -> dict[int, list[int]]:
+def by_partition(keys: Sequence[str], partitions: int) -> dict[int, list[int]]:
     """Return the positions of keys by the number of their partition."""
     if partitions == 1:
         return {0: list(range(len(keys)))}
     rows: dict[int, list[int]] = {}
     for at, key in enumerate(keys):
-        rows.setdefault(place_of(key, partitions), []).append(at)
+        rows.setdefault(partition_of(key, partitions), []).append(at)
     return rows
 
 
@@ -66,9 +66,9 @@ class Layout(NamedTuple):
     growing_from: int | None = None
     """How many it had, while messages still move; None if none do."""
 
-    def place(self, key: str) -> int:
+    def partition_of(self, key: str) -> int:
         """Return the number of the partition for an id, or for what `key_of` returns."""
-        return place_of(key, self.partitions)
+        return partition_of(key, self.partitions)
 
     def names(self) -> list[str]:
         """Return the names of all partitions that may have messages."""
@@ -87,17 +87,38 @@ def names_of(name: str, *numbers: int | None) -> list[str]:
 
 
 class StoredLayout(NamedTuple):
-    """What the `meta` of a queue says of its partitions."""
+    """What the `meta` of a queue says of its partitions; '' and None for fields that are missing."""
 
     schema: str
-    partitions: str
+    number: str
+    """How many there are, as it is stored."""
     epoch: str
-    growing_from: str
+    before: int | None
+    """How many there were, while clients look in both partitions of an id."""
+    left: int | None
+    """How many there were, while the rest is moved that was stored in the old partitions last."""
 
     @classmethod
     def read(cls, reply: Any) -> Self:
-        """Read the fields; '' for those that are missing."""
-        return cls(*[(field or b"").decode("utf-8", "replace") for field in reply])
+        """Read the fields."""
+        schema, number, epoch, *others = [(field or b"").decode("utf-8", "replace") for field in reply]
+        before, left = [int(text) if text.isdecimal() else None for text in others]
+        return cls(schema, number, epoch, before, left)
+
+    @property
+    def partitions(self) -> int:
+        """How many there are; 1 for a plain queue."""
+        return int(self.number) if self.number.isdecimal() else 1
+
+    @property
+    def moving_from(self) -> int | None:
+        """How many there were, while something is still to move; None if nothing is."""
+        return self.before or self.left
+
+    @property
+    def next_epoch(self) -> int:
+        """The epoch after this one; that of a plain queue is 1."""
+        return (int(self.epoch) if self.epoch.isdecimal() else 1) + 1
 
     def names(self, name: str) -> list[str]:
         """Return the names of the partitions of a queue, or its own if it has none."""
@@ -106,10 +127,15 @@ class StoredLayout(NamedTuple):
 
     def layout(self, name: str) -> Layout | None:
         """Return the layout; None for a plain queue, or one that does not exist."""
-        if not self.partitions.isdecimal():
+        if not self.number.isdecimal():
             return None
-        before = int(self.growing_from) if self.growing_from.isdecimal() else None
-        return Layout(name, int(self.partitions), int(self.epoch or 1), before)
+        return Layout(name, self.partitions, int(self.epoch or 1), self.before)
+
+
+def refuse_partitions(name: str, names: Sequence[str], advice: str) -> None:
+    """Raise `PartitionsError` if a queue has partitions, for what works on one alone; `advice` says what to do."""
+    if [*names] != [name]:
+        raise PartitionsError(f"queue {name} has {len(names)} partitions, {names[0]} … {names[-1]}: {advice}")
 
 
 def read_layout(prefix: str, name: str) -> RedisCommand[StoredLayout]:
@@ -126,7 +152,7 @@ def find_layout(prefix: str, name: str, wanted: int | None) -> Operation[Layout]
     ask = read_layout(prefix, name)
     stored: StoredLayout
     (stored,) = yield [ask]
-    if not stored.partitions:
+    if not stored.number:
         if wanted is None:
             raise PartitionsError(f"queue {name} has no partitions: give their number")
         if wanted == 1 and stored.schema != PARTITIONED:
@@ -140,7 +166,7 @@ def find_layout(prefix: str, name: str, wanted: int | None) -> Operation[Layout]
         *_, stored = yield [*[RedisCommand(("HSETNX", meta, *field), bool) for field in fields], ask]
     found = stored.layout(name)
     if found is None:
-        raise PartitionsError(f"queue {name}: its field `partitions` in {meta} is no number: {stored.partitions!r}")
+        raise PartitionsError(f"queue {name}: its field `partitions` in {meta} is no number: {stored.number!r}")
     if wanted not in (None, found.partitions):
         raise PartitionsError(
             f"queue {name} has {found.partitions} partitions, not {wanted}: open it with "

@@ -1,13 +1,13 @@
 """Changes the number of partitions of a queue while producers and workers run: the work of `delayq partitions --to`.
 
 The epoch of the queue and of all partitions rises when a move begins, and when it ends. In between, everything whose
-home has changed is moved, partition by partition, until nothing is misplaced. It goes on where one was killed before.
+partition has changed is moved, until nothing is misplaced. It goes on where one was killed before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys, check_name, registry
@@ -19,43 +19,14 @@ from delayq.broker.transport.failures import EpochError
 from delayq.broker.transport.operation import Operation, Wait
 from delayq.errors import ConfigurationError, PartitionsError
 from delayq.queue.control.registered import register
-from delayq.queue.placing.homes import PARTS, bring, move, partition_of, raise_epochs, read_places
-from delayq.queue.placing.layout import check_partitions, names_of
+from delayq.queue.placing.layout import StoredLayout, check_partitions, names_of, read_layout
+from delayq.queue.placing.partition_finding import PARTS, bring, move, partition_name, raise_epochs, read_places
 from delayq.queue.server_check import NEW_SCHEMA, PARTITIONED, SCHEMA, newer
 
 PAUSE = 0.5
 """Seconds until what is leased is tried again."""
 SETTINGS = ("events", "dedupe", "dead_max", "dead_ttl", "priority_step", "lateness_slo", "redact", "paused", "limited")
 """The fields of `meta` that new partitions have from the others."""
-
-
-class PartitionsStage(NamedTuple):
-    """What `meta` of a queue says of its partitions."""
-
-    schema: str
-    partitions: int
-    epoch: str
-    before: int | None
-    """How many there were, while clients look in both homes."""
-    left: int | None
-    """How many there were, while the rest is moved that was stored in the old homes last."""
-
-    @classmethod
-    def read(cls, reply: list[bytes | None]) -> Self:
-        """Read the fields."""
-        schema, partitions, epoch, before, left = [(field or b"").decode("utf-8", "replace") for field in reply]
-        numbers = [int(text) if text.isdecimal() else None for text in (before, left)]
-        return cls(schema, int(partitions) if partitions.isdecimal() else 1, epoch, *numbers)
-
-    @property
-    def moving_from(self) -> int | None:
-        """How many there were, while something is still to move; None if nothing is."""
-        return self.before or self.left
-
-    @property
-    def next_epoch(self) -> int:
-        """The epoch after this one; that of a plain queue is 1."""
-        return (int(self.epoch) if self.epoch.isdecimal() else 1) + 1
 
 
 class MoveProgress(NamedTuple):
@@ -88,12 +59,6 @@ class PartitionState(NamedTuple):
     """Batches that have left it and have not arrived: `delayq partitions QUEUE --to N` brings them."""
 
 
-def stage_call(calls: Calls) -> RedisCommand[PartitionsStage]:
-    """Read what a queue says of its partitions, from its own `meta`."""
-    fields = "schema", "partitions", "epoch", "partitions_from", "partitions_left"
-    return RedisCommand(("HMGET", calls.keys.meta, *fields), PartitionsStage.read)
-
-
 class _PartitionMover:
     """One run of a move."""
 
@@ -112,17 +77,17 @@ class _PartitionMover:
             self._known[partition] = PartitionCalls(keys, clock=self._clock, epoch=lambda: self.epoch)
         return self._known[partition]
 
-    def read(self) -> Operation[PartitionsStage]:
+    def read(self) -> Operation[StoredLayout]:
         """Read how many partitions there are; raise `ConfigurationError` for a queue that is not there, or too new."""
-        (stage,) = yield [stage_call(self.base)]
+        (stage,) = yield [read_layout(self.prefix, self.name)]
         if not stage.schema:
             raise ConfigurationError(f"there is no queue {self.name}")
         unknown = "" if stage.schema == PARTITIONED else newer(self.name, stage.schema.encode())
         if unknown:
             raise ConfigurationError(unknown)
-        return stage  # type: ignore[no-any-return]  # as `stage_call` reads it
+        return stage  # type: ignore[no-any-return]  # as `read_layout` reads it
 
-    def change(self, stage: PartitionsStage, epoch: int, **fields: int | str) -> Operation[bool]:
+    def change(self, stage: StoredLayout, epoch: int, **fields: int | str) -> Operation[bool]:
         """Store the next stage, unless another process has."""
         (changed,) = yield [repartition_call(self.base, epoch, stage.epoch, **fields)]
         return bool(changed)
@@ -184,13 +149,13 @@ class _PartitionMover:
                 page = yield from read_places(self.calls_of(source), part, position)
                 position, more = page.position, page.position is not None
                 for place in page.places:
-                    home = partition_of(self.name, to, place.key)
-                    if home != source:
-                        waiting.setdefault((page.kind, home), []).append(place.name)
-                for (kind, home), names in list(waiting.items()):
+                    target = partition_name(self.name, to, place.key)
+                    if target != source:
+                        waiting.setdefault((page.kind, target), []).append(place.name)
+                for (kind, target), names in list(waiting.items()):
                     if len(names) >= AT_ONCE or not more:
-                        del waiting[kind, home]
-                        statuses = yield from move(self.calls_of, kind, source, home, names)
+                        del waiting[kind, target]
+                        statuses = yield from move(self.calls_of, kind, source, target, names)
                         moved, leased = moved + statuses.count(MOVES), leased + statuses.count(LEASED)
         return moved, leased
 
@@ -247,16 +212,16 @@ def change_partitions(
             began = True
 
 
-def _move(mover: _PartitionMover, stage: PartitionsStage) -> Operation[None]:
-    """Move what has another home now, while clients look in both."""
+def _move(mover: _PartitionMover, stage: StoredLayout) -> Operation[None]:
+    """Move what belongs to another partition now, while clients look in both."""
     old, new = names_of(mover.name, stage.before), names_of(mover.name, stage.partitions)
     yield from mover.stamp(dict.fromkeys((*old, *new)), int(stage.epoch))
     yield from mover.open([name for name in new if name not in old], old[0])
     yield from mover.go_through(dict.fromkeys((*old, *new)), stage.partitions)
 
 
-def _finish(mover: _PartitionMover, stage: PartitionsStage) -> Operation[None]:
-    """Move what clients have stored in old homes last, and give up the partitions that are left."""
+def _finish(mover: _PartitionMover, stage: StoredLayout) -> Operation[None]:
+    """Move what clients have stored in old partitions last, and give up the partitions that are left."""
     old, new = names_of(mover.name, stage.left), names_of(mover.name, stage.partitions)
     every, epoch = dict.fromkeys((mover.name, *old, *new)), int(stage.epoch)
     yield from mover.stamp(every, epoch)
@@ -274,7 +239,7 @@ def _finish(mover: _PartitionMover, stage: PartitionsStage) -> Operation[None]:
 
 def read_partitions(
     prefix: str, name: str, *, clock: Callable[[], int] | None = None
-) -> Operation[tuple[PartitionsStage, list[PartitionState]]]:
+) -> Operation[tuple[StoredLayout, list[PartitionState]]]:
     """Read how many partitions a queue has, and what is in each, also what is still to move."""
     mover, states = _PartitionMover(prefix, name, _no_progress, clock), []
     stage = yield from mover.read()
@@ -295,5 +260,5 @@ def _count_misplaced(calls: Calls, mover: _PartitionMover, partition: str, to: i
         while more:
             page = yield from read_places(calls, part, position)
             position, more = page.position, page.position is not None
-            misplaced += sum(partition_of(mover.name, to, place.key) != partition for place in page.places)
+            misplaced += sum(partition_name(mover.name, to, place.key) != partition for place in page.places)
     return misplaced

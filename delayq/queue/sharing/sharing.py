@@ -16,6 +16,7 @@ from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.operation import Every, Operation, Wait
 from delayq.errors import DelayqError
 from delayq.queue.control.limit_calls import LimitsPage, StoredLimit, declare_call, limits_page_call
+from delayq.queue.sharing.closings import Closings
 from delayq.queue.sharing.shares import NO_LIMIT, Seen, Share, differs, share_of, share_out
 from delayq.safe_log import SafeLog
 from delayq.values.rates import Pace
@@ -66,6 +67,15 @@ class Sharing:
         self._skipped: dict[str, tuple[float, int]] = {}
         """Partitions that did not answer: until when they are not asked, and how many places they may have."""
         self._shares: dict[str, Seen] = {}
+
+    @property
+    def closings(self) -> Closings:
+        """What is to be closed in all partitions."""
+        return self._queue.closings  # type: ignore[no-any-return]  # of a queue over partitions
+
+    def pass_on(self, served: list[PoolQueue]) -> Operation[None]:
+        """Close in all partitions what one has closed of the whole queue."""
+        return self.closings.pass_on(self._queue.partitions, served)
 
     @property
     def _partitions(self) -> list[Any]:
@@ -194,10 +204,15 @@ def put_whole(queue: Any, pace: Pace | None, places: int | None) -> Operation[No
 
 
 def share_while_busy(sharing: Sharing, served: Callable[[], list[PoolQueue]]) -> ChoreSteps[None]:
-    """Share out in turns while something waits or runs that this process knows of; an idle queue costs no command."""
+    """Share out in turns while something waits or runs that this process knows of; an idle queue costs no command.
+
+    What a partition has closed of the whole queue is passed on to the others.
+    """
     rests, next_at, said = True, 0.0, ""
     while True:
         yield Wait(LOOK_EVERY)
+        if sharing.closings:
+            yield from attempt(sharing.pass_on(served()))
         now = monotonic()
         if now < next_at or (rests and not any(map(_is_busy, served()))):
             continue

@@ -58,12 +58,12 @@ def begin_sharing(queue: Any, servers: list[ServerLoop], pool: Pool, *, burst: b
 
     So a node that does not answer holds up only that.
     """
-    sharing, loops = Sharing(queue), [server.loop for server in servers]
+    sharing = Sharing(queue)
     has_own = len(servers) > 1 and not burst
-    loop = loops[0]
+    loop = servers[0].loop
     if burst:
-        for one in loops:
-            one.sharing = sharing
+        for server in servers:
+            server.loop.sharing = sharing
     elif has_own:
         executor = copy(queue.executor)
         executor.opening = executor.checking = None
@@ -71,6 +71,6 @@ def begin_sharing(queue: Any, servers: list[ServerLoop], pool: Pool, *, burst: b
         servers.append(ServerLoop(executor, loop))
 
     def served() -> list[PoolQueue]:
-        return [one for each in loops for one in [*each.queues]]  # copied: it may change meanwhile
+        return [one for server in [*servers] for one in [*server.loop.queues]]  # copied: both may change meanwhile
 
     loop.begin(share_while_busy(sharing, served), stays=has_own)

@@ -18,9 +18,10 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from delayq.broker.event_log import MIN_TIME_OFFSET, EventEntry, offset_of, read_events
 from delayq.broker.replies import pairs
 from delayq.broker.requests import RedisCommand
-from delayq.bulk.connection import TargetQueue, calls_of, check_queue, connect
+from delayq.bulk.connection import TargetQueue, calls_of, check_queue, connect, partitions_of
 from delayq.errors import ConfigurationError, EventsLostError, ServerError
 from delayq.queue.inspecting.event_log import EventColumns
+from delayq.queue.placing.layout import refuse_partitions
 from delayq.safe_log import SafeLog
 from delayq.spark.datasource.log_gaps import gaps_between, told
 from delayq.spark.datasource.schemas import BATCH_ROWS, EVENTS, arrow_schema, record_batch
@@ -66,8 +67,12 @@ def read_bounds(target: TargetQueue) -> LogBounds:
 
 
 def check_log(target: TargetQueue) -> LogBounds:
-    """Return the extent of the event log; raises `ConfigurationError` if there is no such queue, or it keeps no log."""
+    """Return the extent of the event log; raises `ConfigurationError` if there is no such queue, or it keeps no log.
+
+    Raises `PartitionsError` if it has several.
+    """
     check_queue(target)
+    refuse_partitions(target.queue, [one.queue for one in partitions_of(target)], "read the event log of each")
     bounds = read_bounds(target)
     is_on = RedisCommand(("HEXISTS", calls_of(target).keys.meta, "events"), bool)
     if not bounds.last and not connect(target).call(is_on):

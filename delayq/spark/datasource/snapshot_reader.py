@@ -3,7 +3,8 @@
 The queue stays in use, so the result is not of one instant; but a message that only moves forward is never missed.
 Partitions are ranges of due times with equal shares of the pending messages. A task reads the pending messages of its
 range first, then scans for those promoted meanwhile, then for those that died meanwhile. Each id is listed once, in the
-state in which it was read first.
+state in which it was read first. Of a queue over partitions each is divided so; a message that moves to another
+partition meanwhile, as the queue grows, may be missed or listed twice.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ import pyarrow as pa
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from delayq.broker.calls import Calls
 from delayq.broker.foreign import record_fields
 from delayq.broker.keys import Keys
 from delayq.broker.replies import MessageRow
 from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.transport.operation import together
-from delayq.bulk.connection import calls_of, check_queue, connect
+from delayq.bulk.connection import TargetQueue, calls_of, check_queue, connect, partitions_of
 from delayq.errors import ConfigurationError
 from delayq.queue.inspecting.deaths import Death, read_death
 from delayq.queue.inspecting.inspector import RECORDED_STATES
@@ -158,6 +160,8 @@ class SnapshotPartition(InputPartition):
     """Inclusive."""
     planned: int
     """When the read was planned (ms). Partitions of living messages also read those of their range that died since."""
+    queue: str
+    """The queue, or the partition of it, that has them."""
     is_dead_letter: bool = False
 
     def contains(self, due: int, id: bytes) -> bool:
@@ -183,28 +187,33 @@ class SnapshotReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Divide the queue; raises `ConfigurationError` if there is no queue of that name."""
-        options = self._options
-        check_queue(options.target)
-        calls = calls_of(options.target)
+        """Divide the queue, or each of its partitions; raises `ConfigurationError` if there is no such queue."""
+        check_queue(self._options.target)
+        targets = partitions_of(self._options.target)
+        share = max(1, self._options.partitions // len(targets))
+        return [one for target in targets for one in self._ranges(target, share)]
+
+    def _ranges(self, target: TargetQueue, number: int) -> list[SnapshotPartition]:
+        options, calls, name = self._options, calls_of(target), target.queue
         low = 0 if options.due_from is None else max(options.due_from, 0)
         high = MAX_DUE if options.due_to is None else options.due_to
         counts = [RedisCommand(("ZCOUNT", calls.keys.pending, "-inf", f"({due}"), int) for due in (low, high)]
-        now, before, through = connect(options.target).perform(together([calls.time(), *counts]))
+        now, before, through = connect(target).perform(together([calls.time(), *counts]))
         ends: list[Position] = []
         if not UNPROMOTED.isdisjoint(options.states):
-            # The last message of each partition; the last partition ends with the period.
-            ranks = {before + (through - before) * part // options.partitions for part in range(1, options.partitions)}
+            # The last message of each range; the last range ends with the period.
+            ranks = {before + (through - before) * part // number for part in range(1, number)}
             lasts = [pending_at(calls.keys, rank - 1) for rank in sorted(ranks) if rank > before]
-            found = connect(options.target).perform(together(lasts))
+            found = connect(target).perform(together(lasts))
             ends = [end for end in found if end is not None and (low, b"") < end < (high, b"")]
         bounds = [(low, b""), *ends, (high, b"")]
         if set(options.states) <= {State.DEAD}:
-            return [SnapshotPartition(bounds[0], bounds[-1], MAX_DUE, is_dead_letter=True)] if options.states else []
-        partitions = [SnapshotPartition(*pair, now) for pair in pairwise(bounds) if pair[0] < pair[1]]
+            whole = SnapshotPartition(bounds[0], bounds[-1], MAX_DUE, name, is_dead_letter=True)
+            return [whole] if options.states else []
+        ranges = [SnapshotPartition(*pair, now, name) for pair in pairwise(bounds) if pair[0] < pair[1]]
         if State.DEAD in options.states:
-            partitions.append(SnapshotPartition(bounds[0], bounds[-1], now, is_dead_letter=True))
-        return partitions
+            ranges.append(SnapshotPartition(bounds[0], bounds[-1], now, name, is_dead_letter=True))
+        return ranges
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one partition."""
@@ -236,7 +245,7 @@ class SnapshotReader(DataSourceReader):
 
     def _promoted(self, partition: SnapshotPartition, rows: SnapshotRows, seen: set[bytes]) -> Iterator[None]:
         """Read what is promoted; a page of a scan may have more payloads than there is room for, so each may end."""
-        states = self._options.states
+        states, calls = self._options.states, self._calls(partition)
         promoted = (word for word, state in RECORDED_STATES.items() if state in states and state != State.PENDING)
         words = " ".join(promoted)
         for scanned in self._scan(partition, words) if words else ():
@@ -246,7 +255,7 @@ class SnapshotReader(DataSourceReader):
                     continue
                 seen.add(id)
                 if scanned.payloads and scanned.payloads[index] is None:  # beyond the byte limit
-                    found = self._call(calls_of(self._options.target).get(id.decode()))
+                    found = self._call(calls.get(id.decode()))
                     if found is None:  # settled since the scan
                         continue
                     scanned.payloads[index] = found.payload
@@ -266,7 +275,7 @@ class SnapshotReader(DataSourceReader):
 
         If the message at that position is gone, the page starts earlier: with the first of the same due time.
         """
-        calls, byte_limit = calls_of(self._options.target), PAGE_BYTES if self._options.include_payload else 0
+        calls, byte_limit = self._calls(partition), PAGE_BYTES if self._options.include_payload else 0
         after = partition.after
         while True:
             page = self._call(
@@ -282,7 +291,7 @@ class SnapshotReader(DataSourceReader):
 
     def _scan(self, partition: SnapshotPartition, words: str) -> Iterator[SnapshotReply]:
         """Scan the promoted messages; one that stays promoted throughout is returned at least once."""
-        calls, payloads = calls_of(self._options.target), self._options.include_payload
+        calls, payloads = self._calls(partition), self._options.include_payload
         limit, byte_limit = (PAGE_WITH_PAYLOADS, PAGE_BYTES) if payloads else (PAGE, 0)
         low, high, cursor = partition.after[0], partition.until[0], b"0"
         while cursor:
@@ -294,7 +303,7 @@ class SnapshotReader(DataSourceReader):
 
     def _dead(self, partition: SnapshotPartition, rows: SnapshotRows, seen: set[bytes] | None = None) -> Iterator[None]:
         """Read what died before the planning; with `seen`, what died since then, except ids already seen alive."""
-        calls, payloads = calls_of(self._options.target), self._options.include_payload
+        calls, payloads = self._calls(partition), self._options.include_payload
         limit, preview = (PAGE_WITH_PAYLOADS, 1 << 40) if payloads else (PAGE, 0)
         cursor, score = ("", "") if seen is None else ("-", str(partition.planned))
         while True:
@@ -312,6 +321,9 @@ class SnapshotReader(DataSourceReader):
             cursor, score = page.cursor, page.score
             if not cursor:
                 return
+
+    def _calls(self, partition: SnapshotPartition) -> Calls:
+        return calls_of(replace(self._options.target, queue=partition.queue))
 
     def _call(self, call: ScriptCall[Any]) -> Any:
         return connect(self._options.target).call(call)

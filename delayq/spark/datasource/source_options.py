@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, TypeVar
 
-from delayq.broker.keys import check_name
+from delayq.broker.keys import check_name, check_queue_name
 from delayq.broker.scripts import MAX_IDS
 from delayq.broker.transport.server_url import find_url
 from delayq.bulk.connection import TargetQueue
@@ -104,7 +104,7 @@ def write_options(raw: Mapping[str, str]) -> WriteOptions:
     """Validate the options of a write; raises `ConfigurationError`."""
     options = OptionReader(raw, _WRITE)
     return WriteOptions(
-        target=_target(options),
+        target=_target(options, check_name),
         batch_size=options.integer("batchSize", 200, min=1, max=MAX_IDS),
         max_rows_per_second=options.parse("maxRowsPerSecond", None, _rate),
         run=options.parse("runId", None, lambda text, _: check_run(text)),
@@ -159,14 +159,14 @@ def table_to_read(raw: Mapping[str, str]) -> Literal["snapshot", "events"]:
     return kind
 
 
-def _target(options: OptionReader) -> TargetQueue:
+def _target(options: OptionReader, check: Callable[[str, str], str] = check_queue_name) -> TargetQueue:
     queue, path = options.text("queue"), options.text("path")
     if "paths" in options or (queue and path and queue != path):
         raise ConfigurationError("more than one queue is named: set either the option queue or the path")
     if not (queue or path):
         raise ConfigurationError("no queue is named: set the option queue, or pass its name to load() or save()")
     prefix = options.text("prefix") or "delayq"
-    return TargetQueue(check_name(queue or path, "queue"), _url(options), check_name(prefix, "prefix"))
+    return TargetQueue(check(queue or path, "queue"), _url(options), check_name(prefix, "prefix"))
 
 
 def _url(options: OptionReader) -> str:

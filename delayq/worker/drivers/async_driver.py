@@ -31,11 +31,14 @@ class AsyncDriver(Driver):
 
     message_class = AsyncMessage
 
-    def __init__(self, work: Any, servers: Sequence[ServerLoop], name: str, **options: Any) -> None:
+    def __init__(self, work: Any, servers: list[ServerLoop], name: str, **options: Any) -> None:
         """See `Driver`."""
         super().__init__(work, servers, name, **options)
         self._threads = CallbackThreads(name, self._own_threads)
         self._signals = {server: asyncio.Event() for server in servers}
+        self._all_signals = [*self._signals.values()]
+        self._loops: set[asyncio.Task[Any]] = set()
+        """The tasks of all loops but the first."""
         self._runner_signal = asyncio.Queue()
         self._runners: set[asyncio.Task[Any]] = set()
         self._batches: dict[asyncio.Task[Any], Batch] = {}
@@ -64,12 +67,13 @@ class AsyncDriver(Driver):
 
         Raises `StoppedByCallbackError` if a callback stopped them.
         """
-        others = {start_task(partial(self._run_server, server), f"{self.name}-loop") for server in self.servers[1:]}
+        self._loops = {self._start_loop(server) for server in self.servers[1:]}
         try:
             await self._run_server(self.servers[0])
-            while others:
+            while self._loops:
                 try:
-                    _, others = await asyncio.wait(others)
+                    ended, _ = await asyncio.wait(self._loops)
+                    self._loops -= ended
                 except asyncio.CancelledError:
                     self._cancelled = True
                     self.stop(0)
@@ -83,6 +87,14 @@ class AsyncDriver(Driver):
         if self._cancelled and self._failure is None:
             raise asyncio.CancelledError
         self._raise_stop()
+
+    def add_server(self, server: ServerLoop) -> None:
+        """See `Driver`."""
+        self._connect(server, asyncio.Event())
+        self._loops.add(self._start_loop(server))
+
+    def _start_loop(self, server: ServerLoop) -> asyncio.Task[Any]:
+        return start_task(partial(self._run_server, server), f"{self.name}-loop")
 
     async def _run_server(self, server: ServerLoop) -> None:
         try:
@@ -185,7 +197,7 @@ class AsyncDriver(Driver):
 
     async def _work_on(self) -> None:
         buffer, me = self._buffer, cast("asyncio.Task[Any]", asyncio.current_task())
-        signals = [*self._signals.values()]
+        signals = self._all_signals
         now = resumed = monotonic()
         while True:
             gives_way = now - resumed > MAX_LOOP_SHARE

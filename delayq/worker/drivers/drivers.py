@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
@@ -68,13 +68,15 @@ class Driver:
     lifespans: Any = None
     """What is entered before it runs and left after its end; None for nothing."""
     _runner_signal: Any
-    _signals: Mapping[ServerLoop, Any]
+    _signals: dict[ServerLoop, Any]
     """What ends the sleep of each loop; the end of a callback those of all: its place is free for any of them."""
+    _all_signals: list[Any]
+    """The same; runners go through it while a loop is added."""
 
     def __init__(
         self,
         work: Any,
-        servers: Sequence[ServerLoop],
+        servers: list[ServerLoop],
         name: str,
         *,
         grace: float,
@@ -180,6 +182,15 @@ class Driver:
         """When the first of the callbacks that have taken too long was noticed; infinite if none runs."""
         return min((loop.in_flight.limits.hung_since for loop in self.loops), default=math.inf)
 
+    def add_server(self, server: ServerLoop) -> None:
+        """Run one more loop, from a turn of another one: for a server that is new."""
+        raise NotImplementedError
+
+    def _connect(self, server: ServerLoop, signal: Any) -> None:
+        self._signals[server] = signal
+        self._all_signals.append(signal)
+        self.servers.append(server)
+
     def leave_hung(self) -> None:
         """Let a stop not wait for callbacks that have taken too long: the process ends with them."""
         self._work.leave_hung()
@@ -195,7 +206,7 @@ class Driver:
 
     def _stop_work(self) -> None:
         self._work.stop()  # at once: no callback may start while a loop is busy
-        for signal in self._signals.values():
+        for signal in [*self._all_signals]:
             signal.set()
 
     def _raise_stop(self) -> None:
@@ -261,10 +272,11 @@ class ThreadDriver(Driver):
 
     message_class = Message
 
-    def __init__(self, work: Any, servers: Sequence[ServerLoop], name: str, **options: Any) -> None:
+    def __init__(self, work: Any, servers: list[ServerLoop], name: str, **options: Any) -> None:
         """See `Driver`."""
         super().__init__(work, servers, name, **options)
         self._signals = {server: ThreadSignal() for server in servers}
+        self._all_signals = [*self._signals.values()]
         self._runner_signal = SimpleQueue()
         self._ended = False
         self._exiting = False
@@ -294,7 +306,7 @@ class ThreadDriver(Driver):
         self._run_server(self.servers[0])
         while (server := self._next_to_start()) is not None:  # there was no room for its thread
             self._run_server(server)
-        for thread in self._loop_threads:
+        for thread in self._loop_threads:  # also those that are added meanwhile
             thread.join()
         self._ended = True
         for _ in list(self._runners):
@@ -310,6 +322,12 @@ class ThreadDriver(Driver):
                 self._loops_to_start.append(server)
                 return
             self._loop_threads.append(thread)
+
+    def add_server(self, server: ServerLoop) -> None:
+        """See `Driver`; its thread starts with the next turn of any loop."""
+        with self._starting:
+            self._connect(server, ThreadSignal())
+            self._loops_to_start.append(server)
 
     def _next_to_start(self) -> ServerLoop | None:
         with self._starting:
@@ -378,7 +396,7 @@ class ThreadDriver(Driver):
 
     def _work_on(self) -> None:
         work, buffer, context_of_start = self._work, self._buffer, self._contexts
-        signals = [*self._signals.values()]
+        signals = self._all_signals
         self._runners.add(threading.current_thread())
         while not self._ended:
             taken = buffer.get()

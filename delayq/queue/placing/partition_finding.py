@@ -1,4 +1,4 @@
-"""Homes: the partition that an id belongs to, also while the number of partitions changes.
+"""The partition that an id belongs to, also while the number of partitions changes.
 
 An operation on an id that still waits in its old partition first moves this one to its new one, and acts there.
 """
@@ -15,23 +15,23 @@ from delayq.broker.requests import RedisCommand
 from delayq.broker.scripts import MAX_IDS
 from delayq.broker.transport.operation import Operation
 from delayq.queue.inspecting.deaths import read_death
-from delayq.queue.placing.layout import Layout, key_of, names_of, place_of
+from delayq.queue.placing.layout import Layout, key_of, names_of, partition_of
 
 CallsOf = Callable[[str], Calls]
 """Returns the calls of a partition by its name."""
 _OCCURRENCE = re.compile(r"([^@]+)@\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{3})?Z")
 
 
-def home_key(id: str, attributes: bytes = b"") -> str:
-    """Return what decides on the home of a message: its group, its key, the schedule that fires it, else its id."""
+def partition_key(id: str, attributes: bytes = b"") -> str:
+    """Return what decides on the partition of a message: its group, its key, the schedule that fires it, or its id."""
     key = key_of(id, attributes) if attributes else id
     fired = _OCCURRENCE.fullmatch(id) if key == id and "@" in id else None
     return fired[1] if fired else key
 
 
-def partition_of(name: str, partitions: int, key: str) -> str:
-    """Return the name of the partition for what `home_key` returns."""
-    return names_of(name, partitions)[place_of(key, partitions)]
+def partition_name(name: str, partitions: int, key: str) -> str:
+    """Return the name of the partition for what `partition_key` returns."""
+    return names_of(name, partitions)[partition_of(key, partitions)]
 
 
 def bring(calls_of: CallsOf, kind: Kind, source: str, target: str, numbers: Sequence[int]) -> Operation[int]:
@@ -63,30 +63,30 @@ def move(calls_of: CallsOf, kind: Kind, source: str, target: str, names: Sequenc
     return statuses
 
 
-def find_homes(
+def find_partitions(
     calls_of: CallsOf, layout: Layout, places: Sequence[tuple[str, str]], kind: Kind = Kind.MESSAGES
 ) -> Operation[list[str]]:
-    """Return the names of the partitions in which to act on ids (or schedules, by `kind`), each with its `home_key`.
+    """Return the names of the partitions to act in on ids (or schedules, by `kind`), each with its `partition_key`.
 
     While their number changes, those that wait are moved to their new partition before. A leased message is where it
     was: an operation that does not find it there any more asks again, since its lease has ended. Raises `EpochError` if
     the number of partitions has changed since the layout was read.
     """
     now = names_of(layout.name, layout.partitions)
-    homes = [now[layout.place(key)] for _, key in places]
+    found = [now[layout.partition_of(key)] for _, key in places]
     if layout.growing_from is None:
-        return homes
+        return found
     before, ways = names_of(layout.name, layout.growing_from), dict[tuple[str, str], list[int]]()
     for at, (_, key) in enumerate(places):
-        old = before[place_of(key, layout.growing_from)]
-        if old != homes[at]:
-            ways.setdefault((old, homes[at]), []).append(at)
+        old = before[partition_of(key, layout.growing_from)]
+        if old != found[at]:
+            ways.setdefault((old, found[at]), []).append(at)
     for (old, new), ats in ways.items():
         statuses = yield from move(calls_of, kind, old, new, [places[at][0] for at in ats])
         for at, status in zip(ats, statuses, strict=True):
             if status == LEASED:
-                homes[at] = old
-    return homes
+                found[at] = old
+    return found
 
 
 def raise_epochs(calls_of: CallsOf, names: Sequence[str], epoch: int) -> Operation[None]:
@@ -111,7 +111,7 @@ class Place(NamedTuple):
     name: bytes | str
     """An id, an entry of the dead letter, or the name of a schedule."""
     key: str
-    """What decides on its home, see `home_key`."""
+    """What decides on its partition, see `partition_key`."""
 
 
 class PlacePage(NamedTuple):
@@ -140,7 +140,7 @@ def read_places(calls: Calls, part: str, position: tuple[str, str] | None = None
         ]
         scan = "HSCAN" if part == "schedules" else "ZSCAN"
         ((cursor, ids),) = yield [RedisCommand((scan, key, cursor, "COUNT", MAX_IDS), _read_scan)]
-        places = [Place(id, _text(id) if part == "schedules" else home_key(_text(id))) for id in ids]
+        places = [Place(id, _text(id) if part == "schedules" else partition_key(_text(id))) for id in ids]
     kind = Kind.SCHEDULES if part == "schedules" else Kind.MESSAGES
     return PlacePage(kind, places, None if cursor == _START else (cursor, ""))
 
@@ -158,7 +158,7 @@ def _with_attributes(calls: Calls, ids: list[bytes]) -> Operation[list[Place]]:
     for first in range(0, len(ids), MAX_IDS):
         (some,) = yield [RedisCommand(("HMGET", calls.keys.attributes, *ids[first : first + MAX_IDS]), list)]
         texts += some
-    return [Place(id, home_key(_text(id), text or b"")) for id, text in zip(ids, texts, strict=True)]
+    return [Place(id, partition_key(_text(id), text or b"")) for id, text in zip(ids, texts, strict=True)]
 
 
 def _deaths(calls: Calls, position: tuple[str, str]) -> Operation[PlacePage]:
@@ -168,5 +168,5 @@ def _deaths(calls: Calls, position: tuple[str, str]) -> Operation[PlacePage]:
         id, _, token = row.id.rpartition(":")
         death = read_death(row.payload) if token.isdecimal() else None
         if death is not None:  # else another program has written it, and it stays
-            places.append(Place(row.id, home_key(id, death.attributes)))
+            places.append(Place(row.id, partition_key(id, death.attributes)))
     return PlacePage(Kind.DEATHS, places, (page.cursor, page.score) if page.cursor else None)
