@@ -1,6 +1,6 @@
 """Rows of the outbox, without any database: checked and encoded as a send would be, and what is left of their delays.
 
-Whoever writes rows by other means than SQLAlchemy takes `send_row`, `cancel_row` and `reschedule_row` for their values.
+Who writes rows by other means than SQLAlchemy takes their values from `send_row`, `cancel_row` and `reschedule_row`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,15 @@ _REPEATED = {
     "group": "its payload would be collected twice",
 }
 """The options of a send that the relay could not repeat, and why not."""
+
+
+NOW = {
+    "postgresql": "CAST(extract(epoch from clock_timestamp()) * 1000 AS BIGINT)",
+    "sqlite": "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)",
+    "mysql": "CAST(UNIX_TIMESTAMP(NOW(6)) * 1000 AS SIGNED)",
+    "mariadb": "CAST(UNIX_TIMESTAMP(NOW(6)) * 1000 AS SIGNED)",
+}
+"""The time of a database (ms since 1970), of the statement and not of its transaction, in its SQL."""
 
 
 class OutboxRow(NamedTuple):

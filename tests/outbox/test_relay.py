@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from delayq import DelayQueue, outbox
 from delayq.errors import ServerError
-from delayq.outbox.relay_steps import HEARTBEAT
+from delayq.outbox.relaying.relay_steps import HEARTBEAT
 from delayq.outbox.rows import send_row
 from delayq.outbox.tables import outbox as table
 from tests.support.waiting import wait_until
