@@ -12,7 +12,7 @@ from delayq._parity import mirrors
 from delayq.errors import ConfigurationError, DelayqError, short_repr
 from delayq.outbox.relay import OutboxRelay, relay_engine
 from delayq.outbox.relaying.relay_loop import LOST, RECONNECT
-from delayq.outbox.relaying.relay_steps import PATIENCE, InDatabase, UntilCommit, RelaySteps, Steps
+from delayq.outbox.relaying.relay_steps import PATIENCE, InDatabase, RelaySteps, Steps, UntilCommit
 from delayq.outbox.store import Store
 from delayq.outbox.waking import Waker, listens
 from delayq.queue.async_delay_queue import AsyncDelayQueue

@@ -130,8 +130,12 @@ def send_row(
     if own:
         headers = {**(headers or {}), LIFE: secrets.token_hex(8)}
     message = queue.producer.outgoing(payload, due, retries, id, headers, options=options, replace=replace)
-    operation = REPLACE if replace else SEND
-    return OutboxRow(name, message.id, operation, str(message.due), *message[2:]), own
+    return row_of(name, message, REPLACE if replace else SEND), own
+
+
+def row_of(name: str, message: Outgoing, operation: str = SEND) -> OutboxRow:
+    """Return the row of a message that is encoded, to the queue with a stored name."""
+    return OutboxRow(name, message.id, operation, str(message.due), *message[2:])
 
 
 def cancel_row(queue: DelayBase[Any, Any], id: str) -> OutboxRow:

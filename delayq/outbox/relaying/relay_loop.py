@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Self
 
 from delayq.errors import DelayqError
-from delayq.outbox.relaying.relay_steps import PATIENCE, InDatabase, UntilCommit, RelaySteps, Steps
+from delayq.outbox.relaying.relay_steps import PATIENCE, InDatabase, RelaySteps, Steps, UntilCommit
 from delayq.outbox.relaying.row_store import RowStore
 from delayq.queue.delay_queue import DelayQueue
 from delayq.safe_log import SafeLog

@@ -20,6 +20,15 @@ FOLLOWS = "follows a row of its id that was refused"
 FROZEN = "30s"
 """How long a relay may stop in the middle of a batch until PostgreSQL lets another one work."""
 
+NO_TABLE = ("42P01", "no such table", "1146")
+"""How PostgreSQL, SQLite and MySQL say that there is no such table."""
+
+
+def is_told(cause: BaseException | None, marks: tuple[str, ...]) -> bool:
+    """Return whether the error of a driver has one of these codes, or texts where it has no code."""
+    code = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
+    return code in marks if code else any(mark in str(cause) for mark in marks)
+
 
 class RowStore(ABC):
     """The rows of an outbox, for a relay whose every method gets its one connection, which does not autocommit."""
