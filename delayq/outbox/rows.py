@@ -99,8 +99,6 @@ def stored_name(queue: DelayBase[Any, Any]) -> str:
     """Return how rows name a queue; raise `ConfigurationError` for what is no delay queue."""
     if not isinstance(queue, DelayBase):
         raise ConfigurationError(f"an outbox sends to a DelayQueue or an AsyncDelayQueue, not to {short_repr(queue)}")
-    if hasattr(queue, "partitions"):
-        raise ConfigurationError(f"an outbox does not send to a queue over partitions, such as {queue.name}")
     return queue.name if queue.prefix == _DEFAULT_PREFIX else f"{queue.prefix}:{queue.name}"
 
 

@@ -156,7 +156,7 @@ class RelaySteps:
     ) -> Generator[InRedis, Any, None]:
         """Do what rows say; if Redis refuses, one by one, to find out which it refuses."""
         try:
-            yield InRedis(queue, move(queue.context, queue.producer, rows, now))
+            yield InRedis(queue, move(queue, rows, now))
         except _PASSING:
             raise
         except DelayqError as error:
