@@ -1,7 +1,7 @@
 """A program of a Django project that is killed at each of its steps, and what is there afterwards.
 
 It writes rows together with tasks, and relays them; each process that does so dies before or after one statement,
-commit or exchange with Redis. Then another one goes on: what was committed has had its effect once, and nothing else has.
+commit or exchange with Redis. Then another one goes on: what was committed has had its effect once, and nothing else.
 """
 
 from __future__ import annotations
