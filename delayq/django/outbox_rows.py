@@ -27,8 +27,8 @@ def write(alias: str, row: OutboxRow) -> None:
     """
     require_app()
     connection = connections[alias]
-    binary = connection.ops.binary_placeholder_sql
-    values = [*(["%s"] * 5), *map(binary, row[5:]), now_of(connection)]
+    binary = "_binary %s" if connection.vendor == "mysql" else "%s"
+    values = [*["%s"] * 5, *[binary] * 3, now_of(connection)]
     # Not by the model: the same statement tells relays of the commit, without another round trip.
     told = f"RETURNING pg_notify('{CHANNEL}', '')" if connection.vendor == "postgresql" else ""
     columns = ", ".join((*row._fields, "inserted"))
