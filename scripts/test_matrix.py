@@ -38,7 +38,6 @@ SHORT = (*QUICK[:2], "tests/conformance/test_conformance.py")
 PROCESSES = str((os.cpu_count() or 1) + 2)  # tests wait as long as they work
 CHECK = "import delayq, sys\nassert delayq.__file__.startswith(sys.prefix), delayq.__file__\n"
 """A plugin of pytest: each of its processes must have the wheel."""
-MORE_OF_TESTS = ("opentelemetry-sdk", "psycopg[binary]")
 Combination = tuple[str, str]
 
 
@@ -100,7 +99,8 @@ class Matrix:
         folder = self._folder / version
         told(UV, "venv", "--quiet", "--python", find_python(version) or version, folder)
         python = folder / "bin" / "python"
-        packages = (f"{self._wheel}[all]", *OF_TESTS, *MORE_OF_TESTS, "--constraint", self._locked)
+        more = ("opentelemetry-sdk", *(() if version.endswith("t") else ("psycopg[binary]",)))  # no wheel for those
+        packages = (f"{self._wheel}[all]", *OF_TESTS, *more, "--constraint", self._locked)
         told(UV, "pip", "install", "--quiet", "--python", python, *packages)
         return python
 
