@@ -201,6 +201,20 @@ def test_async_view_sends_what_its_transaction_commits(outbox, relay, work, data
     assert sorted(outbox.seen) == [(1, 0), (3, 0)]
 
 
+@pytest.mark.parametrize("options", [{"url": "memory://"}, {"partitions": 4}], ids=str)
+def test_embedded_and_partitioned_queues_have_an_outbox(outbox, configure, relay, database, options):
+    configure(enqueue="outbox", database=database, **options)
+    queue = outbox.add.get_backend().queue("default")
+    queue.purge()  # all of a process share the embedded server
+    with atomic(database):
+        results = [outbox.add.enqueue(number) for number in range(20)]
+    assert relay() == "relayed 20 rows"
+    for result in results:
+        result.refresh()
+    assert {str(result.status) for result in results} == {"READY"}
+    assert queue.counts().living == 20
+
+
 def test_time_queue_and_priority_of_a_waiting_task_are_kept(outbox, relay, database):
     at = datetime.now().astimezone() + timedelta(hours=1)
     result = outbox.send_email.using(run_after=at).enqueue("ada@example.org")
