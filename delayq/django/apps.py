@@ -1,4 +1,4 @@
-"""The app `delayq.django`: finds the tasks of all apps; it has the worker command and the dashboard's permissions."""
+"""The app `delayq.django`: finds the tasks of all apps; has commands, the outbox, permissions of the dashboard."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ class DelayqConfig(AppConfig):
     name = "delayq.django"
     label = "delayq"
     verbose_name = "delayq"
+    default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
         """Find them, once all apps are loaded."""

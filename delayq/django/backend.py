@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from delayq.broker.message.attributes import check_message_name
 from delayq.broker.message.ids import new_id
-from delayq.django.records import in_zone, read_result
+from delayq.django.records import in_zone, read_result, read_waiting
 from delayq.django.running import TaskRunner, now_millis
 from delayq.django.tasks_api import (
     BaseTaskBackend,
@@ -43,8 +43,9 @@ class DelayqBackend(BaseTaskBackend):
     """Sends tasks to Redis, where `manage.py delayq_worker` finds them: each runs at least once, and never early.
 
     OPTIONS take every option of a queue but `codec`, and three more. `enqueue` says when a task is sent: `"on_commit"`,
-    by default, when the transaction commits, and never after a rollback; or `"now"`. `database` is the alias of the
-    database whose transaction counts. Results are kept for `retention`, a day by default. A task that raises runs again
+    by default, when the transaction commits, and never after a rollback; `"now"`; or `"outbox"`, which writes a row in
+    the transaction, for `manage.py delayq_outbox` to send. `database` is the alias of the database whose transaction
+    counts. Results are kept for `retention`, a day by default. A task that raises runs again
     up to `default_retries` times, and is FAILED after the last.
     """
 
@@ -58,13 +59,11 @@ class DelayqBackend(BaseTaskBackend):
         super().__init__(alias, params)
         options = dict(self.options)
         self._when = options.pop("enqueue", "on_commit")
-        self._database = options.pop("database", DEFAULT_DB_ALIAS)
-        if self._when == "outbox":
-            raise InvalidTaskBackend(
-                f"TASKS[{alias!r}]: enqueue='outbox' needs the app delayq.outbox, which is not there: use 'on_commit'"
-            )
+        self.database: str = options.pop("database", DEFAULT_DB_ALIAS)
+        """The alias of the database whose transaction counts."""
         if self._when not in WHEN:
-            raise InvalidTaskBackend(f"TASKS[{alias!r}]: enqueue must be 'on_commit' or 'now', not {self._when!r:.60}")
+            known = ", ".join(map(repr, WHEN))
+            raise InvalidTaskBackend(f"TASKS[{alias!r}]: enqueue must be one of {known}, not {self._when!r:.60}")
         if "codec" in options:
             raise InvalidTaskBackend(f"TASKS[{alias!r}]: tasks are stored as JSON: leave out the option codec")
         try:
@@ -108,7 +107,8 @@ class DelayqBackend(BaseTaskBackend):
         """Send a task, by default when the transaction commits; returns its result object at once.
 
         Everything is checked and encoded now: raises `InvalidTask`, `TypeError` for arguments that are no JSON, and
-        `PayloadError`. A send raises `NoReplyError` or `QueueFullError`: after a commit, from there.
+        `PayloadError`. A send raises `NoReplyError` or `QueueFullError`: after a commit, from there. With an outbox no
+        send is made, and `OutboxError` tells of missing tables.
         """
         self.validate_task(task)
         queue, id, now = self.queue(task.queue_name), new_id(), now_millis()
@@ -135,14 +135,31 @@ class DelayqBackend(BaseTaskBackend):
         if task.priority:
             options["priority"] = task.priority
         outgoing = queue.producer.outgoing(payload, due, None, id, None, options=options)
+        if self._when == "outbox":
+            self._write(queue, outgoing, result, now)
+            return result
         send = partial(self._send, queue, outgoing, result, now)
-        connection = connections[self._database]
+        connection = connections[self.database]
         # Without a connection there is no transaction, and to ask for one would make the connection.
         if self._when == "now" or not (connection.in_atomic_block or connection.connection is not None):
             send()
         else:
             connection.on_commit(send)
         return result
+
+    def _write(self, queue: DelayQueue[Any], outgoing: Any, result: Any, now: int) -> None:
+        """Write a row in the transaction; the signal is sent when it commits."""
+        from delayq.django import outbox_rows  # not every site has an outbox
+        from delayq.outbox.rows import row_of, stored_name
+
+        outbox_rows.write(self.database, row_of(stored_name(queue), outgoing))
+        object.__setattr__(result, "enqueued_at", in_zone(now))
+        tell = partial(task_enqueued.send_robust, type(self), task_result=result)
+        connection = connections[self.database]
+        if connection.in_atomic_block:
+            connection.on_commit(tell)
+        else:
+            tell()
 
     def _send(self, queue: DelayQueue[Any], outgoing: Any, result: Any, now: int) -> None:
         queue.sends.send(outgoing, replace=False)
@@ -152,19 +169,28 @@ class DelayqBackend(BaseTaskBackend):
     def get_result(self, result_id: str) -> Any:
         """Return the result of a task by its id, in whichever state it is.
 
-        Raises `TaskResultDoesNotExist` before its transaction commits, and when its `retention` is over; a
-        `LookupError` for a task that this process does not have.
+        A task in the outbox is READY. Raises `TaskResultDoesNotExist` before its transaction commits, and when its
+        `retention` is over; a `LookupError` for a task that this process does not have.
         """
         name, _, id = result_id.partition("@") if isinstance(result_id, str) else ("", "", "")
         if not id or (self.queues and name not in self.queues):
             raise TaskResultDoesNotExist(result_id)
+        using = {"backend": self.alias, "queue_name": name}
         try:
-            found = self.queue(name).get(id)
+            queue = self.queue(name)
+            found = queue.get(id)
+            if found is None and self._when == "outbox":
+                from delayq.django.outbox_rows import find
+                from delayq.outbox.rows import stored_name
+
+                if (row := find(self.database, stored_name(queue), id)) is not None:
+                    return read_waiting(row, queue.context.decode, result_id, using)
+                found = queue.get(id)  # a relay may have sent it meanwhile
         except ConfigurationError as error:
             raise TaskResultDoesNotExist(result_id) from error
         if found is None:
             raise TaskResultDoesNotExist(result_id)
-        return read_result(found, result_id, {"backend": self.alias, "queue_name": name})
+        return read_result(found, result_id, using)
 
     def check(self, **_: Any) -> Iterable[checks.CheckMessage]:
         """Return what is wrong with the settings: wrong OPTIONS, names that no queue may have, a missing app."""
@@ -178,8 +204,11 @@ class DelayqBackend(BaseTaskBackend):
         if not apps.is_installed("delayq.django"):
             hint = "Add 'delayq.django' to INSTALLED_APPS: it finds tasks.py, and has the worker and the dashboard."
             yield checks.Warning(f"{where} uses delayq, but its app is not installed", hint, id="delayq.W001")
-        if self._database not in connections.settings:
-            yield checks.Error(f"{where}: no database is named {self._database!r}", id="delayq.E002")
+            if self._when == "outbox":
+                hint = "Add 'delayq.django' to INSTALLED_APPS, and migrate: it has the tables."
+                yield checks.Error(f"{where}: enqueue='outbox' needs the app delayq.django", hint, id="delayq.E003")
+        if self.database not in connections.settings:
+            yield checks.Error(f"{where}: no database is named {self.database!r}", id="delayq.E002")
 
 
 @lru_cache

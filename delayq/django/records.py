@@ -6,6 +6,7 @@ through retries and in the dead letter. A task that has succeeded leaves all of 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from traceback import format_exception
@@ -15,6 +16,7 @@ from django.conf import settings
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
+from delayq.broker.message.attributes import Attributes
 from delayq.django.tasks_api import DjangoTask, TaskError, TaskResult, TaskResultStatus
 from delayq.queue.inspecting.message_info import MessageInfo
 from delayq.schedules.definition import HEADER
@@ -145,3 +147,10 @@ def read_result(info: MessageInfo, id: str, using: Any) -> Any:
     if status == TaskResultStatus.SUCCESSFUL:
         object.__setattr__(result, "_return_value", done.get("returned"))
     return result
+
+
+def read_waiting(row: Any, decode: Callable[[bytes], Any], id: str, using: Any) -> Any:
+    """Return the result of a task that is a row of the outbox; `using` are changes of the task."""
+    attributes = Attributes.of(bytes(row.attributes))
+    task = find_task(attributes.name).using(priority=attributes.priority, **using)
+    return result_of(task, id, decode(bytes(row.payload)), Attempts(), TaskResultStatus.READY)

@@ -10,8 +10,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from delayq._parity import mirrors
 from delayq.errors import ConfigurationError, DelayqError, short_repr
-from delayq.outbox.relay import RECONNECT, OutboxRelay, relay_engine
-from delayq.outbox.relay_steps import PATIENCE, InDatabase, RelaySteps, Steps
+from delayq.outbox.relay import OutboxRelay, relay_engine
+from delayq.outbox.relaying.relay_loop import LOST, RECONNECT
+from delayq.outbox.relaying.relay_steps import PATIENCE, InDatabase, RelaySteps, Steps, UntilCommit
 from delayq.outbox.store import Store
 from delayq.outbox.waking import Waker, listens
 from delayq.queue.async_delay_queue import AsyncDelayQueue
@@ -41,14 +42,17 @@ class AsyncOutboxRelay:
                 try:
                     async with self._engine.connect() as connection:
                         try:
-                            await self._run(connection, burst=burst)
+                            listening = not burst and listens(connection.dialect)
+                            if listening:
+                                await self._waker.listen(connection)
+                            await self._take(connection, self._steps.run(burst=burst, listens=listening))
                         finally:
                             await connection.invalidate()  # its pool is to have none that listens
                     break
                 except SQLAlchemyError as error:
                     if burst:
                         raise
-                    log.warning("the database does not answer, connecting again: %s", error)
+                    log.warning(LOST, error)
                     await asyncio.sleep(RECONNECT)
         finally:
             self._store.close()
@@ -56,13 +60,11 @@ class AsyncOutboxRelay:
 
     @mirrors(OutboxRelay.run_batch)
     async def run_batch(self) -> None:
-        store = self._store
         async with self._engine.connect() as connection:
-            await connection.run_sync(lambda one: store.open(one, self._steps.queues, listens=False))
             try:
-                await self._do(connection, self._steps.batch())
+                await self._take(connection, self._steps.once())
             finally:
-                store.close()
+                self._store.close()
 
     async def stop(self) -> None:
         """Stop `run`, and wait for the task of `async with`."""
@@ -79,39 +81,27 @@ class AsyncOutboxRelay:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    async def _run(self, connection: AsyncConnection, *, burst: bool) -> None:
-        steps = self._steps
-        listening = listens(connection.dialect) and not burst
-        await connection.run_sync(lambda one: self._store.open(one, self._steps.queues, listens=listening))
-        if listening:
-            await self._waker.listen(connection)
-        while not steps.stopped:
-            seconds = await self._do(connection, steps.batch())
-            if burst and steps.error is not None:
-                raise steps.error
-            if seconds == 0:
-                continue
-            if burst:
-                return
-            await self._waker.wait(connection, seconds, lambda: steps.stopped)
-
-    async def _do(self, connection: AsyncConnection, batch: Steps) -> float | None:
+    async def _take(self, connection: AsyncConnection, steps: Steps) -> None:
+        """Take steps with a connection."""
         try:
-            step = next(batch)
+            step = next(steps)
             while True:
+                reply = None
                 try:
                     if isinstance(step, InDatabase):
                         reply = await connection.run_sync(step.act)
+                    elif isinstance(step, UntilCommit):
+                        await self._waker.wait(connection, step.seconds, lambda: self._steps.stopped)
                     elif step.operation is None:
                         reply = await step.queue.open(connect_timeout=PATIENCE)
                     else:
                         retry = self._steps.should_retry()
                         reply = await step.queue.executor.perform(step.operation, writes=True, should_retry=retry)
                 except DelayqError as error:
-                    step = batch.throw(error)
+                    step = steps.throw(error)
                 else:
-                    step = batch.send(reply)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]  # what `Steps` returns
+                    step = steps.send(reply)
+        except StopIteration:
+            return
         finally:
-            batch.close()
+            steps.close()

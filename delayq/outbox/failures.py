@@ -11,10 +11,10 @@ from sqlalchemy.exc import DataError, DBAPIError, InvalidRequestError, SQLAlchem
 from sqlalchemy.orm import Session, scoped_session
 
 from delayq.errors import ConfigurationError, OutboxError, short_repr
+from delayq.outbox.relaying.row_store import NO_TABLE, is_told
 
 Database = Connection | Session | scoped_session[Any]
 """A connection of SQLAlchemy Core, or a session of its ORM."""
-_NO_TABLE = ("42P01", "no such table", "1146")
 _NO_LOCKS = ("53200",)
 
 
@@ -46,7 +46,7 @@ def told() -> Iterator[None]:
 
 def is_missing_table(error: SQLAlchemyError) -> bool:
     """Return whether a statement has failed because there is no such table."""
-    return _is(error, _NO_TABLE)
+    return is_told(getattr(error, "orig", None), NO_TABLE)
 
 
 def _explained(error: SQLAlchemyError) -> str | None:
@@ -54,14 +54,8 @@ def _explained(error: SQLAlchemyError) -> str | None:
         return f"the transaction takes no rows any more: {error}"
     if is_missing_table(error):
         return "the database has no tables of delayq: call outbox.create(engine), or migrate it"
-    if _is(error, _NO_LOCKS):
+    if is_told(error.orig, _NO_LOCKS):
         return "too many ids of your own in one transaction: raise max_locks_per_transaction, or send them in several"
     if isinstance(error, DataError):
         return f"the database refuses the row: {error.orig}"
     return None
-
-
-def _is(error: SQLAlchemyError, marks: tuple[str, ...]) -> bool:
-    cause = getattr(error, "orig", None)
-    code = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
-    return code in marks if code else any(mark in str(cause) for mark in marks)

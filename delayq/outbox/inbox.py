@@ -9,6 +9,7 @@ from sqlalchemy.dialects.mysql import insert as mysql_insert
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
+from delayq.broker.keys import whole_name
 from delayq.errors import OutboxError
 from delayq.outbox.failures import Database, connection_of, told
 from delayq.outbox.rows import LIFE
@@ -35,7 +36,7 @@ def once(db: Database, message: Any) -> bool:
         connection = connection_of(db)
         if is_autocommit(connection):
             raise OutboxError("once needs a transaction, with which its row is committed: this is autocommit")
-        row = {"queue": message.queue, "id": message.id, "life": message.headers.get(LIFE, "")[:32]}
+        row = {"queue": whole_name(message.queue), "id": message.id, "life": message.headers.get(LIFE, "")[:32]}
         how = {"preserve_rowcount": True}  # for an insert, SQLAlchemy does not look at it by itself
         return connection.execute(_INSERTS[connection.dialect.name], row, execution_options=how).rowcount == 1
 

@@ -1,6 +1,6 @@
 """Rows of the outbox, without any database: checked and encoded as a send would be, and what is left of their delays.
 
-Whoever writes rows by other means than SQLAlchemy takes `send_row`, `cancel_row` and `reschedule_row` for their values.
+Who writes rows by other means than SQLAlchemy takes their values from `send_row`, `cancel_row` and `reschedule_row`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,15 @@ _REPEATED = {
     "group": "its payload would be collected twice",
 }
 """The options of a send that the relay could not repeat, and why not."""
+
+
+NOW = {
+    "postgresql": "CAST(extract(epoch from clock_timestamp()) * 1000 AS BIGINT)",
+    "sqlite": "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)",
+    "mysql": "CAST(UNIX_TIMESTAMP(NOW(6)) * 1000 AS SIGNED)",
+    "mariadb": "CAST(UNIX_TIMESTAMP(NOW(6)) * 1000 AS SIGNED)",
+}
+"""The time of a database (ms since 1970), of the statement and not of its transaction, in its SQL."""
 
 
 class OutboxRow(NamedTuple):
@@ -90,8 +99,6 @@ def stored_name(queue: DelayBase[Any, Any]) -> str:
     """Return how rows name a queue; raise `ConfigurationError` for what is no delay queue."""
     if not isinstance(queue, DelayBase):
         raise ConfigurationError(f"an outbox sends to a DelayQueue or an AsyncDelayQueue, not to {short_repr(queue)}")
-    if hasattr(queue, "partitions"):
-        raise ConfigurationError(f"an outbox does not send to a queue over partitions, such as {queue.name}")
     return queue.name if queue.prefix == _DEFAULT_PREFIX else f"{queue.prefix}:{queue.name}"
 
 
@@ -121,8 +128,12 @@ def send_row(
     if own:
         headers = {**(headers or {}), LIFE: secrets.token_hex(8)}
     message = queue.producer.outgoing(payload, due, retries, id, headers, options=options, replace=replace)
-    operation = REPLACE if replace else SEND
-    return OutboxRow(name, message.id, operation, str(message.due), *message[2:]), own
+    return row_of(name, message, REPLACE if replace else SEND), own
+
+
+def row_of(name: str, message: Outgoing, operation: str = SEND) -> OutboxRow:
+    """Return the row of a message that is encoded, to the queue with a stored name."""
+    return OutboxRow(name, message.id, operation, str(message.due), *message[2:])
 
 
 def cancel_row(queue: DelayBase[Any, Any], id: str) -> OutboxRow:

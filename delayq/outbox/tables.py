@@ -21,6 +21,8 @@ from sqlalchemy.dialects.mysql import LONGBLOB, VARCHAR
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
+from delayq.outbox.rows import NOW
+
 
 class database_now(FunctionElement[int]):  # noqa: N801 - the name of a function of SQL
     """The time of the database (ms since 1970), of the statement and not of its transaction."""
@@ -29,17 +31,9 @@ class database_now(FunctionElement[int]):  # noqa: N801 - the name of a function
     inherit_cache = True
 
 
-_NOW = {
-    "postgresql": "CAST(extract(epoch from clock_timestamp()) * 1000 AS BIGINT)",
-    "sqlite": "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)",
-    "mysql": "CAST(UNIX_TIMESTAMP(NOW(6)) * 1000 AS SIGNED)",
-    "mariadb": "CAST(UNIX_TIMESTAMP(NOW(6)) * 1000 AS SIGNED)",
-}
-
-
-@compiles(database_now, *_NOW)
+@compiles(database_now, *NOW)
 def _compile_now(_: Any, compiler: Any, **__: Any) -> str:
-    return _NOW[compiler.dialect.name]
+    return NOW[compiler.dialect.name]
 
 
 def _name(length: int) -> Any:
@@ -51,9 +45,6 @@ def _name(length: int) -> Any:
 def _bytes() -> Any:
     return LargeBinary().with_variant(LONGBLOB(), "mysql", "mariadb")
 
-
-CHANNEL = "delayq_outbox"
-"""Where PostgreSQL tells relays that rows were committed."""
 
 metadata = MetaData()
 """The tables of delayq: add it to the `target_metadata` of Alembic, and a migration that it generates makes them."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sqlalchemy import and_, case, delete, func, select, update
 
 from delayq.outbox.failures import Database, connection_of, told
-from delayq.outbox.store import FOLLOWS
+from delayq.outbox.relaying.row_store import FOLLOWS
 from delayq.outbox.tables import database_now, outbox
 from delayq.values.times import from_millis
 

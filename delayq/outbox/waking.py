@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import select
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -13,12 +12,9 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from delayq.outbox.relay_steps import HEARTBEAT, POLL
-from delayq.outbox.tables import CHANNEL
+from delayq.outbox.relaying.notifications import CHANNEL, SLICE, wait_for_commit
+from delayq.outbox.relaying.relay_steps import HEARTBEAT, POLL
 from delayq.values.times import monotonic
-
-_SLICE = 0.2
-"""Seconds after which a waiting relay notices that it is stopped; the database is not asked."""
 
 
 def listens(dialect: Any) -> bool:
@@ -32,12 +28,8 @@ def wait(connection: Connection, seconds: float | None, stopped: threading.Event
         stopped.wait(POLL if seconds is None else seconds)
         return
     raw: Any = connection.connection.driver_connection
-    told = _told_by_psycopg2 if connection.dialect.driver == "psycopg2" else _told_by_psycopg
-    end = monotonic() + (HEARTBEAT if seconds is None else seconds)
     with _losing(connection):
-        while not stopped.is_set() and (left := end - monotonic()) > 0:
-            if told(raw, min(left, _SLICE)):
-                return
+        wait_for_commit(raw, HEARTBEAT if seconds is None else seconds, stopped)
 
 
 @contextmanager
@@ -47,20 +39,6 @@ def _losing(connection: Any) -> Iterator[None]:
         yield
     except connection.dialect.loaded_dbapi.Error as error:
         raise DisconnectionError(str(error)) from error
-
-
-def _told_by_psycopg(raw: Any, seconds: float) -> bool:
-    return len(list(raw.notifies(timeout=seconds, stop_after=1))) > 0
-
-
-def _told_by_psycopg2(raw: Any, seconds: float) -> bool:
-    raw.poll()
-    if not raw.notifies:
-        select.select([raw], [], [], seconds)
-        raw.poll()
-    told = bool(raw.notifies)
-    raw.notifies.clear()
-    return told
 
 
 class Waker:
@@ -93,7 +71,7 @@ class Waker:
             end = monotonic() + (HEARTBEAT if seconds is None else seconds)
             with _losing(connection):
                 while not stopped() and (left := end - monotonic()) > 0:
-                    if [one async for one in raw.notifies(timeout=min(left, _SLICE), stop_after=1)]:
+                    if [one async for one in raw.notifies(timeout=min(left, SLICE), stop_after=1)]:
                         return
 
     async def _wait(self, seconds: float) -> None:

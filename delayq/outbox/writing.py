@@ -11,8 +11,9 @@ from sqlalchemy.orm import Session, scoped_session
 
 from delayq.errors import ConfigurationError
 from delayq.outbox.failures import Database, connection_of, told
+from delayq.outbox.relaying.notifications import CHANNEL
 from delayq.outbox.rows import OutboxRow, cancel_row, reschedule_row, send_row
-from delayq.outbox.tables import CHANNEL, outbox
+from delayq.outbox.tables import outbox
 from delayq.queue.delay_base import DelayBase
 from delayq.queue.sending.message_options import SendOptions
 from delayq.values.times import Duration

@@ -1,8 +1,10 @@
-"""The cost of Django's tasks: `enqueue` of the backend, compared with `send_delay_msg`."""
+"""The cost of Django's tasks: `enqueue`, compared with `send_delay_msg`; with an outbox, with a row by the ORM."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from delayq import DelayQueue
@@ -11,6 +13,10 @@ from measure.bench_server import QUEUE, BenchServer, rate_of
 from measure.figure import Figure, Measurement, Reading, at_least
 
 PAYLOAD = {"args": [42], "kwargs": {"text": "hello"}, "enqueued": 1_800_000_000_000}
+FOLDER = TemporaryDirectory(prefix="delayq-bench-")
+"""Where the database of Django is."""
+IN_ONE = 100
+"""Tasks that a transaction commits."""
 NAME = "measure.enqueuing.measured"
 
 
@@ -18,16 +24,17 @@ def measured(number: int, text: str = "") -> None:
     """Stand for a task."""
 
 
-def _task(url: str) -> Any:
+def _task(url: str, **more: Any) -> Any:
     """Return a task of Django whose backend sends to a server."""
     import django
     from django.conf import settings
     from django.test.utils import override_settings
 
-    options = {"url": url, "retention": 0}
+    options = {"url": url, "retention": 0, **more}
     tasks = {"default": {"BACKEND": "delayq.django.DelayqBackend", "QUEUES": [QUEUE], "OPTIONS": options}}
     if not settings.configured:
-        settings.configure(USE_TZ=True, INSTALLED_APPS=["delayq.django"])
+        database = {"ENGINE": "django.db.backends.sqlite3", "NAME": f"{FOLDER.name}/bench.db"}
+        settings.configure(USE_TZ=True, INSTALLED_APPS=["delayq.django"], DATABASES={"default": database})
         django.setup()
     override_settings(TASKS=tasks).enable()
     from delayq.django import task
@@ -54,9 +61,43 @@ def enqueued(server: BenchServer) -> Iterator[Reading]:
     yield Reading("enqueue", *server.compare(by_django, by_hand))
 
 
+def outboxed(server: BenchServer) -> Iterator[Reading]:
+    """Tasks per second whose rows transactions of SQLite commit, compared with the same rows by the ORM."""
+    n = server.many(10_000)
+    task = _task(server.url, enqueue="outbox")
+    from django.core.management import call_command
+    from django.db import connections, transaction
+
+    from delayq.django.models import OutboxMessage
+
+    call_command("migrate", "delayq", verbosity=0)
+    texts = {"payload": b"x" * 96, "headers": b"", "attributes": b"name=" + NAME.encode()}
+
+    def by_orm() -> None:
+        values = {"queue": QUEUE, "message": new_id(), "operation": "send", "due": "0", "retries": 3, "inserted": 0}
+        OutboxMessage.objects.create(**values, **texts)
+
+    def rate(write: Callable[[], object]) -> float:
+        OutboxMessage.objects.all().delete()
+
+        def commit() -> None:
+            for _ in range(n // IN_ONE):
+                with transaction.atomic():
+                    for _ in range(IN_ONE):
+                        write()
+
+        return rate_of(n, commit)
+
+    by_django = partial(task.enqueue, 42, text="hello")
+    yield Reading("enqueue_outbox", *server.compare(lambda: rate(by_django), lambda: rate(by_orm)))
+    connections.close_all()
+
+
 def measurements() -> list[Measurement]:
     """Return the measurements of this module."""
     figure = Figure(
         "enqueue", "`enqueue` of a Django task", at_least(0.7, "send_delay_msg"), reference_name="send_delay_msg"
     )
-    return [Measurement("enqueue", enqueued, [figure])]
+    title = "`enqueue` with an outbox, SQLite"
+    row = Figure("enqueue_outbox", title, at_least(0.7, "a row by the ORM"), reference_name="a row by the ORM")
+    return [Measurement("enqueue", enqueued, [figure]), Measurement("enqueue_outbox", outboxed, [row])]

@@ -44,6 +44,16 @@ def test_burst_relays_what_is_committed(cli, queue, send, database):
     assert queue.get("one") is not None
 
 
+def test_queue_over_partitions_is_relayed(cli, redis_url, database):
+    with DelayQueue("split", url=redis_url, partitions=4) as split:
+        split.open()
+        with database.begin() as connection:
+            ids = [outbox.send(connection, split, n) for n in range(20)]
+        done = cli("outbox", "relay", str(database.url), "split", "--burst")
+        assert (done.code, done.out) == (0, "relayed 20 rows\n")
+        assert all(split.get(id) for id in ids)
+
+
 def test_refused_rows_are_listed_and_tried_again(cli, refused, queue):
     listed = cli("outbox", "list", refused, "--json").json
     assert listed["queues"] == {"reminders": {"waiting": 0, "oldest": 0.0, "refused": 2}}

@@ -452,8 +452,7 @@ def test_result_of_another_task_is_refused(tasks):
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"enqueue": "outbox"}, "needs the app delayq.outbox"),
-        ({"enqueue": "later"}, "must be 'on_commit' or 'now', not 'later'"),
+        ({"enqueue": "later"}, "one of .on_commit., .now., .outbox., not .later."),
         ({"codec": "bytes"}, "leave out the option codec"),
         ({"retrys": 3}, "retrys"),
     ],

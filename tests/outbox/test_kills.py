@@ -166,7 +166,9 @@ class Pipeline:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("count", [20_000, pytest.param(200_000, marks=pytest.mark.torture)])
+@pytest.mark.parametrize(
+    "count", [20_000, pytest.param(200_000, marks=[pytest.mark.torture, pytest.mark.timeout(3500)])]
+)
 def test_kills_at_random(server, start_redis, count):
     database, url = server
     redis = start_redis("--appendonly", "yes")
@@ -181,7 +183,7 @@ def test_kills_at_random(server, start_redis, count):
             return connection.scalar(select(func.count()).select_from(of))
         return -1
 
-    end = time.monotonic() + 800
+    end = time.monotonic() + (800 if count < 100_000 else 3400)
     while not (pipeline.has_written() and rows(made) == count):
         assert time.monotonic() < end, f"seed {seed}: {rows(made)} of {count} rows"
         time.sleep(draw.uniform(1, 4))

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from delayq import DelayQueue, outbox
 from delayq.errors import ServerError
-from delayq.outbox.relay_steps import HEARTBEAT
+from delayq.outbox.relaying.relay_steps import HEARTBEAT
 from delayq.outbox.rows import send_row
 from delayq.outbox.tables import outbox as table
 from tests.support.waiting import wait_until
@@ -246,6 +246,21 @@ def test_relay_connects_again_to_a_database_that_was_killed(postgres, orders):
             outbox.send(connection, orders, 1)
         wait_until(lambda: relay._steps.moved == 2)
     engine.dispose()
+
+
+@pytest.mark.parametrize("level", ["SERIALIZABLE", "REPEATABLE READ", "AUTOCOMMIT"])
+def test_relay_of_an_engine_with_another_isolation_sees_later_commits(engine, orders, level):
+    """A relay locks and looks in READ COMMITTED, whatever the engine says."""
+    if engine.dialect.name == "sqlite" and level == "REPEATABLE READ":
+        pytest.skip("SQLite has no such level")
+    other = create_engine(engine.url, isolation_level=level)
+    with outbox.relay(other, orders) as first, outbox.relay(other, orders) as second:
+        for n in range(20):
+            with other.begin() as connection:
+                outbox.send(connection, orders, n, id=f"own-{n}")
+        wait_until(lambda: not rows_of(engine))
+    assert (orders.counts().living, first._steps.moved + second._steps.moved) == (20, 20)
+    other.dispose()
 
 
 def test_order_of_an_id_is_kept_between_two_relays(engine, orders):

@@ -111,11 +111,11 @@ class PartitionedBase(DelayBase[Any, Any]):
 
     def perform_at(self, id: str, make: Make, is_unknown: Callable[[Any], bool]) -> Any:
         """Run what `make` returns on the partition of an id, or on the one that has it all the same."""
-        return self._perform(self._at(id, make, is_unknown))
+        return self._perform(self.following(lambda: self.at_own(id, make, is_unknown)))
 
     def perform_on(self, key: str, make: Make) -> Any:
         """Run what `make` returns on the partition of a schedule."""
-        return self._perform(self._at(key, make, lambda _: False, Kind.SCHEDULES))
+        return self._perform(self.following(lambda: self.at_own(key, make, lambda _: False, Kind.SCHEDULES)))
 
     def perform_all(self, make: Make, merge: Callable[[Sequence[Any]], Any]) -> Any:
         """Run what `make` returns on all partitions."""
@@ -141,12 +141,12 @@ class PartitionedBase(DelayBase[Any, Any]):
 
         return self.following(act)
 
-    def _at(self, id: str, make: Make, is_unknown: Callable[[Any], bool], kind: Kind = Kind.MESSAGES) -> Operation[Any]:
-        def act() -> Operation[Any]:
-            (own,) = yield from self.names_for([id], [partition_key(id)], kind)
-            return (yield from at_one(self.partitions, self._by_name[own], make, is_unknown))
-
-        return self.following(act)
+    def at_own(
+        self, id: str, make: Make, is_unknown: Callable[[Any], bool], kind: Kind = Kind.MESSAGES
+    ) -> Operation[Any]:
+        """Run what `make` returns where an id is; raises `EpochError` if the number of partitions has changed."""
+        (own,) = yield from self.names_for([id], [partition_key(id)], kind)
+        return (yield from at_one(self.partitions, self._by_name[own], make, is_unknown))
 
     def _merged(self, make: Make, merge: Callable[[Sequence[Any]], Any]) -> Operation[Any]:
         return merge((yield from self.following(lambda: at_each(self.partitions, make))))

@@ -144,3 +144,12 @@ class Holder:
 
 def plain():
     """Be no task."""
+
+
+@task
+def note(number):
+    """Write a row for each time that it runs."""
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute("INSERT INTO effects (n) VALUES (%s)", [number])

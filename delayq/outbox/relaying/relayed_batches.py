@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from delayq.broker.batches import BATCH, BATCH_BYTES, byte_slices
 from delayq.broker.calls import SPENT
@@ -12,9 +13,11 @@ from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError
 from delayq.options import DEDUPE_MAX
 from delayq.outbox.rows import CANCEL, REPLACE, RESCHEDULE, SEND, TakenRow
+from delayq.queue.placing.fan_out import results_of, side_by_side
+from delayq.queue.placing.partition_finding import partition_key
 from delayq.queue.sending.producer import Producer, SendStatus
 from delayq.queue.sending.send_calls import send_call, send_spent
-from delayq.queue.sweeps.cancellation import cancel_each, reschedule_each
+from delayq.queue.sweeps.cancellation import CancelOutcome, RescheduleOutcome, cancel, cancel_each, reschedule_each
 from delayq.safe_log import SafeLog
 
 log = SafeLog("delayq.outbox")
@@ -35,7 +38,7 @@ def first_of_each_id(rows: Iterable[TakenRow]) -> list[TakenRow]:
     return list(found.values())
 
 
-def move(context: QueueContext, producer: Producer, rows: Sequence[TakenRow], now: int) -> Operation[None]:
+def move(queue: Any, rows: Sequence[TakenRow], now: int) -> Operation[None]:
     """Do what rows of one queue say, each of another id; `now` is the database's time (ms) at which they were read.
 
     Once it returns, all is done. If it raises, some may be: done again, they change nothing.
@@ -43,6 +46,51 @@ def move(context: QueueContext, producer: Producer, rows: Sequence[TakenRow], no
     unknown = {row.operation for row in rows} - {SEND, REPLACE, CANCEL, RESCHEDULE}
     if unknown:
         raise ConfigurationError(f"a newer delayq wants to {', '.join(sorted(unknown))}: this relay cannot")
+    if hasattr(queue, "partitions"):
+        return _over_partitions(queue, rows, now)
+    return _into(queue, rows, now)
+
+
+def _over_partitions(queue: Any, rows: Sequence[TakenRow], now: int) -> Operation[None]:
+    """Send each message to its partition, and look for what is changed where it belongs, then in the others."""
+    sends = [row for row in rows if row.operation in (SEND, REPLACE)]
+    ids, keys = [row.id for row in sends], [partition_key(row.id, bytes(row.attributes)) for row in sends]
+
+    def send() -> Operation[Any]:
+        names = yield from queue.names_for(ids, keys)
+        parts: dict[str, list[TakenRow]] = {}
+        for row, name in zip(sends, names, strict=True):
+            parts.setdefault(name, []).append(row)
+        moved = yield from side_by_side([_into(queue.named(name), some, now) for name, some in parts.items()])
+        return results_of(moved, list(parts))
+
+    yield from queue.following(send)
+    changes = [row for row in rows if row.operation in (CANCEL, RESCHEDULE)]
+
+    def change() -> Operation[Any]:
+        changed = yield from side_by_side([_change(queue, row, now) for row in changes])
+        return results_of(changed, [queue.name] * len(changed))
+
+    yield from queue.following(change)
+
+
+def _change(queue: Any, row: TakenRow, now: int) -> Operation[Any]:
+    """Cancel or reschedule a message, whichever partition has it."""
+    if row.operation == CANCEL:
+        return queue.at_own(row.id, lambda one: cancel(one.context, row.id), CancelOutcome.GONE.__eq__)  # type: ignore[no-any-return]
+    due = row.due_at(now)
+
+    def reschedule(one: Any) -> Operation[RescheduleOutcome]:
+        (outcome,) = yield from reschedule_each(one.context, [row.id], due)
+        return outcome
+
+    return queue.at_own(row.id, reschedule, RescheduleOutcome.GONE.__eq__)  # type: ignore[no-any-return]
+
+
+def _into(queue: Any, rows: Sequence[TakenRow], now: int) -> Operation[None]:
+    """Do what rows say in one queue, or in one partition."""
+    context: QueueContext = queue.context
+    producer: Producer = queue.producer
     window = context.calls.default_dedupe_window(DEDUPE_WINDOW, DEDUPE_MAX)
     sends = [row for row in rows if row.operation == SEND]
     calls = [send_call(context, _table(sends[some], now), replace=False) for some in _slices(sends)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from delayq.broker.transport.operation import Operation
 from delayq.errors import (
@@ -14,7 +14,8 @@ from delayq.errors import (
     NotReplicatedError,
     QueueFullError,
 )
-from delayq.outbox.relayed_batches import first_of_each_id, move
+from delayq.outbox.relaying.relayed_batches import first_of_each_id, move
+from delayq.outbox.relaying.row_store import RowStore
 from delayq.outbox.rows import Taken, TakenRow, stored_name
 from delayq.queue.delay_base import DelayBase
 from delayq.safe_log import SafeLog
@@ -48,18 +49,17 @@ class InRedis(NamedTuple):
     """None to open the queue, before a transaction waits for it."""
 
 
-Steps = Generator[InDatabase | InRedis, Any, float | None]
+class UntilCommit(NamedTuple):
+    """A step that waits for the next commit."""
+
+    seconds: float | None
+    """After how many seconds to look again at the latest; None as the database says: by NOTIFY, or by looking."""
+
+
+Steps = Generator[InDatabase | InRedis | UntilCommit, Any, None]
+"""What a driver does, one after another; it sends back what each step returns, and throws errors of delayq in."""
+_Batch = Generator[InDatabase | InRedis | UntilCommit, Any, float | None]
 """A batch; returns after how many seconds to look again at the latest, 0 for at once, None for at the next commit."""
-
-
-class RowStore(Protocol):
-    """What a relay needs of a database; each call is made with its connection."""
-
-    def take(self, connection: Any, names: Sequence[str], /) -> Taken:
-        """Take the next rows of queues, in order, unless another relay works on them; `settle` ends the transaction."""
-
-    def settle(self, connection: Any, done: Sequence[int], refused: dict[int, str], /) -> None:
-        """Delete rows that are done, note why others are refused, and commit."""
 
 
 class RelaySteps:
@@ -82,7 +82,25 @@ class RelaySteps:
         self._paused: dict[str, tuple[float, float]] = {}
         """Until when (monotonic) a queue is left alone, and for how many seconds it was."""
 
-    def batch(self) -> Steps:
+    def run(self, *, burst: bool, listens: bool) -> Steps:
+        """Do batch after batch until stopped; with `burst`, until all is sent that no other relay works on."""
+        yield InDatabase(lambda connection: self._store.open(connection, self.queues, listens=listens))
+        while not self.stopped:
+            seconds = yield from self._batch()
+            if burst and self.error is not None:
+                raise self.error
+            if seconds == 0:
+                continue
+            if burst:
+                return
+            yield UntilCommit(seconds)
+
+    def once(self) -> Steps:
+        """Do one batch."""
+        yield InDatabase(lambda connection: self._store.open(connection, self.queues, listens=False))
+        yield from self._batch()
+
+    def _batch(self) -> _Batch:
         """Take a batch of rows, do what they say, and delete them."""
         names = yield from self._open()
         if not names:
@@ -138,7 +156,7 @@ class RelaySteps:
     ) -> Generator[InRedis, Any, None]:
         """Do what rows say; if Redis refuses, one by one, to find out which it refuses."""
         try:
-            yield InRedis(queue, move(queue.context, queue.producer, rows, now))
+            yield InRedis(queue, move(queue, rows, now))
         except _PASSING:
             raise
         except DelayqError as error:

@@ -1,0 +1,1 @@
+"""What a relay does, whichever library talks to the database: steps, the driver with threads, rows, and NOTIFY."""
