@@ -165,16 +165,20 @@ class Pipeline:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    "count", [20_000, pytest.param(200_000, marks=[pytest.mark.torture, pytest.mark.timeout(3500)])]
+    "count",
+    [
+        pytest.param(20_000, marks=pytest.mark.timeout(900)),
+        pytest.param(200_000, marks=[pytest.mark.torture, pytest.mark.timeout(3500)]),
+    ],
 )
-def test_kills_at_random(server, start_redis, count):
+def test_kills_at_random(server, start_redis, count, request):
     database, url = server
     redis = start_redis("--appendonly", "yes")
     seed = random.randrange(1 << 30)
     draw, kills = random.Random(seed), Counter()
     pipeline = Pipeline(url, redis.url, count, draw)
+    request.addfinalizer(pipeline.end)
     servers = {"redis": redis, "database": database} if database else {"redis": redis}
     engine = create_engine(url, poolclass=NullPool)
 
@@ -199,7 +203,6 @@ def test_kills_at_random(server, start_redis, count):
         while rows(table) or rows(effects) < count or living(queue):
             assert time.monotonic() < end, f"seed {seed}: {rows(table)} rows left, {rows(effects)} effects"
             time.sleep(0.05)
-    pipeline.end()
     with engine.connect() as connection:
         found = sorted(connection.scalars(select(effects.c.n)))
     assert found == list(range(1, count + 1)), f"seed {seed}, {kills}"
