@@ -1,7 +1,8 @@
 -- Sets the options that all processes of a queue share: its event log, its dedupe window, the limits of its dead letter,
 -- the head start of a priority, the objective for lateness, and what inspectors do not see.
 -- KEYS: events stream, done zset, meta hash
--- ARGV: now (ms or ''), max_len (entries the log keeps; 0 for off, '' to leave it), window (ms to remember settled ids;
+-- ARGV: now (ms or ''), max_len (entries the log keeps, cut to it by up to 10,000; 0 for
+--   off, '' to leave it), window (ms to remember settled ids;
 --   0 for off, '' to leave it), max_ids (to remember; '' to leave it), default_max_ids (if there is none to leave),
 --   dead_max (entries of the dead letter; '' to leave it), dead_ttl (ms to keep one; '' to leave it), priority_step
 --   (ms; '' to leave it), lateness_slo ("99% within 1s"; 'off' for none, '' to leave it), redact (JSON list of paths;
@@ -34,6 +35,7 @@ if max_len == '0' then
   redis.call('HDEL', meta, 'events')
 elseif max_len ~= '' then
   redis.call('HSET', meta, 'events', (dense() and '0-* ' or '* ') .. max_len)
+  redis.pcall('XTRIM', events, 'MAXLEN', '~', max_len) -- at once: a full Redis may never take the entry that would cut it
 end
 if window == '0' then
   redis.call('HDEL', meta, 'dedupe')
