@@ -366,6 +366,7 @@ def roll_back(redis_client, to):
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(400)
 def test_archive_is_cut_back_with_a_log_that_was_rolled_back(spark, queue, redis_url, redis_client, folder):
     options = {"url": redis_url, "max_entries": 6}
     send(queue, 9, each=2)
