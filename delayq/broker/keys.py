@@ -86,6 +86,8 @@ META_SETTINGS = (
     "backoffs",
     "slot_cursor",
     "events",
+    "events_bytes",
+    "events_marks",
     "dedupe",
     "unique",
     "paused",

@@ -40,6 +40,8 @@ PROVOKED = {
             failures/test_sending.py::test_full_redis_refuses_sends_and_accepts_them_again_with_free_memory
             lua/test_full.py::test_calls_that_store_something_new_are_refused_completely
             failures/test_refusing_server.py::test_full_redis_forgets_and_refuses_an_edit
+            failures/test_remedies.py::test_remedy_works_on_a_full_redis
+            failures/test_remedies.py::test_position_that_a_full_redis_refuses_prevents_no_trimming
         """,
         "disk full: typed error, nothing half stored, resumes by itself": """
             failures/test_sending.py::test_full_disk_refuses_sends_and_work_continues_with_free_space

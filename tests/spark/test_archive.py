@@ -1,6 +1,7 @@
 """The archive of the event log: each event once in Parquet files, and the log trimmed behind it."""
 
 import json
+import shutil
 import sys
 from collections import Counter
 from pathlib import Path
@@ -13,6 +14,7 @@ from delayq import ConfigurationError, DelayQueue, EventsLostError, NewMessage
 from delayq.broker.keys import Keys
 from delayq.bulk.connection import TargetQueue
 from delayq.spark import archive, forget_archive, read_archive
+from delayq.spark.pipelines.archiving import rollback
 from delayq.spark.pipelines.archiving.archive_files import divide
 from delayq.spark.pipelines.archiving.archive_run import ArchivePosition, ArchiveResult, ArchiveRun
 from tests.support import processes
@@ -101,6 +103,7 @@ def test_run_adds_up_its_batches(queue, run):
         "events": 193,
         "trimmed": 0,
         "lost": [],
+        "undone": [],
     }
     assert result.told() == "archived 193 events in /a, offsets 1 to 23"
 
@@ -352,6 +355,68 @@ def test_errors_are_one_sentence(spark, queue, redis_url, redis_client, tmp_path
     result = archive(spark, "letters", folder, url=redis_url, fail_on_data_loss=False)
     assert (result.events, result.lost) == (2, ((5, 5),))
     assert result.told().endswith("; the log had lost 1 entry, offset 5")
+
+
+def roll_back(redis_client, to):
+    """Let the log end at an offset, as after a crash that has undone what followed."""
+    entries = redis_client.xrange(KEYS.events, max=f"0-{to}")
+    redis_client.delete(KEYS.events)
+    for id, fields in entries:
+        redis_client.xadd(KEYS.events, fields, id=id)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(400)
+def test_archive_is_cut_back_with_a_log_that_was_rolled_back(spark, queue, redis_url, redis_client, folder):
+    options = {"url": redis_url, "max_entries": 6}
+    send(queue, 9, each=2)
+    archive(spark, "letters", folder, **options)
+    assert list(Path(folder).glob("day=*/*.parquet"))  # merged
+    send(queue, 5, each=2)
+    archive(spark, "letters", folder, **options)  # not merged
+    undone = [(row.log_offset, row.id) for row in read_archive(spark, folder).where("log_offset > 8").collect()]
+
+    roll_back(redis_client, 8)
+    send(queue, 12)
+    result = archive(spark, "letters", folder, **options, trim=True, keep=0)
+    assert result.undone == ((9, 15, len(undone)),)
+    assert f"{len(undone)} archived events, offsets 9 to 15, moved to _undone" in result.told()
+    assert (result.first, result.last, result.trimmed) == (9, 20, 20)
+    assert list(stored_positions(redis_client).values()) == [20]
+    assert redis_client.hlen(KEYS.archives) == 1
+    moved = ds.dataset(sorted(map(str, Path(folder, "_undone").rglob("*.parquet")))).to_table(["log_offset", "id"])
+    assert sorted(zip(*moved.to_pydict().values(), strict=True)) == sorted(undone)
+    places = [(1, 0), *((n, index) for n in range(2, 9) for index in range(2)), *((n, 0) for n in range(9, 21))]
+    assert Counter((row.log_offset, row.entry_index) for row in read_archive(spark, folder).collect()) == Counter(
+        places
+    )
+
+    # Once more, to a log that is shorter than the archive, and with a folder whose position is lost.
+    send(queue, 3)
+    archive(spark, "letters", folder, **options)
+    assert [one.first for one in rollback.undone(spark, folder)] == [9]
+    roll_back(redis_client, 22)
+    result = archive(spark, "letters", folder, **options)
+    assert (result.undone, result.batches) == (((23, 23, 1),), 0)
+    send(queue, 2)
+    assert archive(spark, "letters", folder, **options).last == 24
+    assert read_archive(spark, folder).count() == len(places) + 4
+    shutil.rmtree(f"{folder}/_checkpoint-2")
+    with pytest.raises(ConfigurationError, match=r"there is no checkpoint at .*_checkpoint-2"):
+        archive(spark, "letters", folder, **options)
+
+
+@pytest.mark.spark
+def test_log_that_was_deleted_needs_a_new_archive(spark, queue, redis_url, redis_client, folder):
+    send(queue, 9)
+    archive(spark, "letters", folder, url=redis_url)
+    redis_client.delete(KEYS.events)
+    for _ in range(2):
+        for allowed in (False, True):
+            with pytest.raises(EventsLostError, match=r"was deleted and begins anew: .* archive it in a new folder"):
+                archive(spark, "letters", folder, url=redis_url, fail_on_data_loss=not allowed)
+        send(queue, 15)
+    assert read_archive(spark, folder).count() == 10
 
 
 @pytest.mark.spark

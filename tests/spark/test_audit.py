@@ -68,7 +68,7 @@ def event_of(name: str, life: dict[str, int], retries: int) -> dict:
 
 
 def reminders(*ids: str, action: str = "new", due: datetime = DUE):
-    return [(id, "s", "rule", 0, due, "{}", 0, action, 3) for id in ids]
+    return [(id, id.removesuffix("x"), "rule", 0, due, "{}", 0, action, 3) for id in ids]
 
 
 def places(**states: str):
@@ -85,6 +85,7 @@ def run(new: int, state: str = "committed", name: str = "r1", **horizon) -> RunI
 @pytest.fixture(scope="module")
 def run_audit(spark):
     def call(plan, events, snapshot=(), runs=(), **options) -> Audit:
+        options = {"default_max_late": "1d"} | options
         rows = [tuple(event[name] for name in EVENT_COLUMNS) for event in events]
         return audit(
             spark.createDataFrame(plan, PLAN),
@@ -125,7 +126,7 @@ def test_every_planned_reminder_is_accounted_for(run_audit):
         places(waiting="pending", dead="dead", **dict.fromkeys((*killed, "elsewhere", "both"), "dead")),
         [run(11 + 3)],
     )
-    assert result.statuses == {"scheduled": 1, "delivered": 3, "dead": 8, "cancelled": 1, "missing": 0}
+    assert result.statuses == {"scheduled": 1, "overdue": 0, "delivered": 3, "dead": 8, "cancelled": 1, "missing": 0}
     assert result.findings == {}
     assert result.adds_up
 
@@ -193,7 +194,7 @@ def test_audit_finds_unplanned_uncancelled_and_mistimed_messages(run_audit):
         ("unplanned", "extra"),
         ("wrong time", "moved"),
     ]
-    assert result.statuses == {"scheduled": 2, "delivered": 0, "dead": 0, "cancelled": 1, "missing": 0}
+    assert result.statuses == {"scheduled": 2, "overdue": 0, "delivered": 0, "dead": 0, "cancelled": 1, "missing": 0}
 
 
 def test_rescheduled_message_may_have_another_time(run_audit):
@@ -234,8 +235,7 @@ def test_events_deleted_on_purpose_are_not_missing(run_audit, at):
     result = run_audit(
         reminders(*STORIES, "past", due=DUE), cut(at), places(**WHERE), [run(5)], archive_start=T0 + timedelta(hours=2)
     )
-    assert result.examples == []
-    assert result.adds_up
+    assert [one.what for one in result.examples] == ["nothing audited"]  # all are of before
     assert result.facts()["archive_start"] == "2026-03-01T11:00:00.000Z"
 
 
@@ -301,7 +301,7 @@ def test_reminders_outside_the_horizon_of_the_loads_are_not_missing(run_audit):
         ("missing", "second"),
         ("wrong time", "sent-late"),
     ]
-    assert result.statuses == {"scheduled": 1, "delivered": 0, "dead": 0, "cancelled": 1, "missing": 2}
+    assert result.statuses == {"scheduled": 1, "overdue": 0, "delivered": 0, "dead": 0, "cancelled": 1, "missing": 2}
     assert (result.not_loaded, result.counts()["not loaded"]) == (3, 3)
 
 
@@ -323,8 +323,9 @@ def test_several_plans_add_up_for_each_run(spark, run_audit):
         spark.createDataFrame(places(b="pending", d="pending"), SNAPSHOT),
         [run(1, "writing", name="r2"), run(3, name="r1")],
         at=AT,
+        default_max_late="1d",
     )
-    assert result.statuses == {"scheduled": 2, "delivered": 1, "dead": 0, "cancelled": 1, "missing": 1}
+    assert result.statuses == {"scheduled": 2, "overdue": 0, "delivered": 1, "dead": 0, "cancelled": 1, "missing": 1}
     second, first = result.runs
     assert (first.run, first.adds_up, first.statuses) == ("r1", True, {"delivered": 1, "scheduled": 1, "cancelled": 1})
     assert (second.run, second.adds_up, second.statuses, second.findings) == ("r2", False, {"scheduled": 1}, 1)
@@ -339,7 +340,7 @@ def test_log_wins_over_the_snapshot_for_later_events(run_audit):
     for event in events:
         event["event_at"] = AT + timedelta(seconds=1)
     result = run_audit(reminders("late", "done"), events, places(done="active"))
-    assert result.statuses == {"scheduled": 1, "delivered": 1, "dead": 0, "cancelled": 0, "missing": 0}
+    assert result.statuses == {"scheduled": 1, "overdue": 0, "delivered": 1, "dead": 0, "cancelled": 0, "missing": 0}
     assert result.adds_up
 
 
@@ -397,7 +398,7 @@ def test_message_may_be_sent_again_after_a_purge(run_audit):
     for event in events:
         event["id"] = event["id"] or None
     result = run_audit(reminders("a", "b"), events, places(a="pending"))
-    assert result.statuses == {"scheduled": 1, "delivered": 0, "dead": 0, "cancelled": 1, "missing": 0}
+    assert result.statuses == {"scheduled": 1, "overdue": 0, "delivered": 0, "dead": 0, "cancelled": 1, "missing": 0}
     assert result.adds_up
 
 
@@ -416,3 +417,77 @@ def test_audit_limits_the_examples_but_counts_all_faults(run_audit):
     result = run_audit(reminders(*map(str, range(20))), log_of(("x", "")), examples=3)
     assert len(result.examples) == 3
     assert result.findings == {"missing": 20}
+
+
+# What nobody delivers
+
+
+def test_what_waits_for_too_long_is_overdue(run_audit):
+    stories = {
+        "never": "sent",
+        "ready": "sent promoted",
+        "failed": "sent promoted delivered nacked",
+        "again": "sent promoted delivered nacked retried",
+        "runs": "sent promoted delivered",
+        "done": "sent promoted delivered acked",
+    }
+    here = [list(row) for row in places(**dict.fromkeys(stories, "pending")) if row[0] != "done"]
+    for row in here:
+        ends = {"failed": AT - timedelta(minutes=10), "runs": AT + timedelta(minutes=1)}
+        row[SNAPSHOT_COLUMNS.index("deadline")] = ends.get(row[0])
+    call = (reminders(*stories), log_of(*stories.items()), [tuple(row) for row in here])
+    result = run_audit(*call, default_max_late=None)
+    assert result.statuses == {"scheduled": 1, "overdue": 4, "delivered": 1, "dead": 0, "cancelled": 0, "missing": 0}
+    assert (result.findings, result.adds_up) == ({"overdue": 4}, False)
+    assert {one.id for one in result.examples} == {"never", "ready", "failed", "again"}
+    assert run_audit(*call, max_late="61m").adds_up
+    assert run_audit(*call, default_max_late="61m").adds_up
+
+
+def test_late_deliveries_are_counted_and_findings_on_request(run_audit):
+    events = log_of(("late", "sent promoted delivered acked"), ("in time", "sent promoted delivered acked"))
+    for event in events[2:4]:
+        event["event_at"] += timedelta(minutes=6)
+    for event in events[4:]:
+        event["event_at"] += timedelta(minutes=6)
+        event["due"] = event["due"] and DUE + timedelta(minutes=4)
+    plan = reminders("late") + reminders("in time", due=DUE + timedelta(minutes=4))
+    result = run_audit(plan, events, default_max_late=None)
+    assert (result.late, result.adds_up, result.facts()["late"]) == (1, True, 1)
+    result = run_audit(plan, events, max_late="5m")
+    assert [(one.what, one.id, one.detail) for one in result.examples] == [("late", "late", "was delivered 360 s late")]
+
+
+def test_audit_of_nothing_is_a_finding(run_audit):
+    result = run_audit(reminders("a", due=DUE), [], start=AT)
+    assert (result.findings, result.adds_up) == ({"nothing audited": 1}, False)
+
+
+# Plans and entries that are not whole
+
+
+def test_what_is_planned_twice_is_a_finding_and_counts_once(run_audit):
+    events = log_of(("a", "sent promoted delivered acked"), ("ax", "sent promoted delivered acked"), ("b", "sent"))
+    plan = reminders("a", "ax") + [
+        (id, "t", "rule", 0, DUE, "{}", 0, action, 3)
+        for id, action in (("b", "new"), ("b", "new"), ("moved", "cancel"))
+    ]
+    result = run_audit(plan, events, places(b="pending"))
+    assert [(one.what, one.id, one.detail) for one in result.examples] == [
+        ("planned twice", "ax", "is the same reminder of the same source as a"),
+        ("planned twice", "b", "is in the plan 2 times"),
+    ]
+    assert result.statuses == {"scheduled": 1, "overdue": 0, "delivered": 1, "dead": 0, "cancelled": 1, "missing": 0}
+
+
+@pytest.mark.parametrize("removed", [0, 1])
+def test_event_removed_from_the_middle_of_an_entry_is_a_finding(run_audit, removed):
+    events = log_of(("a", "sent"), ("b", "sent"), ("c", "sent"))
+    for index, event in enumerate(events):
+        event |= {"log_offset": 1, "entry_index": index}
+    plan, here = reminders("a", "b", "c"), places(a="pending", b="pending", c="pending")
+    assert run_audit(plan, events, here).adds_up
+    del events[removed]
+    found = [(one.what, one.id, one.detail) for one in run_audit(plan, events, here).examples]
+    assert ("event lost", "", f"number {removed} of the entry at offset 1, sent, is not there") in found
+    assert {id for _, id, _ in found} == {"", "abc"[removed]}

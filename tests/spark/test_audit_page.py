@@ -15,7 +15,7 @@ from delayq.spark.report.report import PAGE, write_audit
 from delayq.spark.report.report_tables import Reports
 from tests.spark.test_page import EVIL, FAULTY, NOTHING, T0, Texts, healthy_tables, marks
 
-STATUSES = {"scheduled": 0, "delivered": 3467, "dead": 10, "cancelled": 7, "missing": 0}
+STATUSES = {"scheduled": 0, "overdue": 0, "delivered": 3467, "dead": 10, "cancelled": 7, "missing": 0}
 RUN_OF = {
     "run": "flights-1", "state": "ended", "stored": 3484, "logged": 3484, "statuses": STATUSES, "findings": 0,
 }  # fmt: skip
@@ -42,7 +42,7 @@ def test_audit_that_adds_up_is_on_the_page(tmp_path):
     write_audit(tmp_path, GOOD, findings(GOOD), at=T0)
     text = Texts((tmp_path / PAGE).read_text(encoding="utf-8")).text
     assert "Audit Made 2026-03-01 09:00:00 UTC." in text
-    assert "Adds up Nothing is missing, early, or delivered twice unexplained." in text
+    assert "Nothing is missing, overdue, early, or twice unexplained. In time 0 delivered late, 0 overdue" in text
     assert "Planned reminders: 3,467 delivered, 10 dead, 7 cancelled." in text
     assert "flights-1 ended 3,484 3,484 adds up" in text
     assert "Findings" not in text
@@ -50,8 +50,11 @@ def test_audit_that_adds_up_is_on_the_page(tmp_path):
 
 def test_findings_are_counted_and_listed():
     facts = bad(("missing", "visit-2", "not in the queue"), ("early", "visit-3", "2 s early"), not_loaded=5)
+    facts |= {"late": 3, "undone": [[9, 15, 14]]}
     text = Texts(audit_section(facts | {"at": T0.isoformat()})).text
     assert "2 findings 1 early, 1 missing." in text
+    assert "In time 3 delivered late, 0 overdue" in text
+    assert "Redis lost 14 archived events, offsets 9 to 15." in text
     assert "5 not loaded" in text
     assert "missing visit-2 not in the queue" in text
     assert "flights-1 ended 3,484 3,484 2 findings" in text

@@ -245,7 +245,8 @@ def test_read_all_available_makes_one_batch(queue, stream):
 @pytest.mark.parametrize(("start", "behind"), [("earliest", 0), ("latest", 5), ("3", 2), ("1", 0), ("0", 0), ("6", 5)])
 def test_starting_offset_decides_where_a_stream_starts(queue, stream, start, behind):
     send(queue, 4)
-    assert stream(startingOffset=start).initialOffset() == {"queue": "letters", "offset": behind}
+    initial = stream(startingOffset=start).initialOffset()
+    assert (initial["queue"], initial["offset"], "entry" in initial) == ("letters", behind, behind > 0)
 
 
 def test_initial_offset_does_not_change(queue, stream):
@@ -272,7 +273,7 @@ def test_available_now_ignores_entries_added_after_its_start(queue, stream):
     log.prepareForTriggerAvailableNow()
     send(queue, 10)
     assert [end["offset"] for _, end in follow(log)] == [10, 20, 25]
-    assert log.reportLatestOffset() == {"queue": "letters", "offset": 35}
+    assert log.reportLatestOffset()["offset"] == 35
 
 
 def test_empty_log_can_be_followed(queue, stream, reader, redis_client):
@@ -403,14 +404,79 @@ def test_recreated_log_is_an_error(queue, stream, redis_client, caplog):
     (batch,) = follow(stream())
     redis_client.delete(KEYS.events)
     send(queue, 3)
-    error = "the event log of queue 'letters' was deleted: it ends at offset 3, but the query has read up to 10"
-    with pytest.raises(EventsLostError, match=f"^{error}; read the new log from its beginning with --allow-loss"):
+    error = "letters' was deleted or rolled back: it ends at offset 3, but the query has read up to 10"
+    with pytest.raises(EventsLostError, match=f"{error}; go on in it with failOnRollback=false"):
         follow(stream(), start=batch[1])
     log = stream(failOnDataLoss="false", maxEntriesPerBatch=2)
     batches = follow(log, start=batch[1])
     assert error in caplog.text
     assert [end["offset"] for _, end in batches] == [2, 3]
     assert [offset for one in batches for offset in offsets(rows(log, log.partitions(*one)))] == [1, 2, 3]
+    with pytest.raises(EventsLostError, match="was deleted or rolled back"):
+        follow(stream(failOnDataLoss="false", failOnRollback="true"), start=batch[1])
+
+
+def roll_back(redis_client, to):
+    """Let the log end at an offset, as after a crash that has undone what followed."""
+    entries = redis_client.xrange(KEYS.events, max=f"0-{to}")
+    redis_client.delete(KEYS.events)
+    for id, fields in entries:
+        redis_client.xadd(KEYS.events, fields, id=id)
+
+
+def test_offsets_that_are_used_again_after_a_crash_are_an_error(queue, stream, redis_client):
+    send(queue, 9)
+    (batch,) = follow(stream())
+    roll_back(redis_client, 6)
+    send(queue, 9)
+    with pytest.raises(EventsLostError, match="letters' was rolled back: offset 10 has another entry than was read"):
+        follow(stream(), start=batch[1])
+
+
+@pytest.mark.parametrize("new", [2, 4, 9])
+@pytest.mark.usefixtures("queue")
+def test_rolled_back_log_is_read_again_from_what_is_common(stream, redis_client, caplog, new):
+    for number in range(1, 11):
+        redis_client.xadd(KEYS.events, {"kind": "sent", "at": 9000 * number, "ids": f"m{number}"}, id=f"0-{number + 1}")
+    (batch,) = follow(stream())
+    assert batch[1]["offset"] == 11
+    roll_back(redis_client, 6)
+    for number in range(new):
+        redis_client.xadd(KEYS.events, {"kind": "sent", "at": 200_000 + number, "ids": "new"}, id=f"0-{7 + number}")
+    log = stream(failOnRollback="false", maxEntriesPerBatch=100)
+    (again,) = follow(log, start=batch[1])
+    assert "was rolled back" in caplog.text or "was deleted or rolled back" in caplog.text
+    assert offsets(rows(log, log.partitions(*again))) == list(range(1, 7 + new))[again[1].get("after", 11) :]
+    assert again[1].get("after", 11) <= 6
+
+
+def test_entry_that_was_deleted_since_is_no_roll_back(queue, stream, redis_client):
+    send(queue, 9)
+    (batch,) = follow(stream())
+    send(queue, 1)
+    redis_client.xdel(KEYS.events, "0-10")
+    (following,) = follow(stream(), start=batch[1])
+    assert following[1]["offset"] == 11
+
+
+def test_log_rolled_back_between_check_and_batch_is_noticed(queue, stream, redis_client, monkeypatch):
+    send(queue, 9)
+    (batch,) = follow(stream())
+    send(queue, 5)
+    log = stream()
+    known, checks = log._is_other, []
+
+    def checked(start):
+        checks.append(known(start))
+        if len(checks) == 1:
+            roll_back(redis_client, 6)
+            send(queue, 9)
+        return checks[-1]
+
+    monkeypatch.setattr(log, "_is_other", checked)
+    with pytest.raises(EventsLostError, match="was rolled back: offset 10 has"):
+        follow(log, start=batch[1])
+    assert checks == [False, True, True]
 
 
 def at_times(redis_client, *seconds):

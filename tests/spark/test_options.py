@@ -127,11 +127,13 @@ def test_defaults_of_event_options():
     options = events()
     assert (options.start, options.end, options.max_entries, options.partitions) == ("earliest", None, 10_000, 2)
     assert options.fail_on_data_loss
+    assert options.fail_on_rollback
 
 
 def test_event_options_are_parsed():
     options = events(startingOffset="17", endingOffset="20", maxEntriesPerBatch="5", failOnDataLoss="false")
     assert (options.start, options.end, options.max_entries, options.fail_on_data_loss) == (17, 20, 5, False)
+    assert not options.fail_on_rollback
     assert events(streaming=True, startingOffset="Latest").start == "latest"
     assert events(startingOffset="18", endingOffset="17").end == 17, "nothing yet"
 

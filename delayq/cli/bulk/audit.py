@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from delayq.broker.engine import Feature
 from delayq.cli.bulk.spark_session import open_spark, where
 from delayq.cli.support.exit_codes import CommandError, Exit
-from delayq.cli.support.options import SERVER_WHEN, json_option, queue_with
+from delayq.cli.support.options import DURATION, SERVER_WHEN, json_option, queue_with
 from delayq.cli.support.output import console, print_json, print_note, print_rich, table
 from delayq.cli.support.progress import spinner
 from delayq.cli.support.session import Session
+from delayq.queue.delay_queue import DelayQueue
 from delayq.queue.placing.layout import refuse_partitions
+from delayq.values.lateness import read_slo
+from delayq.values.text import pluralize
 from delayq.values.times import from_millis, timestamp
 
 if TYPE_CHECKING:
@@ -37,6 +41,11 @@ _SHOWN_FINDINGS = 20
 @click.option(
     "--until", type=SERVER_WHEN, metavar="WHEN", help="Audit reminders due before then.  [default: what was loaded]"
 )
+@click.option(
+    "--max-late",
+    type=DURATION,
+    help="Make later deliveries findings, and judge what is overdue by it.  [default: the queue's objective, or 5m]",
+)
 @click.option("--allow-loss", is_flag=True, help="Audit also without log entries that were deleted: a finding.")
 @click.option("--out", metavar="TABLE", help="Write the result for each reminder there, as Parquet.")
 @click.option("--report", metavar="FOLDER", help="Write verdict and findings there, for the report's page.")
@@ -50,18 +59,20 @@ def audit(
     queue: str,
     *,
     more: tuple[str, ...],
+    max_late: timedelta | None,
     allow_loss: bool,
     out: str | None,
     report: str | None,
     as_json: bool,
     **period: str | None,
 ) -> Exit:
-    """Account for each reminder of PLAN: scheduled, delivered, dead, cancelled or missing; never early, never twice.
+    """Account for each reminder of PLAN: scheduled, delivered, dead, cancelled; never missing, overdue, early, twice.
 
     First the queue is read, then the archive is updated, then all are compared. The exit code is 1 if there are
-    findings. What the loads were to send is in the run ledger.
+    findings, and if PLAN has no reminder to audit. What the loads were to send is in the run ledger.
 
-    JSON: {"adds_up", "statuses": {…}, "not_loaded", "archive_start", "findings": {…}, "examples": [{"what", "id",
+    JSON: {"adds_up", "statuses": {…}, "not_loaded", "late", "archive_start",
+    "undone": [[FIRST, LAST, EVENTS], …], "findings": {…}, "examples": [{"what", "id",
     "detail"}, …], "runs": [{"run", "state", "stored", "logged", "statuses": {…}, "findings", "adds_up"}, …]}.
     """
     found = session.existing_queue(queue)
@@ -71,6 +82,7 @@ def audit(
     from delayq.spark.datasource.source import read_messages
     from delayq.spark.pipelines.archiving.archive import archive as make_archive
     from delayq.spark.pipelines.archiving.archive_reader import archive_start, read_archive
+    from delayq.spark.pipelines.archiving.rollback import undone
     from delayq.spark.pipelines.audit import audit as make_audit
     from delayq.spark.pipelines.audit import with_digests
     from delayq.spark.pipelines.input_tables import read_table
@@ -93,7 +105,10 @@ def audit(
             at=session.now,
             start=start,
             until=until,
+            max_late=max_late,
+            default_max_late=_objective(found),
             archive_start=archive_start(spark, archive),
+            undone=undone(spark, archive),
         )
         if out is not None:
             result.reminders.write.mode("overwrite").parquet(out)
@@ -105,19 +120,29 @@ def audit(
     return _print_audit(result)
 
 
+def _objective(queue: DelayQueue[Any]) -> timedelta | None:
+    """Return how late a message may be by the objective of a queue; None if it has none."""
+    slo = queue.stats().slo
+    return None if slo is None else timedelta(milliseconds=read_slo(slo.objective).within)
+
+
 def _print_audit(result: Audit) -> Exit:
     from delayq.spark.pipelines.audit_result import STATUSES
 
     print_rich(table(["reminders", ""], list(result.counts().items())))
     if result.archive_start:
         print_note(f"reminders due before {result.archive_start:%Y-%m-%d} are not audited: the archive begins there")
+    for one in result.undone:
+        print_note(one.told())
+    if result.late:
+        print_note(f"{pluralize(result.late, 'reminder')} delivered late; --max-late makes these findings")
     if len(result.runs) > 1:
         click.echo()
         titles = ["run", "state", "stored", *STATUSES, "findings"]
         rows = [[one.run, one.state, one.stored, *map(one.statuses.get, STATUSES), one.findings] for one in result.runs]
         print_rich(table(titles, [[0 if cell is None else cell for cell in row] for row in rows]))
     if result.adds_up:
-        click.echo("no findings: nothing is missing, early, or delivered twice without a failure")
+        click.echo("no findings: nothing is missing, overdue, early, or delivered twice without a failure")
         return Exit.OK
     click.echo()
     print_rich(table(["findings", ""], list(result.findings.items())))

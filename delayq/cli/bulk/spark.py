@@ -213,10 +213,12 @@ def archive(
 
     SIGTERM or SIGINT (Ctrl-C) stops it after the batch in progress; with --follow that is its regular end.
 
+    What Redis has lost in a crash after it was archived is moved to the subfolder _undone, and told.
+
     Once an hour its small files are merged into one a day; --compact does it now, without Spark.
 
-    JSON: {"archive", "first", "last", "entries", "events", "trimmed", "lost": [[FIRST, LAST], …]}; with --compact
-    {"merged", "files", "events", "days"}.
+    JSON: {"archive", "first", "last", "entries", "events", "trimmed", "lost": [[FIRST, LAST], …],
+    "undone": [[FIRST, LAST, EVENTS], …]}; with --compact {"merged", "files", "events", "days"}.
     """
     session.check_queue_exists(queue)
     if compact:
@@ -281,6 +283,7 @@ def report(
     from delayq.bulk.load_run import resolve
     from delayq.spark import read_archive
     from delayq.spark import report as make_report
+    from delayq.spark.pipelines.archiving.rollback import undone
     from delayq.spark.report.overview import facts_of, now_of, overview_of
     from delayq.spark.report.report import PAGE
     from delayq.spark.report.summary import summary
@@ -300,6 +303,8 @@ def report(
         print_rich(summary(made.tables()))
         if now is not None:
             print_rich(f"\n{now_of(now)}")
+    for one in undone(spark, archive):
+        print_note(one.told())
     print_note(f"written to {out}" + (f"; open {out / PAGE}" if html else ""))
 
 

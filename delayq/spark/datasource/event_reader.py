@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -24,6 +24,7 @@ from delayq.queue.inspecting.event_log import EventColumns
 from delayq.queue.placing.layout import refuse_partitions
 from delayq.safe_log import SafeLog
 from delayq.spark.datasource.log_gaps import gaps_between, told
+from delayq.spark.datasource.log_marks import LogBounds, offset_before, read_mark
 from delayq.spark.datasource.schemas import BATCH_ROWS, EVENTS, arrow_schema, record_batch
 from delayq.spark.datasource.source_options import EventOptions
 
@@ -35,7 +36,10 @@ PAGE = 100
 SCHEMA = arrow_schema(EVENTS)
 
 Offset = dict[str, Any]
-"""A stream's progress, as Spark stores it: the queue, and the offset of the last entry read."""
+"""A stream's progress, as Spark stores it: the queue, the offset of the last entry read, and what marks this entry.
+
+The end of a batch has `after`, too, if the batch begins elsewhere than after the one before it.
+"""
 
 
 @dataclass(frozen=True)
@@ -45,13 +49,6 @@ class EventRange(InputPartition):
     low: int
     high: int
     batch: tuple[int, int]
-
-
-class LogBounds(NamedTuple):
-    """The extent of an event log: offset of the first entry still there (or the next to come), and of the last ever."""
-
-    first: int
-    last: int
 
 
 def read_bounds(target: TargetQueue) -> LogBounds:
@@ -196,8 +193,11 @@ class EventStreamReader(_EventRangeReader, DataSourceStreamReader, SupportsTrigg
     """Streams the event log with the columns of EVENTS, each entry once.
 
     A batch has at most `maxEntriesPerBatch` entries. `Trigger.AvailableNow` reads up to the end that the log had at the
-    start of the query. If the log was trimmed past the query's position, or deleted and started again,
-    `EventsLostError` is raised unless failOnDataLoss is false.
+    start of the query. If the log was trimmed past the query's position, `EventsLostError` is raised unless
+    failOnDataLoss is false.
+
+    So it is if the log was deleted, or has lost its end and goes on with other entries: then failOnRollback decides.
+    Without an error the stream goes back some seconds, so that it may repeat entries, and misses none.
     """
 
     def __init__(self, options: EventOptions) -> None:
@@ -231,21 +231,25 @@ class EventStreamReader(_EventRangeReader, DataSourceStreamReader, SupportsTrigg
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """Return the end of the next batch: the end of the log, or less if the limit is reached before."""
-        bounds = read_bounds(self._options.target)
-        after = self._resume(start, bounds)
-        last = bounds.last if self._end is None else min(self._end, bounds.last)
-        if last <= after:
-            return start
-        if not isinstance(limit, ReadMaxRows):
-            return self._offset(last)
-        if last < MIN_TIME_OFFSET:
-            return self._offset(min(last, after + limit.max_rows))
-        return self._offset(self._walk(after, last, limit.max_rows))
+        while True:
+            bounds = read_bounds(self._options.target)
+            after = self._resume(start, bounds)
+            last = bounds.last if self._end is None else min(self._end, bounds.last)
+            if last <= after:
+                return start
+            if isinstance(limit, ReadMaxRows):
+                dense = last < MIN_TIME_OFFSET
+                last = min(last, after + limit.max_rows) if dense else self._walk(after, last, limit.max_rows)
+            end = self._offset(last)
+            if after < start["offset"]:
+                end["after"] = after
+            # The end may be of a log that was rolled back after the check of the start.
+            if after != start["offset"] or not self._is_other(start):
+                return end
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Divide a batch."""
-        # A log that was deleted and started again is read from its beginning.
-        after = start["offset"] if end["offset"] >= start["offset"] else 0
+        after = end["after"] if "after" in end else start["offset"]
         return self._split(after + 1, end["offset"])
 
     def _resume(self, start: Offset, bounds: LogBounds) -> int:
@@ -256,24 +260,34 @@ class EventStreamReader(_EventRangeReader, DataSourceStreamReader, SupportsTrigg
                 f"the checkpoint belongs to queue {queue!r}, not to {self._options.target.queue!r}: give each its own"
             )
         if bounds.last < after:
-            return self._restart(after, bounds)
+            return self._restart(
+                f"was deleted or rolled back: it ends at offset {bounds.last}, but the query has read up to {after}",
+                start,
+                bounds,
+            )
+        if self._is_other(start):
+            return self._restart(f"was rolled back: offset {after} has another entry than was read", start, bounds)
         first = bounds.first
         if first > after + 1 and (after or bounds.last < MIN_TIME_OFFSET):
             self._report_loss(after + 1, first - 1)
             return first - 1
         return after
 
-    def _restart(self, after: int, bounds: LogBounds) -> int:
-        text = (
-            f"the event log of queue {self._options.target.queue!r} was deleted: it ends at offset {bounds.last},"
-            f" but the query has read up to {after}"
-        )
-        if self._options.fail_on_data_loss:
+    def _is_other(self, start: Offset) -> bool:
+        """Return whether the log has another entry at an offset than was read there; not if it was deleted since."""
+        known = start.get("entry")
+        mark = known and read_mark(self._options.target, int(start["offset"]))
+        return bool(mark and mark != known)
+
+    def _restart(self, what: str, start: Offset, bounds: LogBounds) -> int:
+        """Return the offset before all that may be new in a log that is not the one that was read."""
+        text = f"the event log of queue {self._options.target.queue!r} {what}"
+        if self._options.fail_on_rollback:
             raise EventsLostError(
-                f"{text}; read the new log from its beginning with --allow-loss (in code: failOnDataLoss=false)"
+                f"{text}; go on in it with failOnRollback=false, which may repeat entries of the last seconds"
             )
-        log.warning("%s; reading the new log from its beginning", text)
-        return 0
+        log.warning("%s; going back, so entries may be repeated", text)
+        return offset_before(self._options.target, bounds, start.get("entry"))
 
     def _walk(self, after: int, last: int, count: int) -> int:
         """Return the offset that is `count` entries after another; for time ids, as before Redis 7."""
@@ -286,4 +300,5 @@ class EventStreamReader(_EventRangeReader, DataSourceStreamReader, SupportsTrigg
 
     def _offset(self, offset: int) -> Offset:
         # Spark compares offsets as JSON text, so the order of the keys matters.
-        return {"queue": self._options.target.queue, "offset": offset}
+        mark = read_mark(self._options.target, offset)
+        return {"queue": self._options.target.queue, "offset": offset} | ({"entry": mark} if mark else {})

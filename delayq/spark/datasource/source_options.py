@@ -42,7 +42,15 @@ _WRITE = (
     "dedupeWindow",
 )
 _SNAPSHOT = ("read", "states", "dueFrom", "dueTo", "partitions", "includePayload", "pushdown")
-_EVENTS = ("read", "startingOffset", "endingOffset", "maxEntriesPerBatch", "failOnDataLoss", "partitions")
+_EVENTS = (
+    "read",
+    "startingOffset",
+    "endingOffset",
+    "maxEntriesPerBatch",
+    "failOnDataLoss",
+    "failOnRollback",
+    "partitions",
+)
 
 MAX_PARTITIONS = 10_000
 
@@ -97,6 +105,8 @@ class EventOptions:
     max_entries: int
     """Log entries per micro-batch."""
     fail_on_data_loss: bool
+    fail_on_rollback: bool
+    """Whether a log that was deleted or rolled back ends a stream."""
     partitions: int
 
 
@@ -143,12 +153,14 @@ def event_options(raw: Mapping[str, str], *, streaming: bool) -> EventOptions:
         raise ConfigurationError("endingOffset is for batch reads only, because a stream has no end: remove it")
     if end is not None and isinstance(start, int) and end < start - 1:
         raise ConfigurationError(f"endingOffset {end} must not be before startingOffset {start}")
+    fails = options.boolean("failOnDataLoss", default=True)
     return EventOptions(
         target=_target(options),
         start=start,
         end=end,
         max_entries=options.integer("maxEntriesPerBatch", 10_000, min=1, max=1 << 31),
-        fail_on_data_loss=options.boolean("failOnDataLoss", default=True),
+        fail_on_data_loss=fails,
+        fail_on_rollback=options.boolean("failOnRollback", default=fails),
         partitions=options.integer("partitions", 2, min=1, max=MAX_PARTITIONS),
     )
 

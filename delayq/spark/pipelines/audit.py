@@ -8,106 +8,31 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from datetime import datetime
-from typing import NamedTuple
+from datetime import datetime, timedelta
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.window import Window
 
-from delayq.broker.event_log import MIN_TIME_OFFSET
 from delayq.queue.sweeps.bulk_runs import RunInfo
 from delayq.spark.datasource.log_gaps import missing, told
 from delayq.spark.datasource.schemas import IMPORTED
+from delayq.spark.pipelines.archiving.rollback import Undone
 from delayq.spark.pipelines.audit_result import NOT_LOADED, STATUSES, Audit, Finding, RunAudit
+from delayq.spark.pipelines.log_order import check_order
 from delayq.spark.pipelines.message_lives import histories
 from delayq.spark.pipelines.planned_reminders import digest, planned
+from delayq.values.times import Duration, to_millis
 
-CLOCK_STEP = 1_000_000
-"""Microseconds by which a server's clock may be set back without a finding."""
-AHEAD = "interval 1 hour"
-"""How far an event may be ahead of the audit: it takes a while, and clocks differ."""
-_SIZES, _OVERLAPS = (65_536, 3_600_000_000_000), (2, 1_000_000_000)
-"""Offsets in a part, and how many of the last ones are read with the next part, too: if counted, and if times."""
-
-
-class OutOfOrder(NamedTuple):
-    """An event whose time does not fit its offset."""
-
-    offset: int
-    id: str | None
-    detail: str
-
-
-class LogOrder(NamedTuple):
-    """What is wrong with a log."""
-
-    first: int
-    last: int
-    missing: int
-    """Entries missing from offset 1 or `first` on; 0 where entries are numbered by time."""
-    out_of_order: list[OutOfOrder]
-
-
-def check_order(events: DataFrame, at: datetime, limit: int, *, is_cut: bool = False) -> LogOrder:
-    """Look for missing entries and for times out of order, in one job; lists at most `limit` of the latter.
-
-    If the events were deleted up to some day (`is_cut`), none is missing before the first one.
-
-    The log is compared in parts of consecutive offsets, which are sorted by several tasks.
-    """
-    size, overlap = (f"if(log_offset < {MIN_TIME_OFFSET}, {dense}, {timed})" for dense, timed in (_SIZES, _OVERLAPS))
-    rows = events.selectExpr(
-        *(
-            "log_offset",
-            "entry_index",
-            "unix_micros(event_at) AS event_at",
-            "kind",
-            "id",
-            f"log_offset div {size} AS part",
-        ),
-        f"explode(sequence(log_offset div {size}, (log_offset + {overlap}) div {size})) AS read_in",
-    )
-    order = Window.partitionBy("read_in").orderBy("log_offset", "entry_index")
-    lagged = {
-        f"{name}_{n}": F.lag(name, n).over(order) for name, n in (("event_at", 1), ("event_at", 2), ("log_offset", 1))
-    }
-    lagged |= {"kind_1": F.lag("kind").over(order), "id_1": F.lag("id").over(order)}
-    seen = rows.withColumns(lagged).where("part = read_in")
-    counted = Observation()
-    observed = seen.observe(
-        counted,
-        F.min("log_offset").alias("first"),
-        F.max("log_offset").alias("last"),
-        F.count_if(F.expr("NOT (log_offset <=> log_offset_1)")).alias("entries"),
-    )
-    # Of two neighbours the one is wrong that does not fit the event before both.
-    behind = f"event_at < event_at_1 - {CLOCK_STEP}"
-    is_back = f"{behind} AND event_at_2 IS NOT NULL AND event_at < event_at_2 - {CLOCK_STEP}"
-    now = f"greatest(current_timestamp(), timestamp_micros({round(at.timestamp() * 1e6)}))"
-    late = f"event_at > unix_micros({now} + {AHEAD})"
-    wrong = observed.selectExpr(
-        f"""CASE WHEN {is_back} THEN struct(log_offset, id, kind, 'earlier than the event before it' AS how)
-            WHEN {behind}
-            THEN struct(log_offset_1 AS log_offset, id_1 AS id, kind_1 AS kind, 'later than the event after it' AS how)
-            WHEN {late} THEN struct(log_offset, id, kind, 'later than the audit' AS how) END AS wrong"""
-    ).where("wrong IS NOT NULL")
-    found = wrong.select("wrong.*").orderBy("log_offset").limit(limit).collect()
-    counts = counted.get
-    last = counts["last"] or 0
-    first = (counts["first"] or 1) if is_cut else 1
-    return LogOrder(
-        first,
-        last,
-        last - first + 1 - counts["entries"] if last < MIN_TIME_OFFSET else 0,
-        [
-            OutOfOrder(row.log_offset, row.id, f"its event {row.kind} at offset {row.log_offset} is {row.how}")
-            for row in found
-        ],
-    )
-
+MAX_LATE = "5m"
+"""How long a reminder may wait after its time, if nobody says otherwise."""
 
 _CHECKS = (
+    ("planned twice", "planned AND rows > 1", "format_string('is in the plan %d times', rows)"),
+    (
+        "planned twice",
+        "planned AND first_id IS NOT NULL",
+        "concat('is the same reminder of the same source as ', first_id)",
+    ),
     ("missing", "planned AND status = 'missing' AND log_status IS NULL", "'was never sent'"),
     ("early", "early > 0", "'was delivered before it was due'"),
     ("unplanned", "NOT planned AND wrong.what = 'sent again'", "concat('is not in the plan; status: ', status)"),
@@ -125,7 +50,11 @@ _CHECKS = (
         """format_string('is in the dead letter %d times; by the log it died %d times, and %d were redriven or deleted',
             held, deaths, taken)""",
     ),
-    ("not cancelled", "action = 'cancel' AND status = 'scheduled'", "'should be cancelled, but is scheduled'"),
+    (
+        "not cancelled",
+        "action = 'cancel' AND status IN ('scheduled', 'overdue')",
+        "'should be cancelled, but is scheduled'",
+    ),
     ("unplanned", "NOT planned", "concat('is not in the plan; status: ', status)"),
     (
         "wrong time",
@@ -148,6 +77,8 @@ _CHECKS = (
         "alive AND NOT changed_later AND place_left != left",
         "format_string('has %d retries left in the queue, and %d by the log', place_left, left)",
     ),
+    ("overdue", "status = 'overdue'", "concat('waits since ', since, ': nobody has started it')"),
+    ("late", "is_late AND late_counts", "format_string('was delivered %d s late', lateness div 1000000)"),
 )
 """Each finding, when it applies and its detail, in SQL; the first that applies to a message is its finding."""
 
@@ -161,7 +92,10 @@ def audit(
     at: datetime,
     start: datetime | None = None,
     until: datetime | None = None,
+    max_late: Duration | None = None,
+    default_max_late: Duration | None = None,
     archive_start: datetime | None = None,
+    undone: Iterable[Undone] = (),
     examples: int = 1000,
 ) -> Audit:
     """Compare plans with the ledger, the archive and a snapshot of the queue that was taken `at` a time.
@@ -171,6 +105,10 @@ def audit(
     send is in the ledger. `start` (inclusive) and `until` (exclusive) audit only a part of it. Take the snapshot, with
     payloads, before updating the archive, so that messages that move meanwhile are in the archive. The audit only
     reads.
+
+    What is due for longer than `max_late` (else `default_max_late`, else 5 minutes) and was not started is overdue: a
+    finding. First deliveries that were later are counted; they are findings if `max_late` is given. So is an audit
+    without any reminder. `undone` are the roll-backs of the archive's log, which the result tells.
 
     If events were deleted on purpose (`archive --retain`), give the time returned by `archive_start`. Then reminders
     due before are not audited, nor are the counts of runs that began before.
@@ -186,12 +124,16 @@ def audit(
         .join(_locations(snapshot), "id", "full_outer")
         .where("coalesce(in_period, true)")
     )
-    reminders = _with_findings(joined.withColumn("is_cut", F.lit(is_cut)), at).persist()
-    statuses, found, not_loaded, unsent = dict.fromkeys(STATUSES, 0), Counter[str](), 0, 0
+    limit = timedelta(milliseconds=to_millis(max_late or default_max_late or MAX_LATE, "max_late"))
+    flags = {"is_cut": F.lit(is_cut), "late_counts": F.lit(max_late is not None)}
+    reminders = _with_findings(joined.withColumns(flags), at, limit).persist()
+    statuses, found, not_loaded, unsent, late = dict.fromkeys(STATUSES, 0), Counter[str](), 0, 0, 0
     of_run, wrong_of_run = defaultdict[str, Counter[str]](Counter), Counter[str]()
     try:
         is_unsent = F.expr("detail <=> 'was never sent'").alias("unsent")
-        for row in reminders.groupBy("planned", "status", "run", "finding", is_unsent).count().collect():
+        is_again = F.col("first_id").isNotNull().alias("again")
+        groups = reminders.groupBy("planned", "status", "run", "finding", is_unsent, is_again, "is_late").count()
+        for row in groups.collect():
             number = row["count"]
             if row.finding:
                 found[row.finding] += number
@@ -199,7 +141,8 @@ def audit(
             if row.status == NOT_LOADED:
                 not_loaded += number
                 continue
-            if row.planned:
+            if row.planned and not row.again:
+                late += number if row.is_late else 0
                 statuses[row.status] += number
                 of_run[row.run][row.status] += number
             unsent += number if row.unsent else 0
@@ -209,6 +152,7 @@ def audit(
             listed = [Finding(row.finding, row.id, row.detail) for row in first.collect()]
     finally:
         reminders.unpersist()
+    reminders = reminders.drop("first_id", "is_late")
     logged = _logged(events) if runs else {}
     of_runs = [
         finding
@@ -220,6 +164,9 @@ def audit(
     for finding in [*_log(events, at, examples, is_cut=is_cut), *of_runs]:
         found[finding.what] += 1
         listed.append(finding)
+    if not any(statuses.values()) and not found:
+        found["nothing audited"] = 1
+        listed.append(Finding("nothing audited", "", "no reminder of the plan was to be sent in this period"))
     wrong_of_run.update(finding.id for finding in of_runs)
     audited = [
         RunAudit(
@@ -228,7 +175,8 @@ def audit(
         )
         for info in runs
     ]
-    return Audit(reminders, statuses, dict(found), listed[:examples], audited, not_loaded, archive_start)
+    told = (statuses, dict(found), listed[:examples], audited, not_loaded, late, tuple(undone))
+    return Audit(reminders, *told, archive_start)
 
 
 def with_digests(snapshot: DataFrame) -> DataFrame:
@@ -244,6 +192,7 @@ def _locations(snapshot: DataFrame) -> DataFrame:
         "max(state != 'dead') AS alive",
         "count_if(state = 'dead') AS held",
         "max(due) FILTER (WHERE state != 'dead') AS place_due",
+        "max(deadline) FILTER (WHERE state != 'dead') AS place_deadline",
         "max(retries_left) FILTER (WHERE state != 'dead') AS place_left",
         "min(digest) AS first_payload",
         "max(digest) AS last_payload",
@@ -251,7 +200,7 @@ def _locations(snapshot: DataFrame) -> DataFrame:
     return snapshot.groupBy("id").agg(*map(F.expr, columns))
 
 
-def _with_findings(joined: DataFrame, at: datetime) -> DataFrame:
+def _with_findings(joined: DataFrame, at: datetime, max_late: timedelta) -> DataFrame:
     """Add to each message its status and its first finding."""
     located = joined.withColumns(
         {
@@ -265,13 +214,20 @@ def _with_findings(joined: DataFrame, at: datetime) -> DataFrame:
             "dead_later": F.coalesce(F.col("dead_at") >= F.lit(at), F.expr("false")),
         }
     )
+    # What failed waits until the end of its backoff, what runs has time until the end of its lease.
+    since = """CASE WHEN last IN ('nacked', 'expired', 'delivered') THEN if(changed_later, NULL, place_deadline)
+        WHEN last = 'retried' THEN last_at ELSE coalesce(place_due, life_due, planned_due) END"""
+    late_before = round((at - max_late).timestamp() * 1e6)
+    is_late = f"coalesce(lateness > {round(max_late.total_seconds() * 1e6)}, false)"
     withdrawn = "coalesce(action = 'cancel', false) AND log_status IS NULL AND NOT alive"
     status = f"""CASE WHEN NOT expected AND log_status IS NULL AND NOT alive AND held = 0 THEN '{NOT_LOADED}'
         WHEN withdrawn THEN 'cancelled'
         WHEN log_status != 'scheduled' THEN log_status
+        WHEN (alive OR changed_later) AND since < timestamp_micros({late_before}) THEN 'overdue'
         WHEN alive OR changed_later THEN 'scheduled'
         WHEN held > 0 THEN 'dead' ELSE 'missing' END"""
-    judged = located.withColumn("withdrawn", F.expr(withdrawn)).withColumn("status", F.expr(status))
+    located = located.withColumns({"since": F.expr(since), "is_late": F.expr(is_late), "withdrawn": F.expr(withdrawn)})
+    judged = located.withColumn("status", F.expr(status))
     finding = "".join(f" WHEN {wrong} THEN {_text(what)}" for what, wrong, _ in _CHECKS)
     detail = "".join(f" WHEN {wrong} THEN {text}" for _, wrong, text in _CHECKS)
     return judged.selectExpr(
@@ -284,6 +240,8 @@ def _with_findings(joined: DataFrame, at: datetime) -> DataFrame:
             "sent_due",
             "delivered_at",
             "coalesce(deliveries, 0) AS deliveries",
+            "first_id",
+            "is_late",
         ),
         *(f"CASE {finding} END AS finding", f"CASE {detail} END AS detail"),
     )
@@ -296,7 +254,7 @@ def _text(what: str) -> str:
 def _log(events: DataFrame, at: datetime, limit: int, *, is_cut: bool) -> list[Finding]:
     """Return what is wrong with the log as a whole."""
     order = check_order(events, at, limit, is_cut=is_cut)
-    found = [Finding("wrong order", one.id or "", one.detail) for one in order.out_of_order]
+    found = [Finding(*one) for one in order.disorders]
     if order.missing > 0:
         gaps = missing(events, order.first, order.last)
         found += [Finding("event lost", "", f"missing in the log: {told([gap])}") for gap in gaps]

@@ -14,8 +14,10 @@ from delayq.values.text import iso
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from delayq.spark.pipelines.archiving.rollback import Undone
+
 NOT_LOADED = "not loaded"
-STATUSES = ("scheduled", "delivered", "dead", "cancelled", "missing")
+STATUSES = ("scheduled", "overdue", "delivered", "dead", "cancelled", "missing")
 """The statuses of a planned reminder."""
 
 
@@ -65,6 +67,10 @@ class Audit:
     """The runs, the latest first."""
     not_loaded: int
     """Planned reminders that no load was to send, because they were past or are still to come: not a finding."""
+    late: int = 0
+    """Planned reminders whose first delivery was later than `max_late`: a finding only if that was given."""
+    undone: tuple[Undone, ...] = ()
+    """What crashes of Redis have undone after it was archived."""
     archive_start: datetime | None = None
     """What was due before this time was not audited, because `archive --retain` has deleted the events."""
 
@@ -88,6 +94,8 @@ class Audit:
             "adds_up": self.adds_up,
             "statuses": self.statuses,
             "not_loaded": self.not_loaded,
+            "late": self.late,
+            "undone": [list(one) for one in self.undone],
             "archive_start": iso(self.archive_start),
             "findings": self.findings,
             "examples": [asdict(one) for one in self.examples],

@@ -164,6 +164,7 @@ def histories(events: DataFrame, purges: Sequence[int], *, is_cut: bool = False)
         f"max_by(run, {order}) FILTER (WHERE kind IN {('sent', 'replaced', IMPORTED)}) AS run",
         f"max_by(retries_left, {order}) FILTER (WHERE retries_left IS NOT NULL) AS left",
         "min(event_at) FILTER (WHERE kind = 'delivered') AS delivered_at",
+        f"min_by(unix_micros(event_at) - unix_micros(due), {order}) FILTER (WHERE kind = 'delivered') AS lateness",
         "count_if(kind = 'delivered') AS deliveries",
         "count_if(kind = 'rescheduled') AS rescheduled",
         "count_if(kind = 'delivered' AND event_at < greatest(due, life_due)) AS early",

@@ -8,6 +8,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
+from pyspark.sql.window import Window
 
 from delayq.bulk.load_run import UNKNOWN, digest_of
 from delayq.queue.sweeps.bulk_runs import RunInfo
@@ -37,7 +38,8 @@ def planned(
 ) -> DataFrame:
     """Return the reminders of all plans, one row for each id: the last plan decides.
 
-    `expected` tells whether a load was to send it, `in_period` whether it is to be audited.
+    `expected` tells whether a load was to send it, `in_period` whether it is to be audited. `rows` is how often its id
+    is in one plan, `first_id` another id of a plan with the same source, rule and occurrence.
     """
     parts = []
     for number, plan in enumerate(plans):
@@ -54,13 +56,31 @@ def planned(
                 ),
                 (reduce(lambda one, other: one | other, expected) | always).alias("expected"),
                 F.lit(number).alias("number"),
+                _first_id(plan, action).alias("first_id"),
             )
         )
     every = reduce(lambda one, other: one.unionByName(other), parts)
-    if len(parts) > 1:
-        every = every.groupBy("id").agg(F.max_by("row", "number").alias("row"), F.bool_or("expected").alias("expected"))
+    columns = (
+        "max_by(row, number) AS row",
+        "bool_or(expected) AS expected",
+        "max_by(first_id, number) AS first_id",
+        "count(*) - size(collect_set(number)) + 1 AS rows",
+    )
+    every = every.groupBy("id").agg(*map(F.expr, columns))
     in_period = F.coalesce(_within(start, until, "row.planned_due"), F.expr("true"))
-    return every.select("id", "row.*", "expected", in_period.alias("in_period"), F.expr("true").alias("planned"))
+    return every.select(
+        "id", "row.*", "expected", "first_id", "rows", in_period.alias("in_period"), F.expr("true").alias("planned")
+    )
+
+
+def _first_id(plan: DataFrame, action: Column) -> Column:
+    """Return the first id of a plan with the source, rule and occurrence of a row; null if that is its own, or none."""
+    key = ("source", "rule", "occurrence")
+    if not set(key) <= set(plan.columns):
+        return F.lit(None).cast("string")
+    wanted = ~action.eqNullSafe("cancel") & F.expr(" AND ".join(f"{name} IS NOT NULL" for name in key))
+    first = F.min(F.when(wanted, F.col("id"))).over(Window.partitionBy(*key))
+    return F.when(wanted & (first != F.col("id")), first)
 
 
 def _within(start: datetime | None, until: datetime | None, column: str = "due") -> Column:

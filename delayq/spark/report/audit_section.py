@@ -75,16 +75,26 @@ def audit_html(facts: Mapping[str, Any], *, links: bool = False) -> str:
 
 
 def _verdict(facts: Mapping[str, Any]) -> str:
-    good, title, told = bool(facts["adds_up"]), "Adds up", "Nothing is missing, early, or delivered twice unexplained."
+    good, title, told = bool(facts["adds_up"]), "Adds up", "Nothing is missing, overdue, early, or twice unexplained."
     if not good:
         found = facts["findings"] or {"missing": facts["statuses"]["missing"]}
         title, told = pluralize(sum(found.values()), "finding"), f"{_numbers(found)}."
     counts = _numbers(facts["statuses"] | ({"not loaded": facts["not_loaded"]} if facts["not_loaded"] else {}))
-    style = "good" if good else "bad"
+    late, overdue = facts.get("late", 0), facts["statuses"].get("overdue", 0)
+    in_time = (f"{late:,} delivered late", f"{overdue:,} overdue")
+    undone = "".join(
+        f"<p>Redis lost {one[2]:,} archived events, offsets {one[0]} to {one[1]}.</p>"
+        for one in facts.get("undone", ())
+    )
     return (
-        f'<ul class="checks"><li class="{style}"><b>{text(title)}</b><span>{text(told)}</span></li></ul>'
+        f'<ul class="checks">{_check(title, told, good=good)}'
+        f"{_check('In time', ', '.join(in_time), good=not late + overdue)}</ul>{undone}"
         f"<p>Planned reminders: {text(counts)}.</p>"
     )
+
+
+def _check(title: str, told: str, *, good: bool) -> str:
+    return f'<li class="{"good" if good else "bad"}"><b>{text(title)}</b><span>{text(told)}</span></li>'
 
 
 def _runs(runs: list[dict[str, Any]]) -> str:

@@ -6,7 +6,7 @@ crash replaces what the first attempt left. See `archive_files` for the layout.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -17,7 +17,8 @@ from pyspark.sql.window import Window
 
 from delayq.broker.requests import RedisCommand
 from delayq.bulk.connection import calls_of, connect
-from delayq.errors import ConfigurationError
+from delayq.errors import ConfigurationError, EventsLostError
+from delayq.safe_log import SafeLog
 from delayq.spark.datasource.event_reader import check_log
 from delayq.spark.datasource.log_gaps import missing
 from delayq.spark.datasource.schemas import IMPORTED, LIFE_STARTS, NOTES, OF_ENTRIES
@@ -33,6 +34,7 @@ from delayq.spark.pipelines.archiving.archive_reader import (
 )
 from delayq.spark.pipelines.archiving.archive_run import ArchiveResult, ArchiveRun, archives
 from delayq.spark.pipelines.archiving.compaction import check_retain
+from delayq.spark.pipelines.archiving.rollback import Undone, cut_back, undone_of
 from delayq.spark.pipelines.message_lives import DEATHS, SETTLED, STEP
 from delayq.spark.spark_errors import error_of
 from delayq.values.checks import check_int
@@ -41,6 +43,8 @@ from delayq.values.times import Duration, to_millis
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+
+log = SafeLog("delayq.spark")
 
 KEEP = 1000
 """Archived entries that trimming leaves in the log, because a power cut may lose files not yet on disk."""
@@ -79,9 +83,14 @@ def archive(
     of this queue still needs. Redis stores the progress of each archive from its first run;
     `forget_archive` removes it.
 
+    If Redis has lost its last entries after they were archived (a crash, a failover), their events are moved to the
+    subfolder `_undone`, the entries that now have their offsets are archived, and the result tells of it: see `undone`.
+    This process must reach the folder for that.
+
     This process must reach Redis, like the executors. Raises `ConfigurationError` if the queue does not exist or has no
     event log, or if the path contains an archive without its checkpoint; `EventsLostError` if entries were deleted
-    before being read, unless `fail_on_data_loss` is false: then the result tells which.
+    before being read, unless `fail_on_data_loss` is false: then the result tells which; and if the log was deleted and
+    begins anew, for which a new folder is needed.
     """
     options = as_options(
         queue=queue,
@@ -91,6 +100,7 @@ def archive(
         read="events",
         maxEntriesPerBatch=max_entries,
         failOnDataLoss=fail_on_data_loss,
+        failOnRollback=True,
     )
     check_int(keep, "keep", 0, 1 << 53)
     kept = check_retain(retain)
@@ -98,23 +108,38 @@ def archive(
     target = event_options(options, streaming=True).target
     bounds = check_log(target)
     folder = path.rstrip("/") or path
-    checkpoint = checkpoint or f"{folder}/_checkpoint"
-    _check_folder(spark, folder, checkpoint, queue)
     register(spark)
-    run = ArchiveRun(target, folder, keep if trim else None, bounds.first - 1, compacts=True, retain=kept)
-    stream = spark.readStream.format("delayq").options(**options).load()
-    writer = stream.writeStream.foreachBatch(_ParquetBatchWriter(folder, checkpoint)).option(
-        "checkpointLocation", checkpoint
-    )
-    writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=interval)
-    try:
-        run.wait(writer.start(), on_progress or (lambda _: None), endless=not once)
-    except PySparkException as error:
-        raise error_of(error) or error from error
-    result = run.result
+    found, trimmed = list[Undone](), 0
+    while True:
+        undone = _check_folder(spark, folder, checkpoint or f"{folder}/_checkpoint", queue)
+        progress = _checkpoint(checkpoint or f"{folder}/_checkpoint", undone)
+        first = {"startingOffset": str(undone[-1].first)} if undone else {}
+        begin = undone[-1].first - 1 if undone else bounds.first - 1
+        run = ArchiveRun(target, folder, keep if trim else None, begin, compacts=True, retain=kept, trimmed=trimmed)
+        stream = spark.readStream.format("delayq").options(**options, **first).load()
+        writer = stream.writeStream.foreachBatch(_ParquetBatchWriter(folder, progress))
+        writer = writer.option("checkpointLocation", progress)
+        writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=interval)
+        try:
+            run.wait(writer.start(), on_progress or (lambda _: None), endless=not once)
+            break
+        except PySparkException as error:
+            cause = error_of(error)
+            one = cut_back(spark, target, folder) if isinstance(cause, EventsLostError) else None
+            if one is None:
+                raise cause or error from error
+            log.warning("%s: %s", folder, one.told())
+            found.append(one)
+            trimmed = run.trimmed
+    result = replace(run.result, undone=tuple(found))
     if fail_on_data_loss or result.first is None or result.last is None:
         return result
     return replace(result, lost=tuple(missing(read_archive(spark, folder), result.first, result.last)))
+
+
+def _checkpoint(checkpoint: str, undone: Sequence[Undone]) -> str:
+    """Return where the query stores its progress: each roll-back of the log has ended one."""
+    return f"{checkpoint}-{len(undone)}" if undone else checkpoint
 
 
 def forget_archive(queue: str, path: str, *, url: str | None = None, prefix: str = "delayq") -> bool:
@@ -151,11 +176,17 @@ class _ParquetBatchWriter:
         files.parquet(f"{self.folder}/{RECENT}/part={self.query}-{number}")
 
 
-def _check_folder(spark: SparkSession, folder: str, checkpoint: str, queue: str) -> None:
-    """Refuse an archive whose checkpoint is gone: all of its events would be written a second time."""
+def _check_folder(spark: SparkSession, folder: str, checkpoint: str, queue: str) -> list[Undone]:
+    """Return the roll-backs of the log that the archive has seen.
+
+    Refuse an archive whose checkpoint is gone: all of its events would be written a second time.
+    """
     known = archive_facts(spark, folder)
     files = event_files(spark, folder, known)
-    if query_of(spark, checkpoint) is None and files:
+    undone = undone_of(known)
+    checkpoint = _checkpoint(checkpoint, undone)
+    # After a roll-back there is none until the next query begins.
+    if any(file.query not in known.get("ended", ()) for file in files) and query_of(spark, checkpoint) is None:
         raise ConfigurationError(
             f"{folder} contains an archive, but there is no checkpoint at {checkpoint}: use the checkpoint it was"
             " written with, or a new folder"
@@ -163,6 +194,7 @@ def _check_folder(spark: SparkSession, folder: str, checkpoint: str, queue: str)
     if known.get("schema") != SCHEMA_VERSION:
         oldest = oldest_version(known) if files else SCHEMA_VERSION
         write_facts(spark, folder, known | {"schema": SCHEMA_VERSION, "oldest": oldest, "queue": queue})
+    return undone
 
 
 LATENESS = "(unix_micros(event_at) - unix_micros(due)) / 1000"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -92,22 +92,22 @@ class Folder:
 
     def merge(self, files: Iterable[ArchiveFile], to: str) -> int:
         """Write the events of files into one, which is there at once and whole; returns their number."""
-        with _MergedFile(self.system, to) as merged:
-            for table in self._tables(files):
+        with MergedFile(self.system, to) as merged:
+            for table in self.tables(files):
                 merged.add(table)
         return merged.events
 
     def merge_by_day(self, files: Iterable[ArchiveFile], name: str) -> list[int]:
         """Write the events of files into one for each day, each there at once and whole; returns their numbers."""
-        days = dict[date, _MergedFile]()
+        days = dict[date, MergedFile]()
         try:
-            for table in self._tables(files):
+            for table in self.tables(files):
                 found = pc.cast(table["event_at"], pa.date32())
                 for day in filter(None, found.unique().to_pylist()):
                     if day not in days:
                         for other in days.values():
                             other.flush()
-                        days[day] = _MergedFile(self.system, f"{self.root}/day={day}/{name}")
+                        days[day] = MergedFile(self.system, f"{self.root}/day={day}/{name}")
                     days[day].add(table.filter(pc.equal(found, pa.scalar(day))))
             for merged in days.values():
                 merged.finish()
@@ -123,7 +123,7 @@ class Folder:
         self.system.copy_file(path, f"{folder}/.{name}")
         self.system.move(f"{folder}/.{name}", to)
 
-    def _tables(self, files: Iterable[ArchiveFile]) -> Iterator[pa.Table]:
+    def tables(self, files: Iterable[ArchiveFile]) -> Iterator[pa.Table]:
         """Read files, with the columns of today."""
         for file in files:
             with parquet.ParquetFile(file.path, filesystem=self.system) as source:
@@ -178,10 +178,27 @@ class Folder:
         self.system.create_dir(folder)
         with self.system.open_output_stream(f"{folder}/.{name}.new") as file:
             file.write(json.dumps(facts | changes).encode())
-        checksum = f"{folder}/.{name}.crc"  # Hadoop's, of the former text
-        if self.system.get_file_info(checksum).type is fs.FileType.File:
-            self.system.delete_file(checksum)
+        self.delete_checksum(f"{folder}/{name}")
         self.system.move(f"{folder}/.{name}.new", f"{folder}/{name}")
+
+    def note_undone(self, done: Sequence[int], queries: Sequence[str]) -> None:
+        """Note a roll-back of the log, and that these queries have ended with it: another goes on."""
+
+        def added(facts: dict[str, Any]) -> dict[str, Any]:
+            return {"undone": [*facts.get("undone", ()), list(done)], "ended": list(queries)}
+
+        self._change_facts(added)
+
+    def delete_checksum(self, path: str) -> None:
+        """Delete Hadoop's checksum of a file that is to be replaced."""
+        folder, _, name = path.rpartition("/")
+        if self.has(f"{folder}/.{name}.crc".removeprefix(f"{self.root}/")):
+            self.system.delete_file(f"{folder}/.{name}.crc")
+
+    def listed(self, path: str) -> list[fs.FileInfo]:
+        """Return the Parquet files of a folder."""
+        selector = fs.FileSelector(path, allow_not_found=True)
+        return [info for info in self.system.get_file_info(selector) if has_events(info)]
 
     def delete_file(self, path: str) -> None:
         """Delete a file."""
@@ -192,7 +209,7 @@ class Folder:
         self.system.delete_dir(path)
 
 
-class _MergedFile:
+class MergedFile:
     """A file being written under a hidden name."""
 
     def __init__(self, system: fs.FileSystem, to: str) -> None:

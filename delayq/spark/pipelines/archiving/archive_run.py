@@ -16,10 +16,12 @@ from delayq.broker.keys import Keys
 from delayq.broker.replies import pairs
 from delayq.broker.requests import RedisCommand
 from delayq.bulk.connection import TargetQueue, calls_of, connect
+from delayq.errors import DelayqError, QueueFullError
 from delayq.safe_log import SafeLog
 from delayq.spark.datasource.event_reader import read_bounds
 from delayq.spark.datasource.log_gaps import Gap, told
 from delayq.spark.pipelines.archiving.compaction import DUE_AFTER, compact_if_due
+from delayq.spark.pipelines.archiving.rollback import Undone
 from delayq.values.times import monotonic
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ SLICE = 1000
 """Entries trimmed per call; each may describe a thousand messages."""
 POLL_INTERVAL = 1
 """Seconds between two polls of a query's progress; Spark keeps that of the last hundred batches."""
+STORE_TIMEOUT = 1.0
+"""Seconds for which a full Redis is asked again to store a position."""
 STOP_TIMEOUT = 60.0
 """Seconds that Ctrl-C waits for the batch in progress; a second Ctrl-C does not wait."""
 
@@ -55,11 +59,14 @@ class ArchiveResult:
     """The archive, if another one, that is furthest behind and so prevents further trimming."""
     lost: tuple[Gap, ...] = ()
     """What was deleted from the log before this run could read it, as first and last offsets."""
+    undone: tuple[Undone, ...] = ()
+    """What a crash of the server has undone since it was archived: it was moved out of the archive."""
 
     def facts(self) -> dict[str, Any]:
         """Return the result for programs, ready for JSON."""
         names = ("archive", "first", "last", "entries", "events", "trimmed")
-        return {name: getattr(self, name) for name in names} | {"lost": [list(gap) for gap in self.lost]}
+        facts = {name: getattr(self, name) for name in names}
+        return facts | {name: [list(one) for one in getattr(self, name)] for name in ("lost", "undone")}
 
     def told(self) -> str:
         """Return the result as a sentence."""
@@ -69,6 +76,7 @@ class ArchiveResult:
             text = f"archived {self.events:,} events in {self.archive}, offsets {self.first} to {self.last}"
         if self.lost:
             text += f"; the log had lost {told(self.lost)}"
+        text += "".join(f"; {one.told()}" for one in self.undone)
         if self.trimmed:
             text += f"; trimmed {self.trimmed:,} entries of the log"
         return f"{text}; the log is kept for the archive {self.kept_for}" if self.kept_for else text
@@ -131,7 +139,7 @@ class ArchiveRun:
     def wait(self, query: StreamingQuery, on_progress: Callable[[ArchiveResult], object], *, endless: bool) -> None:
         """Wait for the end of a query and trim after it; while it runs, only up to its second-last batch."""
         try:
-            self._save_position(str(query.id), None)
+            self._save_position(str(query.id), None, trims=False)  # the query has not looked whether it is the same log
             while not query.awaitTermination(POLL_INTERVAL):
                 self._follow(query, end=0)
                 on_progress(self.result)
@@ -145,6 +153,8 @@ class ArchiveRun:
             query.stop()
             raise
         self._follow(query, end=1)
+        if not self.reports:
+            self._save_position(str(query.id), None)
         self._compact()
         on_progress(self.result)
 
@@ -170,18 +180,32 @@ class ArchiveRun:
         except (OSError, pa.ArrowException) as error:
             log.warning("the small files of %s are not merged, for now: %s", self.folder, error)
 
-    def _save_position(self, name: str, offset: int | None) -> None:
-        """Store the archive's progress (`offset=None`: at the start of the run), and trim what all archives have."""
+    def _save_position(self, name: str, offset: int | None, *, trims: bool = True) -> None:
+        """Trim what all archives have, and store the archive's progress (`offset=None`: at the start of the run).
+
+        A full Redis cannot store it, but can trim. Then the position there is an older one, which keeps more.
+        """
         executor, calls = connect(self.target), calls_of(self.target)
         known = executor.call(archives(calls.keys))
         if offset is None:
             offset = known[name].offset if name in known else self.begin
+        # The same archive, before the log was rolled back.
+        former = [one for one, position in known.items() if position.path == self.folder and one != name]
+        for one in former:
+            del known[one]
         known[name] = ArchivePosition(offset, self.folder)
-        executor.call(RedisCommand(("HSET", calls.keys.archives, name, f"{offset} {self.folder}"), bool))
         slowest = min(known, key=lambda one: (known[one].offset, one != name))
-        if self.keep is not None:
+        if self.keep is not None and trims:
             self.kept_for = None if slowest == name else known[slowest].path
             self.trimmed += _trim(self.target, known[slowest].offset - self.keep)
+        store = RedisCommand(("HSET", calls.keys.archives, name, f"{offset} {self.folder}"), bool)
+        (stored,) = executor.run([store], deadline=STORE_TIMEOUT)
+        if isinstance(stored, QueueFullError):
+            log.warning("Redis is full: it does not know yet how far the archive %s is", self.folder)
+        elif isinstance(stored, DelayqError):
+            raise stored
+        elif former:
+            executor.call(RedisCommand(("HDEL", calls.keys.archives, *former), int))
 
 
 def _stop_between_batches(query: StreamingQuery) -> None:
