@@ -52,7 +52,7 @@ COMMAND_LINES = {
     "send": says("reminders 1 --id=new --delay=1h", "new"),
     "worker": says("--queue=reminders --deliver=log --burst", *DUE),
     "relay": says("reminders out --burst", REFUSED, code=2),
-    "outbox relay": says("sqlite:///rows.db reminders --burst", "over partitions, such as reminders", code=2),
+    "outbox relay": says("sqlite:///rows.db reminders --burst", "relayed 1 row"),
     "remind forget": says("feasts --queue=reminders --yes", "cancelled 1 reminder"),
     "remind import": says("feasts.ics --queue=reminders --before=2d", "1 cancelled"),
     "remind list": says("--queue=reminders", "feasts"),
@@ -157,8 +157,10 @@ def next_time(redis_url, tmp_path, cli):
     (tmp_path / "table.jsonl").write_text(json.dumps(row | {"encoding": "json"}) + "\n")
     engine = create_engine(f"sqlite:///{tmp_path}/rows.db")
     outbox.create(engine)
-    engine.dispose()
     with DelayQueue("reminders", url=redis_url, partitions=4, events=True) as queue:
+        with engine.begin() as connection:
+            outbox.send(connection, queue, "x", id="committed", delay=36_000)
+        engine.dispose()
         queue.send_many([NewMessage({"of": "needle"}, id=id, delay=36_000) for id in IDS], run="load-1")
         queue.end_run("load-1")
         queue.send_many([NewMessage("x", id=id) for id in DEAD])
