@@ -40,6 +40,23 @@ def test_a_few_client_faults_of_each_kind(folder):
 
 
 @LONG
+@pytest.mark.parametrize(
+    ("messages", "times"),
+    [pytest.param(3_000, 1, marks=pytest.mark.long), pytest.param(50_000, 8, marks=pytest.mark.torture)],
+)
+@pytest.mark.usefixtures("unmeasured")
+def test_a_queue_over_partitions(folder, messages, times):
+    once = {"kill": 2, "stop": 1, "server-kill": 1, "flush": 1, "foreign": 1, "pause": 1, "replies": 30, "cut": 12}
+    planned = {kind: times * number for kind, number in once.items()}
+    torture(folder, messages, planned, "--partitions", "4", "--aof", "always", "--lease", "3")
+
+
+def test_faults_of_names_are_refused_over_partitions():
+    result = CliRunner().invoke(main, ["torture", "--partitions", "4", "--faults", "pause-name"])
+    assert (result.exit_code, "fault pause-name is not possible here" in result.stderr) == (2, True)
+
+
+@LONG
 @pytest.mark.torture
 @pytest.mark.usefixtures("unmeasured")
 def test_full_number_of_client_faults(folder):

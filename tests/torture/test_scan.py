@@ -4,8 +4,9 @@ import pytest
 
 from delayq import DelayQueue
 from delayq.broker.keys import Keys
+from delayq.broker.requests import RedisCommand
 from delayq.queue.server_check import removal
-from delayq.testing.torture.final_scan import scan
+from delayq.testing.torture.final_scan import scan, scan_all
 
 KEYS = Keys.of("delayq", "scanned")
 
@@ -43,6 +44,19 @@ def test_scan_reports_all_messages(scanned):
     assert final.counters["sent"] == 4
     assert "token" not in final.counters
     assert final.leftovers == []
+
+
+def test_scan_of_partitions_adds_up(redis_url):
+    names = [f"spread#{number}" for number in range(3)]
+    with DelayQueue("spread", url=redis_url, partitions=3) as queue:
+        ids = queue.send_many(range(30), "1h").ids
+        queue.executor.call(RedisCommand(("ZADD", Keys.of("delayq", names[1]).pending, 1, "ghost"), int))
+        final = scan_all(queue.executor, {name: Keys.of("delayq", name) for name in names}, own=True)
+        queue.purge()
+        queue.remove()
+    assert sorted(id for id, _, _ in final.living) == sorted(ids)
+    assert final.counters["sent"] == 30
+    assert "spread#1: ghost is in a structure, but not a message" in final.leftovers
 
 
 def test_removed_queue_leaves_nothing(queue, scanned):

@@ -58,6 +58,9 @@ def torture() -> None:
 @click.option("--lease", type=click.FloatRange(0.5, 60), default=2.0, help="Lease in seconds.")
 @click.option("--seconds", type=click.FloatRange(1, 86_400), help="Send the messages of a round for this long.")
 @click.option("--plain", is_flag=True, help="Use no limits, priorities, breakers and successors.")
+@click.option(
+    "--partitions", type=click.IntRange(1, 64), default=1, help="Spread the queue over so many; with --plain."
+)
 @click.option("--workers", type=click.IntRange(1, 64), default=4, help="Worker processes.")
 @click.option("--producers", type=click.IntRange(1, 64), default=2, help="Producer processes.")
 @click.option("--full", is_flag=True, help="Run the five million messages of the handbook; takes hours.")
@@ -136,11 +139,14 @@ def _prepare(
 ) -> tuple[Capabilities, RunSettings]:
     """Return the capabilities and the settings; raise `ConfigurationError` for a fault that is not possible."""
     from delayq.testing.torture.disturbing.environment import detect_capabilities
-    from delayq.testing.torture.round_plan import RunSettings, read_aof, read_faults
+    from delayq.testing.torture.round_plan import OF_PLAIN_QUEUES, RunSettings, read_aof, read_faults
 
     capabilities = detect_capabilities(url, folder)
     policies = read_aof(aof)
-    counts = read_faults(faults, messages=options["messages"], allowed=capabilities.allowed, aof=policies)
+    allowed = capabilities.allowed
+    if options["partitions"] > 1:
+        options["plain"], allowed = True, tuple(kind for kind in allowed if kind not in OF_PLAIN_QUEUES)
+    counts = read_faults(faults, messages=options["messages"], allowed=allowed, aof=policies)
     seconds = options.pop("seconds") or 0.0
     return capabilities, RunSettings(faults=counts, aof=policies, seconds=seconds, **options)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import astuple
 from types import SimpleNamespace
 from typing import Any
@@ -52,6 +52,24 @@ def read(executor: Executor, keys: Keys, *, own: bool) -> QueueContents:
     requests += [RedisCommand(("SMEMBERS", keys.garbage), read_texts)]
     names = ("counted", "keys", *_HASHES, *_ZSETS, *_LISTS, "garbage")
     return QueueContents(**dict(zip(names, executor.perform(together(requests)), strict=True)))
+
+
+def scan_all(executor: Executor, keys: Mapping[str, Keys], *, own: bool) -> ScanRecord:
+    """Read the partitions of a queue by name, or the one queue that there is; return what all of them hold together."""
+    scans = {name: scan(executor, one, own=own) for name, one in keys.items()}
+    if len(scans) == 1:
+        return next(iter(scans.values()))
+    counters: Counter[str] = Counter()
+    for one in scans.values():
+        counters.update(one.counters)
+    return ScanRecord(
+        at=now(),
+        server=max(one.server for one in scans.values()),
+        living=[row for one in scans.values() for row in one.living],
+        dead=[row for one in scans.values() for row in one.dead],
+        counters=dict(counters),
+        leftovers=[f"{name}: {text}" for name, one in scans.items() for text in one.leftovers],
+    )
 
 
 def scan(executor: Executor, keys: Keys, *, own: bool) -> ScanRecord:

@@ -68,6 +68,13 @@ class SettingsRecord(Record, tag="settings", frozen=True):
     """The longest delay after a nack."""
     limits: dict[str, LimitRecord] = {}
     """By name of the messages; they were set before."""
+    partitions: int = 1
+    """Over how many the queue is spread."""
+
+    @property
+    def closes_names(self) -> bool:
+        """Whether what a callback closes is closed for all messages of its name: else only in their partition."""
+        return self.partitions == 1
 
 
 class CallRecord(Record, tag="call", frozen=True):

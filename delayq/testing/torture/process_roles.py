@@ -92,7 +92,8 @@ def open_recorded(task: ProcessTask, history: CallHistory, *, is_async: bool = F
     queue = kind(task.queue, **task.options(**options))
     if not task.plain:
         queue.handlers.around = _with_breakers
-    queue.context.observe(history)
+    for one in getattr(queue, "partitions", (queue,)):
+        one.context.observe(history)
     return queue
 
 
@@ -219,7 +220,8 @@ def _start(recorder: Recorder, message: Any, task: ProcessTask, server: int, run
 
 def _repeated(queue: Any, message: Any, behavior: CallbackBehavior) -> Any:
     """Return the call that settles a message by hand once more, as a program that is late may do."""
-    calls, receipt = queue.context.calls, message.delivery.receipt
+    holder = queue.named(message.queue) if hasattr(queue, "partitions") else queue
+    calls, receipt = holder.context.calls, message.delivery.receipt
     if behavior.method == "nack":
         return calls.nack([Failure(receipt.id, receipt.token, round(BACKOFF * 1000), "late")])
     return calls.ack([receipt])

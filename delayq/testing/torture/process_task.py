@@ -18,6 +18,7 @@ from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.executor import Executor, open_executor
 from delayq.errors import CannotConnectError, ConfigurationError, DelayqError, ServerError
 from delayq.options import QueueOptions, read_settings
+from delayq.queue.placing.layout import names_of
 from delayq.testing.torture.history import FaultRecord, Recorder, now
 
 TASK = "DELAYQ_TORTURE"
@@ -54,20 +55,27 @@ class ProcessTask(msgspec.Struct, frozen=True, kw_only=True):
     batch: int = 1
     plain: bool = False
     """Whether to use no limits, priorities, breakers and successors."""
+    partitions: int = 1
+    """Over how many the queue is spread."""
 
     @property
-    def keys(self) -> Keys:
-        """The keys of the queue."""
-        return Keys.of(self.prefix, self.queue)
+    def keys(self) -> dict[str, Keys]:
+        """The keys of the queue, or of each of its partitions, by name."""
+        return {name: Keys.of(self.prefix, name) for name in names_of(self.queue, self.partitions)}
+
+    @property
+    def spread(self) -> QueueOptions:
+        """The option that spreads the queue, if it is."""
+        return {"partitions": self.partitions} if self.partitions > 1 else {}
 
     def options(self, **more: Any) -> QueueOptions:
         """Return the options of the queue."""
         options = {"url": self.url, "prefix": self.prefix, "codec": "bytes", "lease": self.lease, "dead_max": 1 << 30}
-        return cast("QueueOptions", {**options, "deadline": 5, "socket_timeout": 2, **more})
+        return cast("QueueOptions", {**options, "deadline": 5, "socket_timeout": 2, **self.spread, **more})
 
     def poll_options(self) -> QueueOptions:
         """Return the options of a queue that is only polled: a call that fails is not retried."""
-        return {"url": self.direct, "prefix": self.prefix, "deadline": 0.001, "socket_timeout": 5}
+        return {"url": self.direct, "prefix": self.prefix, "deadline": 0.001, "socket_timeout": 5, **self.spread}
 
 
 def read_task() -> ProcessTask:

@@ -58,6 +58,8 @@ SERVER_FAULT_SECONDS, WORKER_FAULT_SECONDS = 3.0, 0.8
 MAX_REPLIES, MAX_CUT = 4, 8
 """Replies lost, and connections cut, at one time: more could occupy a consumer for its whole lease."""
 WORKER_FAULTS = ("kill", "stop", "term", "exit")
+OF_PLAIN_QUEUES = ("pause-name", "trip")
+"""Faults of names and breakers, which a queue over partitions does not have in these runs."""
 EXCLUSIVE = tuple(kind for kind, about in FAULT_KINDS.items() if about.server)
 """Faults that never overlap with each other."""
 
@@ -79,6 +81,8 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds."""
     plain: bool = False
     """Whether to use none of the features for which a consumer needs several calls a turn."""
+    partitions: int = 1
+    """Over how many the queue is spread; with more than one, it is `plain` as well."""
     seconds: float = 0.0
     """How long the messages of a round are sent; 0 for as long as messages and faults need."""
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 
+from delayq.broker.keys import Keys
 from delayq.broker.transport.executor import open_executor
 from delayq.errors import DelayqError
 from delayq.options import QueueOptions, read_settings
@@ -27,7 +28,7 @@ from delayq.queue.server_check import removal
 from delayq.testing.torture.disturbing.environment import Capabilities, Environment, open_environment
 from delayq.testing.torture.disturbing.faults import POLL, FaultContext, FaultSteps, run_fault
 from delayq.testing.torture.disturbing.processes import Processes
-from delayq.testing.torture.final_scan import scan
+from delayq.testing.torture.final_scan import scan_all
 from delayq.testing.torture.history import FaultRecord, Recorder, SettingsRecord, now
 from delayq.testing.torture.process_task import TICK, ProcessTask, record_stalls, stall_threshold
 from delayq.testing.torture.round_plan import EXCLUSIVE, PlannedFault, RoundPlan, RunSettings, draw_round
@@ -113,15 +114,17 @@ class Round:
             seconds=self._plan.seconds,
             batch=self._plan.batch,
             plain=settings.plain,
+            partitions=settings.partitions,
         )
         self._queue = stack.enter_context(DelayQueue(task.queue, **task.poll_options()))
         if environment.server is None:
-            stack.callback(direct.run, removal(task.keys, task.prefix, task.queue))
+            for name in {task.queue, *task.keys}:
+                stack.callback(direct.run, removal(Keys.of(task.prefix, name), task.prefix, name))
         for name, limit in () if settings.plain else LIMITS.items():
             self._queue.limits.set(name, **limit)
         if not settings.plain:
             self._queue.limits.set(TEMPLATE, in_order=True)
-        self._scan = partial(scan, direct, task.keys, own=environment.server is not None)
+        self._scan = partial(scan_all, direct, task.keys, own=environment.server is not None)
         self._recorder = stack.enter_context(Recorder(self._folder / f"{RUNNER}.jsonl", RUNNER))
         stack.enter_context(record_stalls(self._recorder, settings.lease, "" if environment.proxy else RUNNER))
         self._recorder.write(
@@ -132,11 +135,14 @@ class Round:
                 tick=round(TICK * 1000),
                 max_nack_delay=round(MAX_BACKOFF * 1000),
                 limits={} if settings.plain else LIMIT_RECORDS,
+                partitions=settings.partitions,
             )
         )
         self._processes = Processes(task)
         stack.callback(self._processes.close)
-        self._faults = FaultContext(self._processes, self._recorder, direct, environment, self._announce, task.keys)
+        self._faults = FaultContext(
+            self._processes, self._recorder, direct, environment, self._announce, [*task.keys.values()]
+        )
 
     def _announce(self, planned: PlannedFault, text: str) -> None:
         self._screen.fault(self._elapsed, planned, text)
@@ -265,6 +271,7 @@ def command_of(settings: RunSettings, number: int | None = None) -> str:
     ]
     words += [f"--seconds {settings.seconds:g}"] if settings.seconds else []
     words += ["--plain"] if settings.plain else []
+    words += [f"--partitions {settings.partitions}"] if settings.partitions > 1 else []
     words += [f"--round {number}"] if number else []
     return " ".join(words)
 

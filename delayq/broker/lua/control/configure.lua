@@ -2,7 +2,8 @@
 -- the head start of a priority, the objective for lateness, and what inspectors do not see.
 -- KEYS: events stream, done zset, meta hash
 -- ARGV: now (ms or ''), max_len (entries the log keeps, cut to it by up to 10,000; 0 for off, '' to leave it), max_bytes
---   (of the log, with max_len; '' for no limit), window (ms to remember settled ids; 0 for off, '' to leave it), max_ids (to remember; '' to leave it), default_max_ids (if there is none to leave),
+--   (of the log, with max_len; '' for no limit), window (ms to remember settled ids; 0 for off, '' to leave it),
+--   max_ids (to remember; '' to leave it), default_max_ids (if there is none to leave),
 --   dead_max (entries of the dead letter; '' to leave it), dead_ttl (ms to keep one; '' to leave it), priority_step
 --   (ms; '' to leave it), lateness_slo ("99% within 1s"; 'off' for none, '' to leave it), redact (JSON list of paths;
 --   '[]' for none, '' to leave it)

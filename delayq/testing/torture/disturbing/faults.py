@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import signal
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -59,8 +59,8 @@ class FaultContext:
     environment: Environment
     announce: Callable[[PlannedFault, str], None]
     """Is called when a fault happens, with what it does."""
-    keys: Keys
-    """Those of the queue."""
+    keys: Sequence[Keys]
+    """Those of the queue, or of each of its partitions."""
     server_fault: bool = False
     """Whether a fault is hitting the server."""
 
@@ -197,7 +197,7 @@ def _foreign(context: FaultContext, planned: PlannedFault) -> FaultSteps:
     """Write into every key of the queue what no process of ours would, as another program or a hand may do."""
     yield from ()
     at = now()
-    context.direct.run([_planting(part, key) for part, key in asdict(context.keys).items()])
+    context.direct.run([_planting(part, key) for keys in context.keys for part, key in asdict(keys).items()])
     context.announce(planned, "")
     context.record(planned, at, breaks_leases=False)
 
@@ -229,11 +229,12 @@ def _pause(context: FaultContext, planned: PlannedFault, name: str = "") -> Faul
 
 def _set_pause(context: FaultContext, seconds: float, name: str) -> None:
     """Pause the queue, or a name if there is one, for so many seconds at most; resume it if there are none."""
-    calls, until = Calls(context.keys), f"+{seconds * 1000:.0f}"
-    if name:
-        context.direct.run([limit_call(calls, name, paused=until if seconds else "-", reason="torture")])
-    else:
-        context.direct.run([pause_call(calls, until, "torture") if seconds else resume_call(calls)])
+    until = f"+{seconds * 1000:.0f}"
+    for calls in map(Calls, context.keys):
+        if name:
+            context.direct.run([limit_call(calls, name, paused=until if seconds else "-", reason="torture")])
+        else:
+            context.direct.run([pause_call(calls, until, "torture") if seconds else resume_call(calls)])
 
 
 def _pause_name(context: FaultContext, planned: PlannedFault) -> FaultSteps:
@@ -243,8 +244,9 @@ def _pause_name(context: FaultContext, planned: PlannedFault) -> FaultSteps:
 def _trip(context: FaultContext, planned: PlannedFault) -> FaultSteps:
     """Trip the breaker of the queue: a third of the time nothing starts, then one trial, then another one."""
     at = now()
-    calls = observed(Calls(context.keys), CallHistory(context.recorder))
-    context.direct.run([calls.close(None, 0, pause=round(planned.lasts / 3 * 1000))])
+    for keys in context.keys:
+        calls = observed(Calls(keys), CallHistory(context.recorder))
+        context.direct.run([calls.close(None, 0, pause=round(planned.lasts / 3 * 1000))])
     context.announce(planned, f"for {planned.lasts:.1f} s")
     yield planned.lasts
     context.record(planned, at, breaks_leases=False)

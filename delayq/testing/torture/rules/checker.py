@@ -143,6 +143,8 @@ def _unchecked(history: History) -> list[str]:
         reasons.append("no final scan: loss, the dead letter, counters, liveness and leftovers are not checked")
     if history.settings is None:
         reasons.append("no settings of the queue: liveness is not checked")
+    if history.settings and not history.settings.closes_names:
+        reasons.append("the queue is over partitions: names that callbacks close are not checked")
     if history.rolled_back:
         reasons.append("the server lost writes: counters and the order of attempts and leases are not checked")
     if history.settings and history.settings.limits and lose_limits(history):

@@ -68,7 +68,7 @@ def _start_while_closed(history: History) -> Iterator[Finding]:
     for step in history.steps() if history.closings else ():
         if step.op == "claim" and step.name:
             by_name[step.name].append(step)
-    for closing in history.closings:
+    for closing in history.closings if history.settings is None or history.settings.closes_names else ():
         until = closing.began + (closing.lasts - CLOCK_STEP) * 1000
         if closing.outcome == "ok" and closing.status != "0" and not _may_be_forgotten(history, closing, until):
             for claim in by_name[closing.name]:
