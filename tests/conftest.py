@@ -63,13 +63,19 @@ def no_settings_from_outside() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def log_of_pytest() -> Iterator[None]:
-    """Give the log back to pytest after a test in which a command has sent all of it to stderr, or disabled it."""
+    """Give the log back to pytest after a test in which something has sent all of it to stderr, or disabled it.
+
+    A command does, and `fileConfig`, as in the `env.py` of Alembic, disables each logger that there is.
+    """
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
     logging.disable(logging.NOTSET)
+    for logger in [*root.manager.loggerDict.values()]:
+        if isinstance(logger, logging.Logger):
+            logger.disabled = False
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,7 +1,7 @@
 """The pool of a partitioned queue: callbacks run in the order of claims, and few partitions claim much at a time.
 
 The partitions are one queue, so none has to get its share of every few starts, as the queues of a worker do. They take
-turns in claiming instead: a partition with much waits for the next turn like one with little.
+turns in claiming instead, as the flows of FQ-CoDel in sending (RFC 8290): one that had nothing before comes first.
 """
 
 from __future__ import annotations
@@ -23,20 +23,28 @@ TOLD_TOGETHER = 4
 
 
 class _Turn:
-    """When a partition is to claim: those with the least number come first. It keeps its turn for several claims."""
+    """When a partition is to claim: one that had nothing before comes first, for a claim; then each has its turn."""
 
     def __init__(self) -> None:
-        self.number = 0
-        self._left = 0
-        self._ends_at = 0.0
+        self.waits = False
+        """Whether it had something to claim when last looked at."""
+        self._is_new = False
+        self._number = 0
+        self._left, self._ends_at = 0, 0.0
+
+    def rank(self, numbers: Iterator[int]) -> tuple[bool, int]:
+        """Return what sorts the partitions that have something to claim."""
+        if not self.waits:
+            self.waits, self._is_new, self._number = True, True, next(numbers)
+        return not self._is_new, self._number
 
     def take(self, messages: int, now: float, numbers: Iterator[int]) -> None:
-        """Note a claim of so many messages; the turn ends with its last message, or when its time is over."""
+        """Note a claim of so many messages; a turn ends with its last message, or when its time is over."""
         if self._left <= 0:
             self._left, self._ends_at = TURN, now + TURN_SECONDS
         self._left -= messages
-        if self._left <= 0 or now >= self._ends_at:
-            self._left, self.number = 0, next(numbers)
+        if self._is_new or self._left <= 0 or now >= self._ends_at:
+            self._is_new, self._left, self._number = False, 0, next(numbers)
 
 
 class PartitionPool(Pool):
@@ -114,6 +122,8 @@ class PartitionPool(Pool):
             ahead = max(ahead, in_flight.prefetch.limit(stalled))
             if wanted := queue.claimable(now):
                 waiting.append((queue, wanted))
+            else:
+                self._turns[queue].waits = False
         if not waiting:
             return
         startable = free * waiting[0][0].callback.batch
@@ -123,7 +133,7 @@ class PartitionPool(Pool):
         # What is held for its time in one partition does not keep a free runner from what is due in another.
         left = self._limited(max(startable + ahead - here, startable - backlog))
         left = min(left, max(startable, *(one.in_flight.prefetch.max_claimed for one, _ in waiting)))
-        waiting.sort(key=lambda one: self._turns[one[0]].number)
+        waiting.sort(key=lambda one: self._turns[one[0]].rank(self._numbers))
         for queue, wanted in waiting:
             if left <= 0:
                 break
