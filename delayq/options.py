@@ -29,8 +29,6 @@ DEFAULT_BACKOFF = Backoff.exponential(5, factor=5, max=600, jitter=0.2)
 MAX_PREFETCH = 500
 """Messages to prefetch beyond the running ones: some tens of milliseconds of empty callbacks."""
 DEDUPE_MAX = 1_000_000
-LOG_LENGTH, LOG_BYTES, MAX_LOG_BYTES = 100_000, 256 << 20, 1 << 50
-"""Entries of the event log, and what so many may take: one of a bulk call has 15 kB or more, most have 100 bytes."""
 MAX_REPLICAS = 1000
 MAX_STEP = 86_400_000
 
@@ -167,11 +165,6 @@ class QueueOptions(TypedDict, total=False):
         "Switch the queue's event log on or off, for all processes; None leaves it as it is, which is off at first.",
     ]
     events_max_len: Annotated[int, "Entries the event log keeps if `events` switches it on; 100,000."]
-    events_max_bytes: Annotated[
-        int,
-        "About how many bytes the event log takes if `events` switches it on; 256 MiB, or as much for each 100,000"
-        " entries.",
-    ]
     dedupe_window: Annotated[
         Duration | None,
         "How long the ids of settled messages are refused, for all processes; 0 switches it off, as it is at first.",
@@ -231,8 +224,6 @@ class Settings:
     redact: tuple[str, ...] | None
     events: int | None
     """Entries the event log keeps; 0 for off, None to leave it as it is."""
-    events_max_bytes: int
-    """Bytes the event log takes, if `events` is given."""
     dedupe_window: int | None
     """Milliseconds; 0 for off, None to leave it as it is."""
     dedupe_max: int
@@ -251,9 +242,8 @@ def read_settings(options: QueueOptions) -> Settings:
     check_options(options, QueueOptions.__annotations__)
     if options.get("url") and options.get("redis") is not None:
         raise ConfigurationError("give url or redis, but not both: a client has its own server")
-    max_len = check_int(options.get("events_max_len", LOG_LENGTH), "events_max_len", 1000, 1 << 40)
+    max_len = check_int(options.get("events_max_len", 100_000), "events_max_len", 1000, 1 << 40)
     events, window, step = options.get("events"), options.get("dedupe_window"), options.get("priority_step")
-    max_bytes = min(max(LOG_BYTES, LOG_BYTES * max_len // LOG_LENGTH), MAX_LOG_BYTES)
     replicas = check_int(options.get("replicas", 1), "replicas", 1, MAX_REPLICAS)
     socket_timeout = to_millis(options.get("socket_timeout", 5), "socket_timeout", min=10)
     wait: Duration = options.get("replication_timeout", min(1, socket_timeout / 2000))
@@ -293,9 +283,6 @@ def read_settings(options: QueueOptions) -> Settings:
         lateness_slo=check_slo(options.get("lateness_slo")),
         redact=check_redact(options.get("redact")),
         events=None if events is None else max_len * check_bool(events, "events"),
-        events_max_bytes=check_int(
-            options.get("events_max_bytes", max_bytes), "events_max_bytes", 1 << 20, MAX_LOG_BYTES
-        ),
         dedupe_window=None if window is None else to_millis(window, "dedupe_window", max=HORIZON),
         dedupe_max=check_int(options.get("dedupe_max", DEDUPE_MAX), "dedupe_max", 1, 1 << 40),
         retention=to_millis(options.get("retention", 0), "retention", max=HORIZON),

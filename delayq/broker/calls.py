@@ -344,7 +344,6 @@ class Calls:
         self,
         *,
         events: int | None,
-        events_bytes: int | None = None,
         dedupe_window: int | None,
         dedupe_max: int | None,
         dead: Sequence[int | None] = (None, None),
@@ -354,11 +353,10 @@ class Calls:
     ) -> ScriptCall[bool]:
         """Set event log (entries; 0 off), dedupe window (ms; 0 off), its ids, and the other options of all processes.
 
-        None leaves each as it is, but `events_bytes`, which goes with `events`: None for no limit.
+        None leaves each as it is.
         """
         paths = None if redact is None else write_paths(redact)
-        log = (events, events_bytes)
-        wanted = (*log, dedupe_window, dedupe_max, DEDUPE_MAX, *dead, priority_step, lateness_slo, paths)
+        wanted = (events, dedupe_window, dedupe_max, DEDUPE_MAX, *dead, priority_step, lateness_slo, paths)
         return self.script("configure", [self.now, *("" if one is None else one for one in wanted)], bool)
 
     def default_dedupe_window(self, window: int, max_ids: int) -> RedisCommand[bool]:

@@ -77,7 +77,6 @@ _FEATURE_OF_OPTION = {
     "prefix": Feature.REGISTRY,
     "events": Feature.EVENTS,
     "events_max_len": Feature.EVENTS,
-    "events_max_bytes": Feature.EVENTS,
     "dedupe_window": Feature.DEDUPE,
     "dedupe_max": Feature.DEDUPE,
     "priority_step": Feature.PRIORITIES,

@@ -86,8 +86,6 @@ META_SETTINGS = (
     "backoffs",
     "slot_cursor",
     "events",
-    "events_bytes",
-    "events_marks",
     "dedupe",
     "unique",
     "paused",

@@ -105,8 +105,7 @@ class DelayBase(QueueBase[T, M]):
         if any(value is not None for value in (events, window, *dead, step, slo, redact)):
             window_options: Any = {"dedupe_window": window, "dedupe_max": max_ids}
             others: Any = {"dead": dead, "priority_step": step, "lateness_slo": slo, "redact": redact}
-            log: Any = {"events": events, "events_bytes": settings.events_max_bytes}
-            requests.append(calls.configure(**log, **window_options, **others))
+            requests.append(calls.configure(events=events, **window_options, **others))
         return requests
 
     def _check(self, replies: list[Any]) -> None:

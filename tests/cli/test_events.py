@@ -38,24 +38,10 @@ def test_log_is_turned_on_with_a_length(cli, queue):
     queue.send_many([NewMessage(n) for n in range(10)])
     keys = queue.context.calls.keys
     stored = queue.executor.call(RedisCommand(("HGET", keys.meta, "events"), bytes.decode))
-    assert "* 5000 " in stored
-    for wrong in (["--max-len", "5000"], ["--off", "--max-len", "5000"], ["--max-bytes", "2000000"]):
+    assert "5000" in stored
+    for wrong in (["--max-len", "5000"], ["--off", "--max-len", "5000"]):
         ended = cli("events", "reminders", *wrong)
-        assert (ended.code, ended.line) == (2, f"{wrong[-2]} goes with --on. See 'delayq events --help'.")
-
-
-@pytest.mark.parametrize(
-    ("options", "stored"),
-    [
-        ([], "* 100000 268435456"),
-        (["--max-bytes", "2000000"], "* 100000 2000000"),
-        (["--max-bytes", "2000000", "--max-len", "5000"], "* 5000 2000000"),
-    ],
-)
-def test_log_is_turned_on_with_a_number_of_bytes(cli, queue, options, stored):
-    assert cli("events", "reminders", "--on", *options).code == 0
-    setting = RedisCommand(("HGET", queue.context.calls.keys.meta, "events"), bytes.decode)
-    assert queue.executor.call(setting).endswith(stored)
+        assert (ended.code, ended.line) == (2, "--max-len goes with --on. See 'delayq events --help'.")
 
 
 def test_says_whether_the_log_or_only_the_choice_is_empty(cli, queue):

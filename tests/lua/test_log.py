@@ -215,51 +215,6 @@ def test_log_is_trimmed_to_about_its_length(executor):
     assert kept[0].offset == 2501 - len(kept)
 
 
-def bytes_of(entry):
-    """Return what an entry counts."""
-    texts = ["kind", entry.kind, "at", str(entry.at), *entry.columns, *entry.columns.values()]
-    return sum(len(text) + 2 for text in texts)
-
-
-@without_gaps
-def test_log_is_trimmed_to_about_its_bytes(executor):
-    def add(*numbers):
-        for n in numbers:
-            large = "x" * (1000 if n % 3 else 5000)
-            executor.call(calls.send([Outgoing(f"{n}-{large}", 50, 3, b"m", b"")], replace=False, max_length=None))
-        kept = entries(executor)
-        assert [entry.offset for entry in kept] == [*range(numbers[-1] + 2 - len(kept), numbers[-1] + 2)]
-        return sum(map(bytes_of, kept))
-
-    plant(executor, World(meta={"events": "0-* 100000"}))
-    unbounded = add(*range(10))
-    bound = calls.configure(events=100_000, events_bytes=64_000, dedupe_window=None, dedupe_max=1)
-    executor.call(bound)
-    assert add(10) > unbounded, "what is there counts only when it is older than the limit"
-    for n in range(11, 200):
-        size = add(n)
-        assert n < 40 or 64_000 - 6100 <= size <= 64_000 + 6100
-    assert len(executor.client.hget(KEYS.meta, "events_marks").split()) <= 2 * 65
-
-    executor.call(calls.configure(events=100_000, events_bytes=20_000, dedupe_window=None, dedupe_max=1))
-    assert add(200) <= 20_000 + 5100
-    executor.call(calls.configure(events=100_000, dedupe_window=None, dedupe_max=1))
-    assert not executor.client.hexists(KEYS.meta, "events_marks")
-    assert add(*range(201, 240)) > 64_000
-
-
-@without_gaps
-def test_bytes_count_anew_after_the_log_was_deleted(executor):
-    bound = calls.configure(events=100_000, events_bytes=6400, dedupe_window=None, dedupe_max=1)
-    executor.call(bound)
-    send_each(executor, *(f"{n}" + "x" * 100 for n in range(100)))
-    executor.client.delete(KEYS.events)
-    executor.call(bound)
-    send_each(executor, *(f"again{n}" + "x" * 100 for n in range(40)))
-    kept = entries(executor)
-    assert (kept[-1].offset, sum(map(bytes_of, kept)) > 5900) == (40, True)
-
-
 def test_each_queue_has_its_own_log(executor):
     plant(executor, World(meta=LOG))
     other = calls.__class__(Keys.of("delayq", "other"), clock=calls.clock)

@@ -44,7 +44,6 @@ NUMBERS = {
     "max_length": (1, 1 << 40),
     "dead_max": (0, 1 << 40),
     "events_max_len": (1000, 1 << 40),
-    "events_max_bytes": (1 << 20, 1 << 50),
     "dedupe_max": (1, 1 << 40),
     "replicas": (1, MAX_REPLICAS),
     "max_snoozes": (0, 1 << 31),
@@ -112,7 +111,6 @@ def test_defaults_are_as_documented():
         lateness_slo=None,
         redact=None,
         events=None,
-        events_max_bytes=256 << 20,
         dedupe_window=None,
         dedupe_max=1_000_000,
         retention=0,
@@ -237,11 +235,7 @@ def test_strict_is_switched_on_and_off():
 def test_event_log_is_unchanged_switched_on_with_a_length_or_off():
     assert read_settings({"events_max_len": 5000}).events is None
     assert read_settings({"events": True}).events == 100_000
-    assert read_settings({"events": True}).events_max_bytes == 256 << 20
     assert read_settings({"events": True, "events_max_len": 5000}).events == 5000
-    assert read_settings({"events": True, "events_max_len": 5000}).events_max_bytes == 256 << 20
-    assert read_settings({"events": True, "events_max_len": 500_000}).events_max_bytes == 5 * (256 << 20)
-    assert read_settings({"events_max_len": 1 << 40}).events_max_bytes == 1 << 50
     assert read_settings({"events": False, "events_max_len": 5000}).events == 0
 
 

@@ -33,7 +33,6 @@ from delayq.queue.inspecting.event_log import BEGINNINGS, EventKind, MessageEven
 @click.option(
     "--max-len", type=click.IntRange(1000), metavar="ENTRIES", help="With --on: keep about so many.  [default: 100000]"
 )
-@click.option("--max-bytes", type=click.IntRange(1 << 20), help="With --on: take about so many.  [default: 268435456]")
 @json_option
 @click.pass_obj
 def events(
@@ -45,7 +44,6 @@ def events(
     after: str | None,
     switch: bool | None,
     max_len: int | None,
-    max_bytes: int | None,
     as_json: bool,
     **only: Any,
 ) -> None:
@@ -56,12 +54,10 @@ def events(
     JSON, one line per event: {"offset", "index", "kind", "at", "id", "due", "attempt", "token", "retries_left",
     "holder", "run", "reason", "error", "name"}.
     """
-    bounds = {"events_max_len": max_len, "events_max_bytes": max_bytes}
-    given = {name: value for name, value in bounds.items() if value is not None}
-    if given and not switch:
-        raise click.UsageError(f"--{min(given).removeprefix('events_').replace('_', '-')} goes with --on")
+    if max_len is not None and not switch:
+        raise click.UsageError("--max-len goes with --on")
     if switch is not None:
-        session.queue(queue, events=switch, **given).open()
+        session.queue(queue, events=switch, **({} if max_len is None else {"events_max_len": max_len})).open()
         print_note(f"the event log of {queue} is {'on' if switch else 'off'}")
         return
     opened = session.existing_queue(queue)

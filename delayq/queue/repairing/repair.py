@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from delayq.broker.batches import batched
 from delayq.broker.calls import Calls
@@ -44,7 +44,7 @@ from delayq.values.checks import check_bool
 
 LOST = b"events_lost"
 """The field of `meta` that counts the entries which could not be written."""
-_SETTING = re.compile(rb"(?:0-)?\* ([0-9]{1,15})(?: ([0-9]{1,16}))?")
+_SETTING = re.compile(rb"(?:0-)?\* ([0-9]{1,15})")
 
 
 class _Defect(NamedTuple):
@@ -93,9 +93,7 @@ def _repair(context: QueueContext, setting: bytes | None, defect: _Defect | None
     calls = context.calls
     if setting and defect:
         match = _SETTING.fullmatch(setting)
-        length, size = (int(match[1]), match[2]) if match else (0, None)
-        bounds: Any = {"events": length, "events_bytes": size and int(size)}
-        yield [calls.configure(**bounds, dedupe_window=None, dedupe_max=None)]
+        yield [calls.configure(events=int(match[1]) if match else 0, dedupe_window=None, dedupe_max=None)]
         if defect.deletes:  # now that the next entries get ids above those of the deleted ones
             yield [RedisCommand(("UNLINK", calls.keys.events), int)]
     yield [RedisCommand(("HDEL", calls.keys.meta, LOST), int)]

@@ -1,9 +1,9 @@
 -- Sets the options that all processes of a queue share: its event log, its dedupe window, the limits of its dead letter,
 -- the head start of a priority, the objective for lateness, and what inspectors do not see.
 -- KEYS: events stream, done zset, meta hash
--- ARGV: now (ms or ''), max_len (entries the log keeps, cut to it by up to 10,000; 0 for off, '' to leave it), max_bytes
---   (of the log, with max_len; '' for no limit), window (ms to remember settled ids; 0 for off, '' to leave it),
---   max_ids (to remember; '' to leave it), default_max_ids (if there is none to leave),
+-- ARGV: now (ms or ''), max_len (entries the log keeps, cut to it by up to 10,000; 0 for off, '' to leave it),
+--   window (ms to remember settled ids; 0 for off, '' to leave it), max_ids (to remember; '' to leave it),
+--   default_max_ids (if there is none to leave),
 --   dead_max (entries of the dead letter; '' to leave it), dead_ttl (ms to keep one; '' to leave it), priority_step
 --   (ms; '' to leave it), lateness_slo ("99% within 1s"; 'off' for none, '' to leave it), redact (JSON list of paths;
 --   '[]' for none, '' to leave it)
@@ -11,8 +11,8 @@
 -- Re-run: does the same again.
 -- Uses: clock, lasting
 local events, done, meta = unpack(KEYS)
-local override, max_len, max_bytes, window, max_ids, default_max_ids, dead_max, dead_ttl, priority_step, lateness_slo,
-  redact = unpack(ARGV)
+local override, max_len, window, max_ids, default_max_ids, dead_max, dead_ttl, priority_step, lateness_slo, redact =
+  unpack(ARGV)
 
 -- Ids without gaps need Redis 7 and a log that began with them. A log that began with time ids keeps those.
 local function dense()
@@ -34,9 +34,7 @@ redis.call('HDEL', meta, '') -- deletes nothing: a full Redis refuses a script w
 if max_len == '0' then
   redis.call('HDEL', meta, 'events')
 elseif max_len ~= '' then
-  local setting = (dense() and '0-* ' or '* ') .. max_len
-  redis.call('HSET', meta, 'events', max_bytes == '' and setting or setting .. ' ' .. max_bytes)
-  if max_bytes == '' or redis.call('EXISTS', events) == 0 then redis.call('HDEL', meta, 'events_marks', 'events_bytes') end
+  redis.call('HSET', meta, 'events', (dense() and '0-* ' or '* ') .. max_len)
   redis.pcall('XTRIM', events, 'MAXLEN', '~', max_len) -- at once: a full Redis may never take the entry that would cut it
 end
 if window == '0' then

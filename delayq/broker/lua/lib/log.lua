@@ -1,6 +1,6 @@
 -- The event log: one entry per call and kind, with columns that hold one value per message, in the same order.
--- The setting is "id max_len" or "id max_len max_bytes": entries are numbered without gaps (0-*) if the server supports
--- it. Scripts log last: an entry that cannot be written is counted in meta, and changes nothing else.
+-- The setting is "id max_len": entries are numbered without gaps (0-*) if the server supports it. Scripts log last: an
+-- entry that cannot be written is counted in meta, and changes nothing else.
 local function logging(meta)
   return redis.call('HGET', meta, 'events')
 end
@@ -18,31 +18,10 @@ local function joined(name, column)
   return table.concat(cells, ' ')
 end
 
--- Counts the bytes of an entry. With each 64th of max_bytes a part of the log begins, and has a mark: "bytes id ", of its
--- first entry and of all before. Then returns those that stay, as text, and the id of the first one if others do not.
-local function bounded(meta, max_bytes, entry)
-  local size = 0
-  for n = 1, #entry do size = size + #tostring(entry[n]) + 2 end -- which a stream adds to a text
-  local total = redis.pcall('HINCRBY', meta, 'events_bytes', size)
-  if type(total) == 'table' or math.floor(total * 64 / max_bytes) == math.floor((total - size) * 64 / max_bytes) then
-    return nil
-  end
-  local marks, first, cut = {}, nil, nil
-  for bytes, id in string.gmatch(redis.call('HGET', meta, 'events_marks') or '', '(%d+) (%S+) ') do
-    if tonumber(bytes) < total - max_bytes then
-      cut = true
-    else
-      first, marks[#marks + 1] = first or id, bytes .. ' ' .. id .. ' '
-    end
-  end
-  marks[#marks + 1] = string.format('%.0f ', total - size)
-  return table.concat(marks), cut and first
-end
-
 -- Writes an entry, unless it would contain no ids.
 local function log(events, meta, setting, kind, now, ...)
   if not setting then return end
-  local id, max_len, max_bytes = string.match(setting, '^(%S+) (%d+) ?(%d*)$')
+  local id, max_len = string.match(setting, '^(%S+) (%d+)$')
   local entry = {'kind', kind, 'at', string.format('%.0f', now)}
   for n = 1, select('#', ...), 2 do
     local name, column = select(n, ...)
@@ -51,19 +30,8 @@ local function log(events, meta, setting, kind, now, ...)
       entry[#entry + 1], entry[#entry + 2] = name, type(column) == 'table' and joined(name, column) or column
     end
   end
-  local marks, first
-  if max_bytes and max_bytes ~= '' then marks, first = bounded(meta, tonumber(max_bytes), entry) end
-  local reply
-  if first then
-    reply = redis.pcall('XADD', events, 'MINID', '=', first, id, unpack(entry))
-  else
-    reply = redis.pcall('XADD', events, 'MAXLEN', '~', max_len, id, unpack(entry))
-  end
-  if type(reply) == 'table' then -- it is an error, not an id
-    redis.pcall('HINCRBY', meta, 'events_lost', 1)
-  elseif marks then
-    redis.call('HSET', meta, 'events_marks', marks .. reply .. ' ')
-  end
+  local reply = redis.pcall('XADD', events, 'MAXLEN', '~', max_len, id, unpack(entry))
+  if type(reply) == 'table' then redis.pcall('HINCRBY', meta, 'events_lost', 1) end -- it is an error, not an id
 end
 
 -- Writes an entry about the messages that a send has given this status. Formatting is slow and due times repeat, so each
