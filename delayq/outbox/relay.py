@@ -28,7 +28,7 @@ class OutboxRelay(RelayLoop):
     _lost = SQLAlchemyError
 
     def __init__(self, engine: Engine, *queues: DelayQueue[Any]) -> None:
-        """OutboxRelay from a database to these queues. Nothing is asked of either yet."""
+        """Relay from a database to these queues. Nothing is asked of either yet."""
         if not isinstance(engine, Engine):
             hint = ", see delayq.outbox.aio" if type(engine).__name__ == "AsyncEngine" else ""
             raise ConfigurationError(f"engine must be an Engine of SQLAlchemy, not {short_repr(engine)}{hint}")

@@ -21,6 +21,7 @@ from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.queue.delay_queue import DelayQueue
 from delayq.queue.sending.message_options import NewMessage
 from delayq.queue.sending.producer import SendStatus
+from delayq.queue.sweeps.cancellation import cancel_waiting
 from delayq.reminders.event import Event
 from delayq.reminders.ics_reader import Progress, Reading
 from delayq.reminders.known_events import KnownEvents
@@ -159,9 +160,8 @@ class CalendarOperations(Generic[Q]):
 
     def _cancel(self, ids: Sequence[str]) -> Operation[Any]:
         if hasattr(self._queue, "partitions"):
-            return (yield from self._queue.cancel_each(ids))
-        statuses, *_ = yield [self._context.calls.cancel(ids), *self._context.confirming]
-        return statuses
+            return self._queue.cancel_waiting(ids)  # type: ignore[no-any-return]
+        return cancel_waiting(self._context, ids)
 
     def _replan(self, on_progress: Progress | None) -> Operation[Changes]:
         self._seen = None, StoredPlan()  # its times are of the time zone database when it was read

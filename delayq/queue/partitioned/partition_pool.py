@@ -12,11 +12,13 @@ from itertools import count
 from typing import Any
 
 from delayq.worker.delivery.in_flight_delivery import Batch, InFlightDelivery
-from delayq.worker.pool.pool import Pool, PoolQueue
+from delayq.worker.pool.pool import Pool, PoolQueue, fetchable
 
 TURN, TURN_SECONDS = 1000, 0.02
-"""Messages that a partition claims in its turn, and seconds that this may take: as many as a promotion makes ready. The
-set of what is leased stays large meanwhile; one that grows from nothing with each claim takes the server twice as long.
+"""The most messages that a partition claims in its turn, and the most seconds that a turn takes.
+
+As many as a promotion makes ready. With one claim a turn, the set of what is leased would grow from nothing each time,
+which takes the server twice as long.
 """
 TOLD_TOGETHER = 4
 """Partitions that are told within `PRESENCE_EVERY` who works. Few: it is enough if some know it soon."""
@@ -84,17 +86,6 @@ class PartitionPool(Pool):
                     self._last_start = taken[0].started
                 return taken
 
-    def complete(
-        self, batch: Batch, deliveries: list[InFlightDelivery], result: object, error: BaseException | None
-    ) -> float:
-        """Add the completion of a batch; see `WorkBuffer.complete`."""
-        buffer = self._running[batch].buffer
-        now = buffer.complete(batch, deliveries, result, error)
-        if buffer.stop_reason is not None:
-            self.stopped_by = self.stopped_by or self._running[batch]
-        del self._running[batch]
-        return now
-
     def _end(self, batch: Batch) -> None:
         del self._running[batch]
 
@@ -131,8 +122,11 @@ class PartitionPool(Pool):
         if backlog >= startable and 2 * here > startable + ahead:
             return  # a claim of many costs little more than a claim of one
         # What is held for its time in one partition does not keep a free runner from what is due in another.
-        left = self._limited(max(startable + ahead - here, startable - backlog))
-        left = min(left, max(startable, *(one.in_flight.prefetch.max_claimed for one, _ in waiting)))
+        left = min(
+            max(startable + ahead - here, startable - backlog),
+            max(startable, *(one.in_flight.prefetch.max_claimed for one, _ in waiting)),
+            fetchable([*self.queues.values()]),
+        )
         waiting.sort(key=lambda one: self._turns[one[0]].rank(self._numbers))
         for queue, wanted in waiting:
             if left <= 0:
@@ -140,11 +134,3 @@ class PartitionPool(Pool):
             queue.in_flight.allotted = min(wanted, queue.in_flight.prefetch.max_claimed, left)
             left -= queue.in_flight.allotted
             self._turns[queue].take(queue.in_flight.allotted, now, self._numbers)
-
-    def _limited(self, wanted: int) -> int:
-        """Return how many of so many messages `fetch_limit` lets the process claim."""
-        queues = [*self.queues.values()]
-        if (fetch_limit := queues[0].context.settings.fetch_limit) is None:
-            return wanted
-        leased = sum(len(one.in_flight.deliveries) - len(one.in_flight.overdue) + one.in_flight.held for one in queues)
-        return min(wanted, fetch_limit - leased)

@@ -42,7 +42,7 @@ from delayq.queue.placing.partition_finding import find_partitions, partition_ke
 from delayq.queue.server_check import CHECK_EVERY
 from delayq.queue.sharing.closings import Closings
 from delayq.queue.sharing.sharing import put_whole
-from delayq.queue.sweeps.cancellation import CancelOutcome, KillOutcome, RescheduleOutcome
+from delayq.queue.sweeps.cancellation import CancelOutcome, KillOutcome, RescheduleOutcome, cancel_waiting
 from delayq.queue.sweeps.editing import EditOutcome
 from delayq.queue.sweeps.forgetting import Forgotten
 from delayq.queue.sweeps.handler_check import HandlerCheck
@@ -52,11 +52,6 @@ from delayq.values.times import monotonic
 
 MAX_STUCK = 100
 """How often in a row the layout may be read again without a change: by so many threads at once, not by one."""
-
-
-def _cancel(context: Any, ids: Sequence[str]) -> Operation[Any]:
-    statuses, *_ = yield [context.calls.cancel(ids), *context.confirming]
-    return statuses
 
 
 def _is_none(found: Any) -> bool:
@@ -121,8 +116,8 @@ class PartitionedBase(DelayBase[Any, Any]):
         """Run what `make` returns on all partitions."""
         return self._perform(self._merged(make, merge))
 
-    def cancel_each(self, ids: Sequence[str]) -> Operation[list[str]]:
-        """Cancel up to 1,000 messages that are placed by their ids; returns a status each, as the script does."""
+    def cancel_waiting(self, ids: Sequence[str]) -> Operation[list[str]]:
+        """Do as `cancellation.cancel_waiting` with messages that are placed by their ids."""
 
         def act() -> Operation[list[str]]:
             rows: dict[str, list[int]] = {}
@@ -130,14 +125,13 @@ class PartitionedBase(DelayBase[Any, Any]):
                 rows.setdefault(own, []).append(at)
             found = yield from at_each(
                 [self._by_name[name] for name in rows],
-                lambda one: _cancel(one.context, [ids[at] for at in rows[one.name]]),
+                lambda one: cancel_waiting(one.context, [ids[at] for at in rows[one.name]]),
             )
-            by_position = {
-                at: status
-                for ats, some in zip(rows.values(), found, strict=True)
-                for at, status in zip(ats, some, strict=True)
-            }
-            return [by_position[at] for at in range(len(ids))]
+            statuses = [""] * len(ids)
+            for ats, some in zip(rows.values(), found, strict=True):
+                for at, status in zip(ats, some, strict=True):
+                    statuses[at] = status
+            return statuses
 
         return self.following(act)
 

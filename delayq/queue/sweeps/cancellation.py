@@ -95,6 +95,15 @@ def cancel_each(context: QueueContext, ids: Sequence[str], *, running: bool) -> 
     return [_CANCELLED[status] for status in statuses]
 
 
+def cancel_waiting(context: QueueContext, ids: Sequence[str]) -> Operation[str]:
+    """Cancel up to `MAX_IDS` messages in one call; a status each, as the script returns it.
+
+    What a worker has claimed before it is due counts as running: nobody is asked to give it back.
+    """
+    statuses, *_ = yield [context.calls.cancel(ids), *context.confirming]
+    return statuses  # type: ignore[no-any-return]  # those of a script
+
+
 def kill_each(context: QueueContext, messages: Sequence[MessageInfo]) -> Operation[list[KillOutcome]]:
     """Do as `kill` with up to `MAX_IDS` messages."""
     outcomes = yield from _kill(context, [message.id for message in messages])

@@ -15,7 +15,7 @@ from delayq.values.times import monotonic
 from delayq.worker.delivery.in_flight_delivery import Batch, InFlightDelivery
 from delayq.worker.parts.in_flight import MAX_CLAIMED, MAX_TIMES
 from delayq.worker.pool.fair_order import StrictOrder, WeightedOrder
-from delayq.worker.pool.pool import Pool, PoolQueue
+from delayq.worker.pool.pool import Pool, PoolQueue, fetchable
 
 QUEUES_A_CLAIM = 5
 """Queues that share as much as one claims; more claim more together, or each would claim few messages at a time."""
@@ -132,7 +132,4 @@ class FairPool(Pool):
         for number, share in shares.items():
             queue = self.queues[number]
             wanted = share * queue.callback.batch - queue.buffer.backlog - queue.in_flight.held
-            if (fetch_limit := queue.context.settings.fetch_limit) is not None:
-                leased = len(queue.in_flight.deliveries) + queue.in_flight.held
-                wanted = min(wanted, fetch_limit - leased + len(queue.in_flight.overdue))
-            queue.in_flight.allotted = max(0, wanted)
+            queue.in_flight.allotted = max(0, min(wanted, fetchable([queue])))

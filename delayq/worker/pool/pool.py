@@ -34,6 +34,8 @@ QUEUES_A_COLLECTION = 20
 A collection takes 24 commands."""
 QUEUES_TOLD = 20
 """Queues that are told within `PRESENCE_EVERY` who works: with more, each waits longer. A report takes 5 commands."""
+UNLIMITED = 1 << 62
+"""More messages than any process claims."""
 GOLDEN = (math.sqrt(5) - 1) / 2
 """Its multiples without their whole parts are spread evenly."""
 
@@ -176,6 +178,15 @@ class PoolQueue(ServedQueue):
     def waiting_starts(self, now: float) -> int:
         """Return how many callbacks could start, as far as is known, with those that have their messages here."""
         return -(-(self.buffer.backlog + self.claimable(now)) // self.callback.batch)
+
+
+def fetchable(queues: Sequence[PoolQueue]) -> int:
+    """Return how many more messages `fetch_limit` lets a process claim of these queues, which have the same options."""
+    fetch_limit = queues[0].context.settings.fetch_limit
+    if fetch_limit is None:
+        return UNLIMITED
+    flights = [queue.in_flight for queue in queues]
+    return fetch_limit - sum(len(one.deliveries) - len(one.overdue) + one.held for one in flights)
 
 
 class Pool:

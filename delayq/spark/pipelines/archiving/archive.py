@@ -108,13 +108,14 @@ def archive(
     target = event_options(options, streaming=True).target
     bounds = check_log(target)
     folder = path.rstrip("/") or path
+    checkpoint = checkpoint or f"{folder}/_checkpoint"
     register(spark)
     found, trimmed = list[Undone](), 0
     while True:
-        undone = _check_folder(spark, folder, checkpoint or f"{folder}/_checkpoint", queue)
-        progress = _checkpoint(checkpoint or f"{folder}/_checkpoint", undone)
-        first = {"startingOffset": str(undone[-1].first)} if undone else {}
+        undone = _check_folder(spark, folder, checkpoint, queue)
+        progress = _checkpoint(checkpoint, undone)
         begin = undone[-1].first - 1 if undone else bounds.first - 1
+        first = {"startingOffset": str(begin + 1)} if undone else {}
         run = ArchiveRun(target, folder, keep if trim else None, begin, compacts=True, retain=kept, trimmed=trimmed)
         stream = spark.readStream.format("delayq").options(**options, **first).load()
         writer = stream.writeStream.foreachBatch(_ParquetBatchWriter(folder, progress))

@@ -64,11 +64,13 @@ def starts_over_limits(history: History) -> Iterator[Finding]:
 
 def _start_while_closed(history: History) -> Iterator[Finding]:
     """Nothing of a name starts from the reply to a callback's request until its time is over."""
+    if not history.closings or (history.settings and not history.settings.closes_names):
+        return
     by_name: dict[str, list[Step]] = defaultdict(list)
-    for step in history.steps() if history.closings else ():
+    for step in history.steps():
         if step.op == "claim" and step.name:
             by_name[step.name].append(step)
-    for closing in history.closings if history.settings is None or history.settings.closes_names else ():
+    for closing in history.closings:
         until = closing.began + (closing.lasts - CLOCK_STEP) * 1000
         if closing.outcome == "ok" and closing.status != "0" and not _may_be_forgotten(history, closing, until):
             for claim in by_name[closing.name]:
