@@ -18,7 +18,7 @@ from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.transport.clients import Cluster, describe_server, find_client, max_block
 from delayq.broker.transport.cluster import ClusterProtocol
 from delayq.broker.transport.connections import AsyncConnections, ClusterConnections, Connections
-from delayq.broker.transport.operation import Every, Operation, Wait, first_error, may_write, single
+from delayq.broker.transport.operation import Operation, Wait, first_error, may_write, reads_errors, single
 from delayq.broker.transport.protocol import Exchange, RedisProtocol, Requests, ShouldRetry, Steps, read_reply
 from delayq.errors import ConfigurationError, DelayqError
 from delayq.options import QueueOptions, Settings
@@ -147,7 +147,7 @@ class Executor(_Client):
                     continue
                 replies = self.run(step, should_retry=should_retry)
                 error = first_error(replies)
-                step = operation.send(replies) if error is None or type(step) is Every else operation.throw(error)
+                step = operation.send(replies) if error is None or reads_errors(step) else operation.throw(error)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]  # what the operation returns
 
@@ -284,7 +284,7 @@ class AsyncExecutor(_Client):
                     continue
                 replies = await self.run(step, should_retry=should_retry, on_cancel=on_cancel)
                 error = first_error(replies)
-                step = operation.send(replies) if error is None or type(step) is Every else operation.throw(error)
+                step = operation.send(replies) if error is None or reads_errors(step) else operation.throw(error)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]  # what the operation returns
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from delayq.broker.requests import RedisCommand, ScriptCall
@@ -24,6 +24,16 @@ class Every(list[Any]):
     """The calls of a round trip whose errors the operation reads itself, as replies."""
 
 
+class EveryMade(Iterator[Any]):
+    """The same, of calls that are made while the first are being sent."""
+
+    def __init__(self, calls: Iterator[Any]) -> None:
+        self._calls = calls
+
+    def __next__(self) -> Any:
+        return next(self._calls)
+
+
 Round = Iterable[ScriptCall[Any] | RedisCommand[Any]]
 """The calls of one round trip; a generator makes the later ones while the first are being sent."""
 Operation = Generator[Round | Wait, list[Any], T]
@@ -33,6 +43,11 @@ Operation = Generator[Round | Wait, list[Any], T]
 def may_write(step: Round | Wait) -> bool:
     """Return whether the first step of an operation may write, so that the queue must be open before."""
     return not isinstance(step, list) or any(isinstance(one, ScriptCall) and one.script.executes_once for one in step)
+
+
+def reads_errors(step: Round | Wait) -> bool:
+    """Return whether an operation reads the errors of a round trip itself."""
+    return isinstance(step, Every | EveryMade)
 
 
 def first_error(replies: list[Any]) -> DelayqError | None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import islice
 from typing import Any, TypeVar
 
-from delayq.broker.transport.operation import Every, Operation, Wait, first_error
+from delayq.broker.transport.operation import Every, EveryMade, Operation, Wait, first_error, reads_errors
 from delayq.errors import DelayqError
 from delayq.values.times import monotonic
 
@@ -26,15 +26,25 @@ def side_by_side(operations: Iterable[Operation[T]]) -> Operation[list[T | Delay
             if not calling:
                 yield Wait(running.next_wait())
             else:
-                rounds = {at: list(step) for at, step in calling.items()}
-                replies = iter((yield Every([call for calls in rounds.values() for call in calls])))
-                for at, calls in rounds.items():
-                    running.go_on(at, list(islice(replies, len(calls))))
+                counts = dict.fromkeys(calling, 0)
+                calls = _counted(calling, counts)
+                are_ready = all(isinstance(step, list) for step in calling.values())
+                replies = iter((yield Every(calls) if are_ready else EveryMade(calls)))
+                for at, count in counts.items():
+                    running.go_on(at, list(islice(replies, count)))
             running.awake()
     finally:
         for operation in running.operations:
             operation.close()
     return running.results
+
+
+def _counted(calling: Mapping[int, Any], counts: dict[int, int]) -> Iterator[Any]:
+    """Yield the calls of all steps, and count those of each."""
+    for at, step in calling.items():
+        for call in step:
+            counts[at] += 1
+            yield call
 
 
 class _SideBySide:
@@ -51,7 +61,7 @@ class _SideBySide:
     def go_on(self, at: int, replies: list[Any]) -> None:
         """Continue an operation with its replies, or with the first error among them."""
         error = first_error(replies)
-        if error is None or isinstance(self.steps[at], Every):
+        if error is None or reads_errors(self.steps[at]):
             self._send(at, replies)
         else:
             self._send(at, error)

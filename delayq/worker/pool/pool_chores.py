@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from delayq.broker.batches import batched
 from delayq.broker.shared_calls import any_exists, any_missing, merged
-from delayq.broker.transport.operation import Every, Operation, Wait, first_error
+from delayq.broker.transport.operation import Operation, Wait, first_error, reads_errors
 from delayq.errors import DelayqError
 from delayq.worker.pool.pool import Identity, PoolQueue
 from delayq.worker.pool.pool_part import QueuePart
@@ -154,8 +154,7 @@ def attempt(operation: Operation[T]) -> ChoreSteps[T | DelayqError]:
         step = next(operation)
         while True:
             replies, _ = yield step if isinstance(step, Wait) else [*step]
-            is_read = isinstance(step, Every)  # the operation takes errors as replies
-            error = None if is_read else first_error([*replies])
+            error = None if reads_errors(step) else first_error([*replies])
             step = operation.send([*replies]) if error is None else operation.throw(error)
     except StopIteration as end:
         return cast("T", end.value)
