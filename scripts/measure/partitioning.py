@@ -17,6 +17,8 @@ PARTITIONS = 16
 DELAY = 3600
 SLICES = 8
 """Into so many parts a measurement is cut, which take turns with those of the plain queue: the machine changes."""
+WAITING = 16_000
+"""Messages that wait in each queue before: the first thousand of a partition also cost the growth of its structures."""
 IDLE_SETTLED = 22.0
 """Seconds until idle consumers wait for as long as they may."""
 OBSERVED = 20.0
@@ -56,7 +58,7 @@ def compared(server: BenchServer, work: Work, n: int, partitions: int) -> tuple[
             server.client.flushall()
             options: Any = {"partitions": partitions} if is_spread else {}
             with DelayQueue(QUEUE, url=server.url, concurrency=10, callback=lambda _: None, **options) as queue:
-                queue.open()
+                queue.send_many([TEXT] * WAITING, DELAY)
                 gc.collect()
                 rates[is_spread] += share / work(queue, share)
     return share * SLICES / rates[True], share * SLICES / rates[False]
