@@ -70,6 +70,8 @@ def _claims(
 
 
 _AB = {"a": "name=x key=k:1", "b": "key=k:1"}
+_OPEN: dict[int, int | None] = {key_number(f"k:{n}"): -2 for n in range(100, 200)}
+"""The open gates of lines in which nothing waits."""
 _WAITS = {"throttled": {"b": (8001, -5)}, "key_lines": {(K, -5, "b")}}
 
 READY = [
@@ -200,6 +202,40 @@ READY = [
         limits=_TEMPLATE | _NAME,
         throttled=1,
         attributes=_AB,
+    ),
+    _claims(
+        "it joins the line of its name, from which this claim takes all who waited",
+        _sent("ab", _AB | {"b": "name=x"}, deliveries=_in("throttled", "ab")).but(
+            throttled={"a": (8001, -5), "b": (1, -5)}, key_lines={(K, -5, "a")}, gates={K: -2, 1: -1}
+        ),
+        "b",
+        _sent(
+            "ab",
+            _AB | {"b": "name=x"},
+            deliveries=_leased("b") | _in("throttled", "a"),
+            throttled={"a": (1, -5)},
+            running={"b": 1, " a": K},
+            gates={1: None},
+        ),
+        limits=_TEMPLATE | _NAME,
+        throttled=1,
+        attributes={"b": "name=x"},
+    ),
+    _claims(
+        "none overtakes a line that this claim does not look at: it looks at a hundred",
+        _sent("ab", ready=["a"], deliveries=_in("ready", "a") | _in("throttled", "b")).but(
+            gates=_OPEN | {K: -1}, **_WAITS
+        ),
+        "",
+        _sent("ab", deliveries=_in("throttled", "ab")).but(
+            throttled={"a": (8001, -5), "b": (8001, -5)},
+            key_lines={(K, -5, "a"), (K, -5, "b")},
+            gates={K: -NOW},
+            wake=1,
+        ),
+        limits=_TEMPLATE,
+        throttled=1,
+        gate=0,
     ),
     _claims(
         "one that was replaced with another key opens the line of the one before",

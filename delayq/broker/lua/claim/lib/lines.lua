@@ -26,7 +26,7 @@ local function take_lines(limits, gates, throttled, running, key_lines, deliveri
         if source then
           take(source, nil, source.length)
           take_out(source)
-          source.limit.line = waiting > source.scanned + #(source.gone or {})
+          source.limit.line = source.limit.joined or waiting > source.scanned + #(source.gone or {})
         end
       end
     end

@@ -85,7 +85,7 @@ end
 local function throttle(one, id, rank, due, attempts, first, token, holder)
   local n = #limiting.ids + 1
   local order = math.min(math.max(rank - epoch, 0), span - 1)
-  one.line, limiting.ids[n] = true, id
+  one.line, one.joined, limiting.ids[n] = true, true, id -- also if this claim takes all that waited there before
   limiting.scores[2 * n - 1], limiting.scores[2 * n] = string.format('%.0f', (one.row or one.number) * span + order), id
   limiting.records[2 * n - 1], limiting.records[2 * n] = id, write('throttled', due, attempts, first, token, holder)
   if one.key then
