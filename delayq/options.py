@@ -165,6 +165,7 @@ class QueueOptions(TypedDict, total=False):
         "Switch the queue's event log on or off, for all processes; None leaves it as it is, which is off at first.",
     ]
     events_max_len: Annotated[int, "Entries the event log keeps if `events` switches it on; 100,000."]
+    events_max_bytes: Annotated[int, "Bytes of the event log beyond which consumers cut it; 256 MiB."]
     dedupe_window: Annotated[
         Duration | None,
         "How long the ids of settled messages are refused, for all processes; 0 switches it off, as it is at first.",
@@ -224,6 +225,7 @@ class Settings:
     redact: tuple[str, ...] | None
     events: int | None
     """Entries the event log keeps; 0 for off, None to leave it as it is."""
+    events_max_bytes: int
     dedupe_window: int | None
     """Milliseconds; 0 for off, None to leave it as it is."""
     dedupe_max: int
@@ -282,6 +284,7 @@ def read_settings(options: QueueOptions) -> Settings:
         priority_step=None if step is None else to_millis(step, "priority_step", min=1, max=MAX_STEP),
         lateness_slo=check_slo(options.get("lateness_slo")),
         redact=check_redact(options.get("redact")),
+        events_max_bytes=check_int(options.get("events_max_bytes", 256 << 20), "events_max_bytes", 1 << 20, 1 << 40),
         events=None if events is None else max_len * check_bool(events, "events"),
         dedupe_window=None if window is None else to_millis(window, "dedupe_window", max=HORIZON),
         dedupe_max=check_int(options.get("dedupe_max", DEDUPE_MAX), "dedupe_max", 1, 1 << 40),

@@ -286,13 +286,21 @@ class Calls:
     def collect(self, settings: Settings, *, ids: Iterable[str] = ()) -> ScriptCall[replies.CollectReply]:
         """Collect garbage (`ids`, or any). The limits of `settings` count unless the queue has its own."""
         dead_max, dead_ttl = settings.dead_max, settings.dead_ttl
-        return self.collect_garbage(COLLECT_LIMIT, dead_max=dead_max, dead_ttl=dead_ttl, slot_ttl=SLOT_TTL, ids=ids)
+        limits: Any = {"slot_ttl": SLOT_TTL, "max_log": settings.events_max_bytes}
+        return self.collect_garbage(COLLECT_LIMIT, dead_max=dead_max, dead_ttl=dead_ttl, ids=ids, **limits)
 
     def collect_garbage(
-        self, limit: int, *, dead_max: int, dead_ttl: int, slot_ttl: int, ids: Iterable[str] = ()
+        self,
+        limit: int,
+        *,
+        dead_max: int,
+        dead_ttl: int,
+        slot_ttl: int,
+        max_log: int = 1 << 40,
+        ids: Iterable[str] = (),
     ) -> ScriptCall[replies.CollectReply]:
-        """Move spent messages (`ids`, or any) to the dead letter, trim it, delete unused slots (TTLs in ms)."""
-        args = [self.now, limit, dead_max, dead_ttl, slot_ttl, *ids]
+        """Move spent messages (`ids`, or any) to the dead letter, trim it; delete slots, cut the log (TTLs: ms)."""
+        args = [self.now, limit, dead_max, dead_ttl, slot_ttl, max_log, *ids]
         return self.script("collect_garbage", args, lambda reply: replies.CollectReply(*integers(reply)))
 
     def redrive(

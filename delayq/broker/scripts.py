@@ -177,7 +177,7 @@ def script(name: str) -> Script:
 def keys_and_commands(name: str) -> tuple[set[str], set[str]]:
     """Return the parts of the keys and the commands that a script uses: what a user needs rights for."""
     called = re.findall(r"redis\.p?call\('(\w+)'(?:, '(\w+)')?", script(name).text.decode().lower())
-    commands = {f"{word}|{second}" if word in {"xinfo", "xgroup"} else word for word, second in called}
+    commands = {f"{word}|{second}" if word in {"xinfo", "xgroup", "memory"} else word for word, second in called}
     return set(script(name).parts), commands
 
 

@@ -53,7 +53,7 @@ BOUND_AS = {
 }
 """Arguments with another name in the body, where a key or a derived value has the name of the header."""
 
-MAY_FAIL = {"keep_presence", "ends", "configure", "lasting", "log", "numbers", "send_one"}
+MAY_FAIL = {"keep_presence", "ends", "configure", "lasting", "log", "log_bound", "numbers", "send_one"}
 """Files with commands that may fail: whether entries are numbered is tried out, a send is taken back, a full Redis
 stops no presence; no log, counter or TTL stops a call."""
 REPEATABLE = {
@@ -312,6 +312,7 @@ def test_log_is_the_last_that_a_script_writes(name):
         "log_deaths",
         "log_status",
         "log_groups",
+        "bound_log",
         "math.floor",
         "unmarked",
     }

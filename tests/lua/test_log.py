@@ -215,6 +215,59 @@ def test_log_is_trimmed_to_about_its_length(executor):
     assert kept[0].offset == 2501 - len(kept)
 
 
+def collect(max_log):
+    return calls.collect_garbage(9, dead_max=9, dead_ttl=9000, slot_ttl=10**9, max_log=max_log)
+
+
+def send_large(executor, *, entries):
+    for n in range(entries):
+        messages = [Outgoing(f"{n}-{i:0>40}", 50, 3, b"m", b"") for i in range(250)]
+        executor.call(calls.send(messages, replace=False, max_length=None))
+
+
+def test_collection_cuts_the_log_to_its_bytes_and_keeps_the_newest(real_executor):
+    executor = real_executor
+    plant(executor, World(meta=LOG))
+    send_large(executor, entries=300)
+    before = entries(executor)
+    size = executor.client.memory_usage(KEYS.events)
+    executor.call(collect(max_log=size))
+    assert len(entries(executor)) == 300
+    executor.call(collect(max_log=size // 2))
+    after = entries(executor)
+    assert size // 4 < executor.client.memory_usage(KEYS.events) <= size // 2
+    assert after == before[-len(after) :]
+
+
+@pytest.mark.parametrize("executor", ["embedded"], indirect=True)
+def test_embedded_log_has_its_number_of_entries_alone(executor):
+    plant(executor, World(meta=LOG))
+    send_large(executor, entries=3)
+    executor.call(collect(max_log=1))
+    assert len(entries(executor)) == 3
+
+
+def test_log_that_is_off_is_not_measured(executor):
+    plant(executor, World(meta=LOG))
+    send_large(executor, entries=9)
+    executor.client.hdel(KEYS.meta, "events")
+    executor.call(collect(max_log=1))
+    assert len(entries(executor)) == 9
+
+
+@pytest.mark.faults
+def test_collection_may_lack_the_right_to_measure_the_log(real_executor):
+    executor = real_executor
+    plant(executor, World(meta=LOG, garbage={"a"}, messages={"a": "A"}))
+    send_large(executor, entries=9)
+    executor.client.execute_command("ACL", "SETUSER", "default", "-memory|usage")
+    try:
+        executor.call(collect(max_log=1))
+    finally:
+        executor.client.execute_command("ACL", "SETUSER", "default", "+@all")
+    assert kinds(executor) == ["sent"] * 9 + ["dead"]
+
+
 def test_each_queue_has_its_own_log(executor):
     plant(executor, World(meta=LOG))
     other = calls.__class__(Keys.of("delayq", "other"), clock=calls.clock)

@@ -133,7 +133,8 @@ def admin(guarded) -> Iterator[redis.Redis]:
 
 
 def commands_of(name: str) -> set[str]:
-    return {found.lower() for found in re.findall(r"redis\.p?call\('(\w+)'", script(name).text.decode())}
+    called = re.findall(r"redis\.p?call\('(MEMORY', 'USAGE|\w+)'", script(name).text.decode())
+    return {found.replace("', '", "|").lower() for found in called}
 
 
 def granted(role: Role, sign: str) -> list[str]:

@@ -92,7 +92,7 @@ RELAYS_TOO = {
 """Scripts of a delay queue that the rights of a relay cover, some in part, though it never runs them."""
 REFUSED = "[Nn]o permissions to|can't run this command"
 """Error texts of Redis for a command of a client and for a command within a script."""
-CONTAINERS = {"xinfo", "xgroup"}
+CONTAINERS = {"memory", "xinfo", "xgroup"}
 
 READ_PARTS = {("delay", Role.NOTIFIER): {"events", "notifiers"}}
 """Parts that a role uses besides those of its scripts."""

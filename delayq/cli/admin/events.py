@@ -31,7 +31,10 @@ from delayq.queue.inspecting.event_log import BEGINNINGS, EventKind, MessageEven
 )
 @click.option("--on/--off", "switch", default=None, help="Turn the log on or off for all processes, and exit.")
 @click.option(
-    "--max-len", type=click.IntRange(1000), metavar="ENTRIES", help="With --on: keep about so many.  [default: 100000]"
+    "--max-len",
+    type=click.IntRange(1000),
+    metavar="ENTRIES",
+    help="With --on: keep about so many, see also the option events_max_bytes.  [default: 100000]",
 )
 @json_option
 @click.pass_obj

@@ -276,7 +276,7 @@ class EventReader:
         missing = first - self._after - 1
         if not self._after or first >= MIN_TIME_OFFSET or missing <= 0:
             return
-        text = "%d entries of the event log were trimmed before they were read: raise events_max_len, or read faster"
+        text = "%d entries of the event log were trimmed before they were read: raise events_max_len (or _bytes)"
         log.warning(text, missing, extra={"missing": missing})
 
     def iterate(self) -> Iterator[MessageEvent]:

@@ -1,19 +1,19 @@
 -- Moves messages without retries to the dead letter, as many as the byte budget allows, and trims it to its limits. Those
 -- that were asked to stop are cancelled. A successor that waits takes the place of its message. Deletes unused call
 -- slots, also those that a version before keeps in replies, ids older than the dedupe window, results whose time is
--- over, and entries of no group.
+-- over, entries of no group, and of the event log what is more than its bytes.
 -- KEYS: pending zset, garbage set, retries hash, messages hash, deliveries hash, headers hash, attributes hash,
 --   errors hash, successors hash, dead zset, dead_messages hash, dead_ids hash, completed zset, results hash,
 --   waited zset, ends stream, events stream, done zset, replies hash, gathered hash, meta hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), limit (ids), dead_max (entries), dead_ttl (ms; both only if the queue has
---   none of its own), slot_ttl (ms), then ids (to collect; none for any)
+--   none of its own), slot_ttl (ms), max_log (bytes of the event log), then ids (to collect; none for any)
 -- Returns: "collected trimmed left": ids; entries; ids still in garbage, and results whose time is over
 -- Re-run: returns the same reply.
 -- Uses: bytes, clock, numbers, once, schema, lasting, record, started, erase, dead, signal, successor, ends, expired,
---   follower, gathered, stray, log, done
+--   follower, gathered, stray, log, log_bound, done
 local pending, garbage, retries, messages, deliveries, headers, attributes, errors, successors, dead, dead_messages,
   dead_ids, completed, results, waited, ends, events, done, replies, gathered, meta, wake = unpack(KEYS)
-local slot, sequence, override, limit, dead_max, dead_ttl, slot_ttl = unpack(ARGV, 1, 7)
+local slot, sequence, override, limit, dead_max, dead_ttl, slot_ttl, max_log = unpack(ARGV, 1, 8)
 local past, logged, schema = begun(meta, done, slot, sequence)
 if past then return past end
 
@@ -31,8 +31,8 @@ local gathers = look_at_gathered(gathered, schema)
 local kept = redis.call('HMGET', meta, 'slot_cursor', 'dead_max', 'dead_ttl')
 dead_max, dead_ttl = whole(kept[2]) or dead_max, whole(kept[3]) or dead_ttl
 local spent, gone, found, buried, ended, stopped, texts, ids, tokens = {}, {}, {}, {}, {}, {}, {}, {}, {}
-local candidates = #ARGV > 7 and {} or redis.call('SRANDMEMBER', garbage, limit)
-for i = 8, #ARGV do candidates[#candidates + 1] = ARGV[i] end
+local candidates = #ARGV > 8 and {} or redis.call('SRANDMEMBER', garbage, limit)
+for i = 9, #ARGV do candidates[#candidates + 1] = ARGV[i] end
 for _, id in ipairs(candidates) do
   if bytes_left <= 0 then break end
   if redis.call('SISMEMBER', garbage, id) == 1 and not found[id] then
@@ -91,4 +91,5 @@ log_deaths(events, meta, logged, now, buried, found)
 log(events, meta, logged, 'cancelled', now, 'ids', stopped)
 log(events, meta, logged, 'sent', now, 'ids', heirs.ids, 'dues', heirs.dues, 'retries', heirs.retries)
 log(events, meta, logged, 'dead_trimmed', now, 'ids', ids, 'tokens', tokens)
+if logged then bound_log(events, max_log) end
 return reply
