@@ -127,9 +127,9 @@ def load(
     """Send the messages of a table or file that are due from `start` (inclusive) to `until` (exclusive).
 
     Does what `delayq.spark.load` does, with the same parameters and result: see there. The table has the columns id,
-    due and payload, and optionally retries and headers; or it is a plan. Where its columns are texts, as in CSV and
-    JSON Lines, `due` is a time with its zone, such as `2027-01-31T09:00:00+01:00`, and `headers` a JSON object. All is
-    in memory. `deadline` is how long a call is retried while Redis does not reply.
+    due and payload, and optionally retries, headers and the options of a `NewMessage`; or it is a plan. Where columns
+    are texts, as in CSV and JSON Lines, `due` is a time with its zone, such as `2027-01-31T09:00:00+01:00`, and
+    `headers` a JSON object. All is in memory. `deadline` is how long a call is retried while Redis does not reply.
 
     Repeatable, like a load on Spark: a load of the same file, also of one that Spark began, resumes the unfinished run.
 

@@ -15,9 +15,10 @@ from delayq.broker.keys import ID, check_id
 from delayq.broker.requests import OutgoingTable
 from delayq.bulk.connection import TargetQueue
 from delayq.bulk.load_options import LoadOptions
+from delayq.bulk.option_columns import TYPES as OPTION_TYPES
+from delayq.bulk.option_columns import StoredOptions, keeping_options, options_in
 from delayq.bulk.table_sender import Refusal, TableSender
 from delayq.errors import ConfigurationError, DelayqError, PayloadError, PayloadTooLargeError, did_you_mean
-from delayq.queue.sending.message_options import keeping
 from delayq.values.checks import MAX_RETRIES, check_retries
 from delayq.values.codec import encode_headers
 from delayq.values.times import LATEST, from_millis, timestamp
@@ -59,6 +60,7 @@ _TYPES = {
     "payload": ("STRING or BINARY", ("string", "binary")),
     "retries": ("INT", ("byte", "short", "integer", "long")),
     "headers": ("MAP<STRING,STRING>", ("map<string,string>",)),
+    **OPTION_TYPES,
 }
 """The columns of messages: the type they must have, and the same as Spark's type names."""
 COLUMNS = tuple(_TYPES)
@@ -74,8 +76,10 @@ def check_columns(columns: Sequence[tuple[str, str, str]], advice: Mapping[str, 
     names = [name for name, _, _ in columns]
     for name in names:
         if name not in COLUMNS:
-            hint = did_you_mean(name, tuple(one for one in COLUMNS if one not in names)) or "; select only these"
-            raise ConfigurationError(f"unknown column {name!r}: a message has {', '.join(COLUMNS)}{hint}")
+            hint = did_you_mean(name, tuple(one for one in COLUMNS if one not in names))
+            raise ConfigurationError(
+                f"unknown column {name!r}{hint or f': a message has {_told()}; select only these'}"
+            )
         if names.count(name) > 1:
             raise ConfigurationError(f"column {name} exists {names.count(name)} times: keep one")
     for name in _REQUIRED:
@@ -92,22 +96,34 @@ def check_columns(columns: Sequence[tuple[str, str, str]], advice: Mapping[str, 
             raise ConfigurationError(f"column {name} must be {wanted}, not {shown}{hint}")
 
 
-def to_messages(batch: pa.RecordBatch, options: LoadOptions) -> tuple[OutgoingTable, list[Refusal]]:
+def _told() -> str:
+    own = [name for name in COLUMNS if name not in OPTION_TYPES]
+    return f"{', '.join(own)}, and the options {', '.join(OPTION_TYPES)}"
+
+
+def to_messages(
+    batch: pa.RecordBatch, options: LoadOptions, stored: StoredOptions
+) -> tuple[OutgoingTable, list[Refusal]]:
     """Return the messages of a batch, and the rows that cannot become one."""
     errors = dict(_invalid_rows(batch, options))
     headers = [b""] * batch.num_rows
     if "headers" in batch.schema.names:
         headers = [_headers(row, pairs, errors) for row, pairs in enumerate(batch.column("headers").to_pylist())]
+    dues, rows = _dues(batch), options_in(batch)
+    attributes = [b""] * batch.num_rows
+    if rows:
+        dues, attributes = stored.of(rows, dues, batch.column("id").to_pylist(), errors)
+    if options.on_conflict == "replace":
+        attributes = keeping_options(attributes, rows, _given(batch))
     refusals = []
     if errors:
         refusals = [Refusal(row, batch.column("id")[row].as_py() or "", errors[row]) for row in sorted(errors)]
         valid = [row for row in range(batch.num_rows) if row not in errors]
-        headers = [headers[row] for row in valid]
+        headers, dues, attributes = ([column[row] for row in valid] for column in (headers, dues, attributes))
         batch = batch.take(pa.array(valid, pa.int64()))
     ids: Any = batch.column("id").to_pylist()
     payloads: Any = _payloads(batch).to_pylist()
-    attributes = _kept(batch) if options.on_conflict == "replace" else [b""] * len(ids)
-    return OutgoingTable(ids, _dues(batch), _retries(batch, options), payloads, headers, attributes), refusals
+    return OutgoingTable(ids, dues, _retries(batch, options), payloads, headers, attributes), refusals
 
 
 def _payloads(batch: pa.RecordBatch) -> Any:
@@ -134,12 +150,12 @@ def _retries(batch: pa.RecordBatch, options: LoadOptions) -> list[Any]:
     return list(pc.fill_null(batch.column("retries").cast(pa.int64()), options.default_retries).to_pylist())
 
 
-def _kept(batch: pa.RecordBatch) -> list[bytes]:
-    """Return attributes that let a message which is replaced keep what its row has not."""
+def _given(batch: pa.RecordBatch) -> list[dict[str, object]]:
+    """Return which of its retries and headers each row has."""
     columns = [name for name in ("retries", "headers") if name in batch.schema.names]
     given = {name: batch.column(name).is_valid().to_pylist() for name in columns}
     rows = zip(*given.values(), strict=True) if given else [()] * batch.num_rows
-    return [keeping(b"", {name: valid or None for name, valid in zip(given, row, strict=True)}) for row in rows]
+    return [{name: valid or None for name, valid in zip(given, row, strict=True)} for row in rows]
 
 
 def _headers(row: int, pairs: list[tuple[str, str]] | None, errors: dict[int, DelayqError]) -> bytes:
@@ -209,11 +225,12 @@ class MessageSender(TableSender):
         """Send as part of a run. `name_row` returns what errors call a row, from its place among all rows sent."""
         super().__init__(target, options, run)
         self._name_row = name_row
+        self._stored = StoredOptions(self._contexts[0], replace=options.on_conflict == "replace")
         self._rows_before = 0
 
     def send(self, batch: pa.RecordBatch) -> None:
         """Send the rows of a batch; all are validated before the first is sent."""
-        messages, refusals = to_messages(batch, self._options)
+        messages, refusals = to_messages(batch, self._options, self._stored)
         if refusals:
             self.refuse(refusals, lambda row: self._name_row(self._rows_before + row))
         self._rows_before += batch.num_rows

@@ -133,6 +133,22 @@ def test_next_load_of_a_table_adds_the_missing_messages(table, redis_url, queue)
 
 
 @pytest.mark.spark
+def test_options_of_a_send_are_columns(table, redis_url, queue):
+    columns = {
+        "name": F.lit("mail"),
+        "PRIORITY": F.lit(5),
+        "timeout": F.lit("90s"),
+        "expires": F.expr("due + INTERVAL 1 HOUR"),
+    }
+    load(table.withColumns(columns).withColumn("hours", F.lit(None)), "q", url=redis_url)
+    found = queue.get("24")
+    assert (found.name, found.priority, found.timeout, found.hours) == ("mail", 5, 90, "")
+    assert found.expires == NOON + HOUR
+    with pytest.raises(ConfigurationError, match=r"priority must be .*, not 101"):
+        load(table.withColumn("priority", F.lit(101)), "other", url=redis_url)
+
+
+@pytest.mark.spark
 def test_horizon_of_a_load_is_in_the_run_ledger(table, redis_url, queue):
     load(table, "q", url=redis_url, start=NOON, until="+6h", run="a")
     load(table, "q", url=redis_url, start="2100-01-31T13:00:00Z", until="+9h", run="a")

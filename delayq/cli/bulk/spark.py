@@ -158,8 +158,8 @@ def load(
 ) -> None:
     """Load the messages of TABLE that are due in a period into QUEUE; repeat it to add only what is missing.
 
-    TABLE has the columns id, due and payload, and optionally retries and headers. Or it is a plan: then its cancels are
-    carried out as well.
+    TABLE has the columns id, due and payload, and optionally retries, headers and options of a send, such as name. Or
+    it is a plan: then its cancels are carried out as well.
 
     JSON: {"run", "state", "new", "exists", "replaced", "running", "settled", "refused", "past", "cancelled"}.
     """
