@@ -46,7 +46,7 @@ MODULES = (
     *("delayq.django", "delayq.outbox"),
 )
 """The other modules with public names: a page each."""
-MOCKED = ["pyspark", "numpy", "matplotlib"]
+MOCKED = ["pyspark"]
 """What modules import that is not installed for the site, as it is large."""
 MEMBERS = """   :members:
    :undoc-members:

@@ -20,6 +20,8 @@ FAILURES = ("nacked", "expired", "rejected")
 OUTCOMES = ("acked", "discarded", "released", *FAILURES)
 """How a delivery ends."""
 
+MAX_LATE_MS = 300_000
+"""How late a first attempt may be, as in an audit without an objective."""
 _MINUTE = 60_000
 """Milliseconds; from here on a duration has two units."""
 
@@ -75,7 +77,7 @@ class Overview:
 
     @property
     def checks(self) -> list[Check]:
-        """What the queue promises, and whether the log confirms it."""
+        """What the queue promises, in the order that a person asks: whether anything was lost, early, late, twice, dead."""
         if self.is_empty:
             return []
         again, lost = sum(self.redeliveries.values()), self.redeliveries.get("expired", 0)
@@ -83,11 +85,15 @@ class Overview:
         acked_twice = f"Messages acked again in the same life: {self.acked_twice:,}."
         run_twice = f"Redelivered after an expired lease: {lost:,}. Their callbacks may have run twice."
         return [
+            self._complete(),
             self._punctual(),
+            self._in_time(),
             Check(not self.unexplained, "No duplicates", redelivered),
             Check(not self.acked_twice, "Acked once", acked_twice),
-            self._complete(),
             *([Check(None, "Possibly run twice", run_twice)] if lost else []),
+            Check(
+                not self.kinds["dead"], "None dead", f"Messages that went to the dead letter: {self.kinds['dead']:,}."
+            ),
         ]
 
     def _punctual(self) -> Check:
@@ -95,6 +101,13 @@ class Overview:
             return Check(None, "Never early", "There were no first attempts.")
         early, attempts = self.late["early"], pluralize(self.late["deliveries"], "first attempt")
         return Check(not early, "Never early", f"Delivered before the due time: {early:,} of {attempts}.")
+
+    def _in_time(self) -> Check:
+        if self.late is None:
+            return Check(None, "In time", "There were no first attempts.")
+        latest = duration(self.late["max_ms"])
+        text = f"The latest first attempt was {latest} late, half of them at most {duration(self.late['p50_ms'])}."
+        return Check(self.late["max_ms"] <= MAX_LATE_MS, "In time", text)
 
     def _complete(self) -> Check:
         missing, ends = self.log["missing"], f"from offset {self.log['first_offset']:,} to {self.log['last_offset']:,}"

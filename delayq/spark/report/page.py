@@ -61,7 +61,7 @@ def page(
         f'<p class="sentence">{text(overview.sentence)}</p>',
         "" if now is None else f"<p>{text(now_of(now))}</p>",
         f"</header>\n<main>\n{START}{END}".rstrip(),
-        "" if overview.is_empty else "\n".join([_figures(overview), _checks(overview), *_sections(tables, overview)]),
+        "" if overview.is_empty else "\n".join([_checks(overview), _figures(overview), *_sections(tables, overview)]),
         _files(tables, formats) if formats else "",
         f"</main>\n<footer>delayq {delayq.__version__} · all times are UTC</footer>\n</body>\n</html>\n",
     ]

@@ -2,94 +2,157 @@
 
 from __future__ import annotations
 
-import io
-import re
-import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from html import escape
+from typing import Any
+from unicodedata import east_asian_width
 
-import numpy as np
 import pyarrow as pa
-from matplotlib import rc_context, style
-from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from delayq.spark.report.overview import OUTCOMES, Row, duration
 from delayq.values.text import clean, truncate
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 MAX_POINTS = 200
 """Points on a plot's time axis; more rows are combined."""
 MAX_BARS = 12
 MAX_LABEL = 40
 
-_MINUTE, _HOUR = 60, 3600
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _SECONDS = (1, 2, 5, 10, 15, 30, *(60 * minutes for minutes in (1, 2, 3, 5, 10, 15, 30)))
 _WIDTHS = (*_SECONDS, *(_HOUR * hours for hours in (1, 2, 3, 4, 6, 8, 12, 24, 48, 96, 192, 384, 768, 1536, 3072)))
 _TICKS = [n * unit for unit, ns in ((1, (1, 10, 100, 1000, 10_000)), (60_000, (1, 10)), (3_600_000, (1, 10)),
                                     (86_400_000, (1, 10, 100, 1000, 10_000))) for n in ns]  # fmt: skip
-_COLOURS = ("ink", "dim", "line", "blue", "teal", "green", "amber", "red", "violet", "grey")
-_MARKS = {name: f"#00{n:02x}ff" for n, name in enumerate(_COLOURS, 1)}
-"""Placeholder colours: each is replaced by a CSS variable of the page, which has a light and a dark value."""
-_STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",  # texts can be searched and copied, and use the page's font
-    "svg.hashsalt": "delayq",  # the same plot has the same ids
-    "text.parse_math": False,  # a dollar sign in a reason is not a formula
-    "text.color": _MARKS["ink"],
-    "font.size": 10,
-    **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "none"),
-    **dict.fromkeys(("axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), _MARKS["dim"]),
-    **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color", "grid.color"), _MARKS["line"]),
-    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "axes.spines.left", "ytick.left"), False),
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "legend.frameon": False,
-    "date.converter": "concise",
-}
 _INKS = dict(zip((*OUTCOMES, "open"), ("green", "teal", "grey", "amber", "violet", "red", "line"), strict=True))
+_START = datetime(1970, 1, 1, tzinfo=UTC)
+_WIDE, _LEFT, _RIGHT, _TOP, _LETTER = 1000, 80, 20, 34, 7.5
+"""Units of the pictures, which the page scales; a letter is about so wide."""
+
+Values = Sequence[float | None]
+
+
+class _Picture:
+    """An SVG that grows by elements."""
+
+    def __init__(self, height: float, title: str) -> None:
+        self.height, self._title = height, title
+        self._parts: list[str] = []
+
+    def add(self, tag: str, *, fill: str = "none", stroke: str = "none", thick: float = 1, **places: Any) -> None:
+        """Add an element; colours are those of the page, by name."""
+        ink = [
+            f"{what}:{'none' if name == 'none' else f'var(--{name})'}"
+            for what, name in (("fill", fill), ("stroke", stroke))
+        ]
+        at = "".join(f' {name.replace("_", "-")}="{_short(value)}"' for name, value in places.items())
+        self._parts.append(f'<{tag}{at} style="{";".join(ink)};stroke-width:{thick}"/>')
+
+    def text(self, x: float, y: float, words: str, *, fill: str = "dim", anchor: str = "start") -> None:
+        """Add a text; its base line is at y."""
+        place = f'x="{_short(x)}" y="{_short(y)}" text-anchor="{anchor}" font-size="13"'
+        self._parts.append(f'<text {place} style="fill:var(--{fill})">{escape(words)}</text>')
+
+    def line(self, points: Iterable[tuple[float, float]], stroke: str, **more: Any) -> None:
+        """Add a line through points."""
+        self.add("path", d="M" + "L".join(f"{x:.1f},{y:.1f}" for x, y in points), stroke=stroke, **more)
+
+    def legend(self, y: float, names: Iterable[tuple[str, str]]) -> None:
+        """Add names with their colours, side by side."""
+        x = float(_LEFT)
+        for name, colour in names:
+            self.add("rect", x=x, y=y - 9, width=10, height=10, fill=colour)
+            self.text(x + 15, y, name, fill="ink")
+            x += 40 + _LETTER * len(name)
+
+    def svg(self) -> str:
+        """Return the picture."""
+        head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDE} {_short(self.height)}" role="img"'
+        return f'{head} aria-label="{escape(self._title)}">{"".join(self._parts)}</svg>'
+
+
+class _Panel:
+    """A part of a picture with a time axis from `first` on, of so many slots, and a value axis from 0 to 1."""
+
+    def __init__(self, picture: _Picture, top: float, height: float, slots: tuple[int, int, int]) -> None:
+        self.picture, self.top, self.bottom = picture, top, top + height
+        self.width, self.slots, self.first = slots
+
+    def x(self, slot: float) -> float:
+        """Return the place of the begin of a slot."""
+        return _LEFT + 6 + (_WIDE - _LEFT - _RIGHT - 12) * slot / max(self.slots, 1)
+
+    def y(self, share: float) -> float:
+        """Return the place of a value."""
+        return self.bottom - (self.bottom - self.top) * share
+
+    def ticks(self, places: Iterable[tuple[float, str]]) -> None:
+        """Draw the lines and labels of values."""
+        for share, label in places:
+            y = self.y(share)
+            self.picture.line([(_LEFT, y), (_WIDE - _RIGHT, y)], "line")
+            self.picture.text(_LEFT - 8, y + 4, label, anchor="end")
+
+    def times(self) -> None:
+        """Draw the labels of the times, seven at most."""
+        span = self.slots * self.width
+        step = next((one for one in _WIDTHS if span / one <= 7), math.ceil(span / 7 / _DAY) * _DAY)  # noqa: PLR2004
+        day = None
+        for second in range(-(-self.first // step) * step, self.first + span + 1, step):
+            at = _START + timedelta(seconds=second)
+            clock = "" if step >= _DAY else f"{at:%H:%M}" if step >= _MINUTE else f"{at:%H:%M:%S}"
+            label = f"{at:%Y-%m-%d} {clock}".strip() if at.date() != day else clock
+            day = at.date()
+            self.picture.text(self.x((second - self.first) / self.width), self.bottom + 18, label, anchor="middle")
 
 
 def lateness_plot(table: pa.Table) -> tuple[str, int]:
     """Draw lateness percentiles over time; returns the SVG and the seconds per point."""
-    seconds = _seconds(table, "begin")
-    width, slots, first = _slots(seconds, table)
-    with _drawing():
-        figure = Figure(figsize=(10, 3.2), layout="constrained")
-        axes = figure.subplots()
-        times = _times(first + np.arange(slots) * width)
-        place = (seconds - first) // width
-        lines = {}
-        for name in ("p50_ms", "p90_ms", "p99_ms", "max_ms"):
-            worst = np.full(slots, -np.inf)
-            np.maximum.at(worst, place, np.maximum(table.column(name).to_numpy().astype(float), 1))
-            lines[name] = np.where(np.isinf(worst), np.nan, worst)
-        axes.fill_between(times, lines["p50_ms"], lines["p99_ms"], color=_MARKS["blue"], alpha=0.12, linewidth=0)
-        for name, colour in (("p50_ms", "teal"), ("p90_ms", "violet"), ("p99_ms", "blue")):
-            isolated = _isolated(lines[name])
-            axes.plot(times, lines[name], ".-", color=_MARKS[colour], linewidth=1.6, markevery=isolated, label=name[:3])
-        axes.plot(times, lines["max_ms"], ".", color=_MARKS["red"], markersize=3, label="max")
-        axes.set_yscale("log")
-        axes.yaxis.set_major_locator(FixedLocator(_TICKS))
-        axes.yaxis.set_minor_locator(NullLocator())
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: duration(value)))
-        axes.set_ylim(0.8, max(float(np.nanmax(lines["max_ms"])) * 1.5, 12))
-        _scale_time(axes, times)
-        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0)
-        return _svg(figure, "lateness", "Lateness percentiles over time"), width
+    places, slots = _slots(table)
+    lines: dict[str, list[float | None]] = {}
+    for name in ("p50_ms", "p90_ms", "p99_ms", "max_ms"):
+        worst: list[float | None] = [None] * slots[1]
+        values: list[Any] = table.column(name).to_pylist()
+        for place, value in zip(places, values, strict=True):
+            worst[place] = max(worst[place] or 1.0, float(value))
+        lines[name] = worst
+    top = math.log10(max(max(value for value in lines["max_ms"] if value is not None) * 1.5, 12) / 0.8)
+    picture = _Picture(330, "Lateness percentiles over time")
+    panel = _Panel(picture, _TOP, 260, slots)
+
+    def share(value: float) -> float:
+        return math.log10(value / 0.8) / top
+
+    panel.ticks((share(tick), duration(tick)) for tick in _TICKS if share(tick) <= 1)
+    panel.times()
+    for run in _runs(lines["p50_ms"]):
+        upper = [(panel.x(n + 0.5), panel.y(share(lines["p99_ms"][n] or 1))) for n in run]
+        lower = [(panel.x(n + 0.5), panel.y(share(lines["p50_ms"][n] or 1))) for n in reversed(run)]
+        picture.line([*upper, *lower], "none", fill="blue", opacity=0.12)
+    for name, colour in (("p50_ms", "teal"), ("p90_ms", "violet"), ("p99_ms", "blue")):
+        for run in _runs(lines[name]):
+            points = [(panel.x(n + 0.5), panel.y(share(lines[name][n] or 1))) for n in run]
+            picture.line(points, colour, thick=1.8)
+            if len(points) == 1:  # no line reaches it
+                picture.add("circle", cx=points[0][0], cy=points[0][1], r=3, fill=colour)
+    for n, value in enumerate(lines["max_ms"]):
+        if value is not None:
+            picture.add("circle", cx=panel.x(n + 0.5), cy=panel.y(share(value)), r=1.8, fill="red")
+    picture.legend(20, (("p50", "teal"), ("p90", "violet"), ("p99", "blue"), ("max", "red")))
+    return picture.svg(), slots[0]
 
 
 def rates_plot(table: pa.Table) -> tuple[str, int]:
     """Draw the events per minute, or per second in a short log; returns the SVG and the seconds per point."""
-    seconds = _seconds(table, "begin")
-    width, slots, first = _slots(seconds, table)
-    place = (seconds - first) // width
+    places, slots = _slots(table)
     unit = rate_unit(table)
 
-    def rate(kind: str) -> Any:
-        return np.bincount(place, table.column(kind).to_numpy(), slots) * unit / width
+    def rate(kind: str) -> list[float]:
+        sums = [0.0] * slots[1]
+        numbers: list[Any] = table.column(kind).to_pylist()
+        for place, number in zip(places, numbers, strict=True):
+            sums[place] += number * unit / slots[0]
+        return sums
 
     panels = [
         ("in", [("sent", "blue"), ("replaced", "violet"), ("redriven", "amber")]),
@@ -97,88 +160,73 @@ def rates_plot(table: pa.Table) -> tuple[str, int]:
         ("not acked", [("nacked", "amber"), ("expired", "violet"), ("dead", "red"), ("cancelled", "grey")]),
     ]
     drawn = [(title, [(rate(kind), kind, colour) for kind, colour in kinds]) for title, kinds in panels]
-    drawn = [(title, [one for one in kinds if one[0].any()]) for title, kinds in drawn]
+    drawn = [(title, [one for one in kinds if any(one[0])]) for title, kinds in drawn]
     drawn = [(title, kinds) for title, kinds in drawn if kinds]
     if not drawn:
-        return "", width
-    with _drawing():
-        figure = Figure(figsize=(10, 0.5 + 1.7 * len(drawn)), layout="constrained")
-        edges = _times(first + np.arange(slots + 1) * width)
-        for axes, (title, kinds) in zip(
-            figure.subplots(len(drawn), sharex=True, squeeze=False)[:, 0], drawn, strict=True
-        ):
-            for n, (values, kind, colour) in enumerate(kinds):
-                axes.stairs(values, edges, color=_MARKS[colour], linewidth=1.4, label=kind)
-                if n == 0:
-                    axes.stairs(values, edges, color=_MARKS[colour], alpha=0.12, fill=True)
-            axes.set_ylim(bottom=0)
-            axes.set_ylabel(title)
-            axes.yaxis.set_major_locator(MaxNLocator(3))
-            axes.yaxis.set_major_formatter(FuncFormatter(_number))
-            axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0)
-            _scale_time(axes, edges)
-        return _svg(figure, "rates", "Events a minute" if unit == _MINUTE else "Events a second"), width
+        return "", slots[0]
+    picture = _Picture(30 + 170 * len(drawn), "Events a minute" if unit == _MINUTE else "Events a second")
+    for n, (title, kinds) in enumerate(drawn):
+        panel = _Panel(picture, _TOP + 170 * n, 120, slots)
+        highest = max(max(values) for values, _, _ in kinds)
+        step = _step(highest)
+        top = math.ceil(highest / step) * step
+        panel.ticks((one * step / top, _number(one * step)) for one in range(round(top / step) + 1))
+        for at, (values, _, colour) in enumerate(kinds):
+            edges = [(slot, value) for k, value in enumerate(values) for slot in (k, k + 1)]
+            points = [(panel.x(slot), panel.y(value / top)) for slot, value in edges]
+            if at == 0:
+                ends = [(panel.x(slots[1]), panel.bottom), (panel.x(0), panel.bottom)]
+                picture.line([*points, *ends], "none", fill=colour, opacity=0.12)
+            picture.line(points, colour, thick=1.5)
+        picture.text(0, panel.top - 14, title, fill="ink")
+        picture.legend(panel.top - 14, ((kind, colour) for _, kind, colour in kinds))
+    panel.times()
+    return picture.svg(), slots[0]
 
 
 def funnel_plot(rows: Sequence[Row]) -> str:
     """Draw the outcomes of the deliveries of each attempt, as shares."""
     shown = [row for row in rows if row["attempt"] is not None and row["delivered"]][:MAX_BARS]
-    if not shown:
-        return ""
-    ends = {name: [row[name] for row in shown] for name in OUTCOMES}
-    settled = [sum(row[name] for name in OUTCOMES) for row in shown]
-    ends["open"] = [max(row["delivered"] - done, 0) for row, done in zip(shown, settled, strict=True)]
-    totals = [done + left for done, left in zip(settled, ends["open"], strict=True)]
-    shares = [
-        (name, colour, np.array([100 * n / total for n, total in zip(ends[name], totals, strict=True)]))
-        for name, colour in _INKS.items()
-    ]
-    with _drawing():
-        bars = [(f"attempt {row['attempt']}", row["delivered"]) for row in shown]
-        figure, axes = _bars(bars, 1 + 0.42 * len(shown), shares)
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f} %"))
-        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=7, borderaxespad=0)
-        return _svg(figure, "funnel", "How the deliveries of each attempt ended")
+    bars = []
+    for row in shown:
+        ends = {name: row[name] for name in OUTCOMES}
+        ends["open"] = max(row["delivered"] - sum(ends.values()), 0)
+        total = sum(ends.values())
+        parts = [(100 * number / total, _INKS[name]) for name, number in ends.items()]
+        bars.append((f"attempt {row['attempt']}", row["delivered"], parts))
+    used = {colour for _, _, parts in bars for length, colour in parts if length}
+    names = [(name, colour) for name, colour in _INKS.items() if colour in used]
+    return _bars(bars, "How the deliveries of each attempt ended", names) if bars else ""
 
 
 def dead_plot(rows: Sequence[Row]) -> str:
     """Draw the deaths by reason."""
-    if not rows:
-        return ""
-    bars = [(truncate(clean(row["reason"]), MAX_LABEL) or "no reason", row["deaths"]) for row in rows[: MAX_BARS - 1]]
+    numbers = [
+        (truncate(clean(row["reason"]), MAX_LABEL) or "no reason", row["deaths"]) for row in rows[: MAX_BARS - 1]
+    ]
     if rest := sum(row["deaths"] for row in rows[MAX_BARS - 1 :]):
-        bars.append((f"{len(rows) - MAX_BARS + 1:,} others", rest))
-    with _drawing():
-        figure, axes = _bars(bars, 0.7 + 0.36 * len(bars), [("deaths", "red", np.array([n for _, n in bars]))])
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-        axes.xaxis.set_major_formatter(FuncFormatter(_number))
-        return _svg(figure, "dead", "Deaths by reason")
+        numbers.append((f"{len(rows) - MAX_BARS + 1:,} others", rest))
+    bars = [(label, number, [(float(number), "red")]) for label, number in numbers]
+    return _bars(bars, "Deaths by reason", []) if bars else ""
 
 
-def _bars(rows: Sequence[tuple[str, int]], height: float, parts: Iterable[tuple[str, str, Any]]) -> tuple[Figure, Axes]:
-    """Draw horizontal bars from labels and numbers; `parts` are what the bars consist of: name, colour, lengths."""
-    figure = Figure(figsize=(10, height), layout="constrained")
-    axes = figure.subplots()
-    ends = np.zeros(len(rows))
-    for name, colour, lengths in parts:
-        if lengths.any():
-            axes.barh(range(len(rows)), lengths, left=ends, height=0.62, color=_MARKS[colour], label=name)
-        ends = ends + lengths
-    axes.set_yticks(range(len(rows)), [label for label, _ in rows])
-    for n, (_, number) in enumerate(rows):
-        axes.text(ends[n] + ends.max() * 0.01, n, f"{number:,}", va="center")
-    axes.invert_yaxis()
-    axes.set_xlim(0, ends.max() * 1.1)
-    axes.grid(visible=False, axis="y")
-    axes.tick_params(axis="y", labelcolor=_MARKS["ink"])
-    return figure, axes
-
-
-@contextmanager
-def _drawing() -> Iterator[None]:
-    """Use this module's style, whatever the user's matplotlib settings."""
-    with style.context(["default", _STYLE]), rc_context({"timezone": "UTC"}):
-        yield
+def _bars(bars: Sequence[tuple[str, int, list[tuple[float, str]]]], title: str, names: list[tuple[str, str]]) -> str:
+    """Draw horizontal bars: the label, the number and the parts, length and colour, of each."""
+    letters = max(sum(2 if east_asian_width(one) in "WF" else 1 for one in label) for label, _, _ in bars)
+    left, top = 16 + _LETTER * letters, _TOP if names else 6
+    longest = max(sum(length for length, _ in parts) for _, _, parts in bars)
+    picture = _Picture(top + 30 * len(bars) + 4, title)
+    for n, (label, number, parts) in enumerate(bars):
+        x, y = left, top + 30 * n
+        picture.text(left - 8, y + 16, label, fill="ink", anchor="end")
+        for length, colour in parts:
+            wide = (_WIDE - left - 90) * length / longest
+            if wide:
+                picture.add("rect", x=x, y=y, width=wide, height=22, fill=colour)
+            x += wide
+        picture.text(x + 8, y + 16, f"{number:,}", fill="ink")
+    picture.legend(20, names)
+    return picture.svg()
 
 
 def rate_unit(table: pa.Table) -> int:
@@ -186,57 +234,40 @@ def rate_unit(table: pa.Table) -> int:
     return _MINUTE if not table.num_rows or table.column("seconds")[0].as_py() >= _MINUTE else 1
 
 
-def _slots(seconds: Any, table: pa.Table) -> tuple[int, int, int]:
-    """Return the seconds per point that keep the points few enough, the number of points, and the first second."""
-    first, last, least = int(seconds.min()), int(seconds.max()), table.column("seconds")[0].as_py()
+def _slots(table: pa.Table) -> tuple[list[int], tuple[int, int, int]]:
+    """Return the slot of each row; and the seconds of a slot, few enough slots, their number, and the first second."""
+    micros: list[Any] = table.column("begin").cast(pa.int64()).to_pylist()
+    seconds = [one // 1_000_000 for one in micros]
+    first, last, least = min(seconds), max(seconds), table.column("seconds")[0].as_py()
     fitting = (width for width in _WIDTHS if width >= least and (last // width) - (first // width) < MAX_POINTS)
     width = next(fitting, 0) or ((last - first) // MAX_POINTS // _HOUR + 1) * _HOUR
     start = first // width * width
-    return width, (last - start) // width + 1, start
+    return [(one - start) // width for one in seconds], (width, (last - start) // width + 1, start)
 
 
-def _isolated(values: Any) -> list[int]:
-    """Return the values between two gaps: no line reaches them, so they need a dot."""
-    known = np.concatenate(([False], ~np.isnan(values), [False]))
-    return [int(n) for n in np.flatnonzero(known[1:-1] & ~known[:-2] & ~known[2:])]
+def _runs(values: Values) -> list[list[int]]:
+    """Return the places of values that follow each other without a gap."""
+    runs: list[list[int]] = [[]]
+    for n, value in enumerate(values):
+        if value is None:
+            runs.append([])
+        else:
+            runs[-1].append(n)
+    return [run for run in runs if run]
 
 
-def _seconds(table: pa.Table, name: str) -> Any:
-    return table.column(name).cast(pa.int64()).to_numpy() // 1_000_000
+def _step(highest: float) -> float:
+    """Return a round number of which three make about `highest`."""
+    size: float = 10 ** math.floor(math.log10(highest / 3))
+    return next(size * n for n in (1, 2, 5, 10) if size * n * 3 >= highest * 0.999)
 
 
-def _times(seconds: Any) -> Any:
-    return seconds.astype("datetime64[s]")
-
-
-def _scale_time(axes: Axes, times: Any) -> None:
-    """Set the time axis from a little before the first to a little after the last time, which may be the same."""
-    margin = np.maximum((times[-1] - times[0]) // 100, np.timedelta64(30, "s"))
-    axes.set_xlim(times[0] - margin, times[-1] + margin)
-    axes.grid(visible=False, axis="x")
-
-
-def _number(value: float, _: object = None) -> str:
+def _number(value: float) -> str:
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:.3g} {unit}"
     return f"{value:.3g}"
 
 
-def _svg(figure: Figure, name: str, title: str) -> str:
-    """Return a figure as inline SVG: without a size, with unique ids and the page's colours."""
-    file = io.StringIO()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph")  # only measured without the glyph; the browser draws it
-        figure.savefig(file, format="svg", metadata={"Date": None})
-    text = file.getvalue()
-    text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, count=1, flags=re.DOTALL)
-    head, _, body = text.partition(">")
-    box = re.search(r'viewBox="[^"]+"', head)
-    assert box is not None  # noqa: S101 - matplotlib writes one
-    body = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", body)
-    for colour, mark in _MARKS.items():
-        body = body.replace(mark, f"var(--{colour})")
-    space = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
-    return f'<svg {space} {box[0]} role="img" aria-label="{title}">{body}'
+def _short(value: object) -> str:
+    return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
