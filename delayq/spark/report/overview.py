@@ -77,7 +77,7 @@ class Overview:
 
     @property
     def checks(self) -> list[Check]:
-        """What the queue promises, in the order that a person asks: whether anything was lost, early, late, twice, dead."""
+        """What the queue promises, in the order that people ask: was anything lost, early, late, twice or dead."""
         if self.is_empty:
             return []
         again, lost = sum(self.redeliveries.values()), self.redeliveries.get("expired", 0)
