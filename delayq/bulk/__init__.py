@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from delayq.bulk.load_run import Loaded as Loaded
     from delayq.bulk.message_ids import id_of as id_of
     from delayq.bulk.plan import plan as plan
-    from delayq.bulk.plan import rejects as rejects
     from delayq.bulk.reminder_rules import Rule as Rule
     from delayq.bulk.reminder_rules import read_rules as read_rules
 

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
-from itertools import chain
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -23,11 +22,7 @@ from delayq.bulk.message_ids import id_of
 from delayq.bulk.plan_columns import (
     NEEDED,
     NOT_IANA,
-    REASON,
-    REASONS,
-    REPEATED,
     WALL_CLOCK,
-    check_collecting,
     check_columns,
     invalid_rows,
     payload_columns,
@@ -109,60 +104,24 @@ _KINDS: list[tuple[Callable[[pa.DataType], bool], list[pa.DataType], Callable[[A
 _WALL_CLOCK = re.compile(WALL_CLOCK, re.ASCII)
 
 
-def _check_columns(things: pa.Table, rules: tuple[Rule, ...]) -> None:
+def check_table(things: pa.Table, rules: tuple[Rule, ...]) -> None:
+    """Raise `ConfigurationError` for columns or rows that cannot be planned, with an example."""
     check_columns([(field.name, spark_name(field.type), str(field.type)) for field in things.schema], rules)
-
-
-def _find_problems(things: pa.Table) -> dict[str, list[int]]:
-    """Return the rows with each of REASONS; all rows of an id that is repeated."""
     values: list[list[Any]] = [things.column(name).to_pylist() for name in NEEDED]
+    texts: list[list[Any]] = [things.column(name).cast(pa.string()).to_pylist() for name in NEEDED]
     is_text = spark_name(things.schema.field("time").type) == "string"
     found: dict[str, list[int]] = {}
-    counts = Counter(values[0])
     for row, (id, time, zone) in enumerate(zip(*values, strict=True)):
         for problem in _problems(id, time, zone, is_text=is_text):
             found.setdefault(problem, []).append(row)
-        if id is not None and counts[id] > 1:
-            found.setdefault(REPEATED, []).append(row)
-    return found
-
-
-def _check_rows(things: pa.Table) -> None:
-    """Raise `ConfigurationError` for rows that cannot be planned, with an example."""
-    found = _find_problems(things)
-    for problem in REASONS:
+    for problem in ("id is null", "time is null", "zone is null", "time", "zone"):
         if rows := found.get(problem):
-            columns = [things.column(name).cast(pa.string()) for name in NEEDED]
-            texts: list[list[Any]] = [column.to_pylist() for column in columns]
-            if problem == REPEATED:
-                ids = {things.column("id")[row].as_py() for row in rows}
-                raise repeated_ids(len(ids), str(min(ids)))
             row = min(rows, key=lambda one: [text[one] or "" for text in texts])
             example = {name: text[row] for name, text in zip(NEEDED, texts, strict=True)}
             raise invalid_rows(problem, len(rows), things.num_rows, example, zone_hint(example["zone"]))
-
-
-def _divide(things: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Return the rows that can be planned, and the others with the reason."""
-    reasons: dict[int, str] = {}
-    found = _find_problems(things)
-    for problem, reason in REASONS.items():
-        for row in found.get(problem, ()):
-            reasons.setdefault(row, reason)
-    column = pa.array([reasons.get(row) for row in range(things.num_rows)], pa.string())
-    others = things.append_column(REASON, column).filter(pc.is_valid(column))
-    return things.filter(pc.is_null(column)), others
-
-
-def rejects(things: TableSource, rules: Rule | Iterable[Rule]) -> pa.Table:
-    """Return the rows that `plan` leaves out with `on_error="collect"`, with a column `reason`.
-
-    Raises as `plan`, but not for these rows.
-    """
-    table = table_of(things, "things")
-    _check_columns(table, check_rules(rules))
-    check_collecting("collect", table.column_names)
-    return _divide(table)[1]
+    repeated = sorted(id for id, count in Counter(values[0]).items() if count > 1)
+    if repeated:
+        raise repeated_ids(len(repeated), str(repeated[0]))
 
 
 def _problems(id: object, time: Any, zone: str | None, *, is_text: bool) -> Iterator[str]:
@@ -260,13 +219,12 @@ def plan(
     *,
     previous: TableSource | None = None,
     since: datetime | None = None,
-    on_error: str = "fail",
 ) -> pa.Table:
     """Return the reminders of a table's rows: what `delayq.spark.plan` returns for the same rows, even the payloads.
 
     Tables are those of Arrow, what gives an Arrow stream, such as a DataFrame, and paths of files. See there for the
-    columns, `previous`, `since` and `on_error`. The order is that of the rows and rules. All is in memory: above a
-    million rows, Spark is faster. A `where`, and columns of a nested type such as lists, need Spark.
+    columns, `previous` and `since`. The order is that of the rows and rules. All is in memory:
+    above a million rows, Spark is faster. A `where`, and columns of a nested type such as lists, need Spark.
 
     Raises `ConfigurationError` if a rule needs Spark, if columns are missing or have the wrong type, if an id is not
     unique, or if an id, time or zone is null or invalid.
@@ -276,21 +234,12 @@ def plan(
         if rule.where is not None:
             raise ConfigurationError(f"rule {rule.name!r}: a where is a condition of Spark: use `delayq spark plan`")
     table = table_of(things, "things")
-    _check_columns(table, checked)
-    rejected: frozenset[str | None] = frozenset()
-    if check_collecting(on_error, table.column_names):
-        table, others = _divide(table)
-        rejected = frozenset(others.column("id").cast(pa.string()).to_pylist())
-    else:
-        _check_rows(table)
+    check_table(table, checked)
     since_micros = None if since is None else timestamp(since, "since") * 1000
     wanted = _reminders(table, checked)
     if previous is None:
         return _table(_Reminder(id_of(*key, 0), key, payload, 0, "new", retries) for key, payload, retries in wanted)
-    before = list(_rows_of(table_of(previous, "previous")))
-    kept = [one for one in before if one.key.source in rejected]
-    compared = _compare(wanted, [one for one in before if one.key.source not in rejected], since_micros)
-    return _table(chain(compared, _as_before(kept, since_micros)))
+    return _table(_compare(wanted, list(_rows_of(table_of(previous, "previous"))), since_micros))
 
 
 def _reminders(things: pa.Table, rules: tuple[Rule, ...]) -> Iterator[tuple[_Key, str, int]]:
@@ -334,15 +283,6 @@ def _compare(
         over = one.key in kept and one.revision == last[one.key][0]
         if not (over or (since is not None and one.key.due < since)):
             yield one._replace(action="cancel")
-
-
-def _as_before(before: Iterable[_Reminder], since: int | None) -> Iterator[_Reminder]:
-    """Yield the reminders of rows that cannot be planned now: they stay as they were."""
-    for one in before:
-        if one.action != "cancel":
-            yield one._replace(action="keep")
-        elif since is None or one.key.due >= since:
-            yield one
 
 
 def _rows_of(previous: pa.Table) -> Iterator[_Reminder]:

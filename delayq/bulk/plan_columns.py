@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from delayq.bulk.load_options import ON_ERRORS
 from delayq.bulk.reminder_rules import Rule
 from delayq.errors import ConfigurationError, did_you_mean, short_repr
 
@@ -31,30 +30,6 @@ MESSAGES = {
     "zone is null": "zone is null in {n}, for example of {id}",
     "zone": "zone is unknown in {n}, for example {zone} of {id}{hint}",
 }
-
-REPEATED = "id occurs in more than one row"
-REASONS = {
-    "id is null": "id is null",
-    "time is null": "time is null",
-    "zone is null": "zone is null",
-    "time": "time must look like '2027-01-31 09:00' (a wall-clock time in the zone); an instant must be a TIMESTAMP",
-    "zone": "zone is unknown: use an IANA name such as 'Europe/Berlin'",
-    REPEATED: REPEATED,
-}
-"""Why a row is rejected, for each problem; of several the first one."""
-REASON = "reason"
-"""The column of rejected rows that says why."""
-
-
-def check_collecting(on_error: str, names: Iterable[str]) -> bool:
-    """Return whether rows that cannot be planned are rejected; raise `ConfigurationError` for another choice."""
-    if on_error not in ON_ERRORS:
-        raise ConfigurationError(f"on_error must be {' or '.join(ON_ERRORS)}, not {short_repr(on_error)}")
-    if on_error == "fail":
-        return False
-    if REASON in map(str.lower, names):
-        raise ConfigurationError(f"column {REASON!r} would be that of rejected rows: rename yours")
-    return True
 
 
 def payload_columns(names: Iterable[str], rule: Rule) -> list[str]:

@@ -26,19 +26,7 @@ def test_plans_and_compares_with_the_previous_plan(cli, files):
     ]
     (files / "things.csv").write_text(THINGS.replace("01-31", "02-01"))
     again = cli("plan", "things.csv", "plan-2", "--rules", "rules.toml", "--previous", "plan-1", "--json")
-    assert again.json == {"plan": "plan-2", "new": 1, "keep": 1, "cancel": 1, "rejected": 0}
-
-
-def test_leaves_out_what_cannot_be_planned(cli, files):
-    (files / "things.csv").write_text(f"{THINGS}visit-3,2099-03-28 14:30,Europe/Nowhere\n")
-    asked = ("plan", "things.csv", "plan", "--rules", "rules.toml", "--on-error", "collect")
-    told = "planned plan: 2 new, 0 keep, 0 cancel\n1 row that cannot be planned left out"
-    assert cli(*asked).err == f"{told}; --rejects TABLE writes them to a table\n"
-    planned = cli(*asked, "--rejects", "rejects.parquet")
-    assert (planned.code, planned.err) == (0, f"{told}: see rejects.parquet\n")
-    (rejected,) = read_table("rejects.parquet").to_pylist()
-    assert (rejected["id"], rejected["reason"][:16]) == ("visit-3", "zone is unknown:")
-    assert cli(*asked, "--json").json == {"plan": "plan", "new": 2, "keep": 0, "cancel": 0, "rejected": 1}
+    assert again.json == {"plan": "plan-2", "new": 1, "keep": 1, "cancel": 1}
 
 
 @pytest.mark.parametrize(
@@ -50,12 +38,6 @@ def test_leaves_out_what_cannot_be_planned(cli, files):
         (["things.csv", "p", "--rules", "things.csv"], 2, "cannot read the rules in things.csv"),
         (["things.csv", "missing/p", "--rules", "rules.toml"], 2, "cannot write missing/p: "),
         (["things.csv", "p", "--rules", "rules.toml", "--previous", "p"], 2, "write the new one to another path"),
-        (["things.csv", "p", "--rules", "rules.toml", "--rejects", "r"], 2, "--rejects goes with --on-error collect"),
-        (
-            ["things.csv", "p", "--rules", "rules.toml", "--on-error", "collect", "--rejects", "p"],
-            2,
-            "p is also the plan: write the rejects to another path",
-        ),
         (["things.csv", "p", "--rules", "rules.toml", "--previous", "things.csv"], 2, "previous is not a plan"),
     ],
 )

@@ -12,12 +12,8 @@ import pytest
 from delayq.bulk.files.table_files import read_table, write_table
 from delayq.bulk.plan import plan
 from delayq.bulk.reminder_rules import Rule
-from delayq.errors import ConfigurationError
 from delayq.spark.pipelines.input_tables import read_table as read_on_spark
 from delayq.spark.pipelines.plan import plan as plan_on_spark
-from delayq.spark.pipelines.plan import rejects as rejects_on_spark
-from tests.bulk.bad_rows import BAD, HAD, RULE
-from tests.bulk.bad_rows import things as things_with_bad_rows
 
 ZONES = [
     "UTC",
@@ -141,17 +137,3 @@ def test_same_plan_of_a_text_file(spark, tmp_path, name, text):
     ours = plan(read_table(tmp_path / name), RULES[:3])
     theirs = on_spark(spark, tmp_path / name, RULES[:3], tmp_path / "plan")
     assert rows_of(ours) == rows_of(theirs)
-
-
-@pytest.mark.spark
-def test_both_reject_the_same_rows_and_keep_what_was_planned_of_them(spark):
-    rows, had = spark.createDataFrame(things_with_bad_rows()), spark.createDataFrame(pa.table(HAD))
-    rejected = rejects_on_spark(rows, RULE).collect()
-    assert sorted((row.asDict() for row in rejected), key=str) == sorted(BAD, key=str)
-    before = plan_on_spark(had, RULE)
-    planned = plan_on_spark(rows, RULE, previous=before, on_error="collect").toArrow()
-    same = plan(things_with_bad_rows(), RULE, previous=plan(pa.table(HAD), RULE), on_error="collect")
-    assert planned.column_names == same.column_names
-    assert sorted(planned.to_pylist(), key=str) == sorted(same.to_pylist(), key=str)
-    with pytest.raises(ConfigurationError, match="on_error must be fail or collect"):
-        plan_on_spark(rows, RULE, on_error="ignore")

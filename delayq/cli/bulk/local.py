@@ -37,40 +37,6 @@ MANY = 1_000_000
 """Reminders from which Spark is worth its start."""
 
 
-def rejecting(function: F) -> F:
-    """Add the options of a plan about rows that cannot be planned, with Spark or without."""
-    for option in (
-        click.option("--rejects", metavar="TABLE", help="Write the rows that are left out here, each with its reason."),
-        click.option(
-            "--on-error", type=click.Choice(["fail", "collect"]), default="fail", help="Leave out invalid rows."
-        ),
-    ):
-        function = option(function)
-    return function
-
-
-def check_paths(out: str, previous: str | None, rejects: str | None) -> None:
-    """Raise a usage error if a plan would be written to what it is compared with, or rejects where there are none."""
-    context = click.get_current_context()
-    if previous is not None and Path(previous).absolute() == Path(out).absolute():
-        raise click.UsageError(f"{out} is also the previous plan: write the new one to another path")
-    if rejects is not None and context.params["on_error"] != "collect":
-        raise click.UsageError("--rejects goes with --on-error collect")
-    if rejects is not None and Path(rejects).absolute() == Path(out).absolute():
-        raise click.UsageError(f"{out} is also the plan: write the rejects to another path")
-
-
-def print_planned(out: str, counts: dict[str, int], rejected: int, rejects: str | None, *, as_json: bool) -> None:
-    """Print what a plan has, and how many rows were left out."""
-    if as_json:
-        print_json({"plan": out, **counts, "rejected": rejected})
-        return
-    print_note(f"planned {out}: " + ", ".join(f"{number:,} {action}" for action, number in counts.items()))
-    if rejected:
-        where = f": see {rejects}" if rejects else "; --rejects TABLE writes them to a table"
-        print_note(f"{pluralize(rejected, 'row')} that cannot be planned left out{where}")
-
-
 @click.command()
 @click.argument("things", metavar="FILE", type=click.Path(path_type=Path))
 @click.argument("out", metavar="PLAN", type=click.Path(path_type=Path))
@@ -78,43 +44,32 @@ def print_planned(out: str, counts: dict[str, int], rejected: int, rejects: str 
 @click.option(
     "--previous", metavar="PLAN", type=click.Path(path_type=Path), help="Mark only what differs from it as new."
 )
-@rejecting
 @json_option
-def plan(
-    *,
-    things: Path,
-    out: Path,
-    rules: str,
-    previous: Path | None,
-    on_error: str,
-    rejects: str | None,
-    as_json: bool,
-) -> None:
+def plan(*, things: Path, out: Path, rules: str, previous: Path | None, as_json: bool) -> None:
     """Plan reminders for the rows of FILE (columns id, time and zone), and write them to PLAN as Parquet.
 
     FILE is CSV, JSON Lines (.jsonl) or Parquet. The plan is the same as that of `delayq spark plan`, which is for
     tables that do not fit into memory. With --previous, reminders that are no longer wanted stay in PLAN as cancels
     until they are past.
 
-    JSON: {"plan", "new", "keep", "cancel", "rejected"}.
+    JSON: {"plan", "new", "keep", "cancel"}.
     """
     from delayq.bulk.reminder_rules import read_rules
 
     known = read_rules(rules)
-    check_paths(str(out), None if previous is None else str(previous), rejects)
+    if previous is not None and previous.absolute() == out.absolute():
+        raise click.UsageError(f"{out} is also the previous plan: write the new one to another path")
     bulk = open_bulk()
     with spinner("planning"):
         before = None if previous is None else bulk.read_table(previous)
-        table, rejected = bulk.read_table(things), None
-        if on_error == "collect":
-            rejected = bulk.rejects(table, known)
-        planned = bulk.plan(table, known, previous=before, since=datetime.now(UTC), on_error=on_error)
-        if rejects is not None:
-            bulk.write_table(rejected, rejects)
+        planned = bulk.plan(bulk.read_table(things), known, previous=before, since=datetime.now(UTC))
         bulk.write_table(planned, out)
     counts = {"new": 0, "keep": 0, "cancel": 0} | Counter(planned["action"].to_pylist())
-    print_planned(str(out), counts, 0 if rejected is None else rejected.num_rows, rejects, as_json=as_json)
-    if planned.num_rows >= MANY and not as_json:
+    if as_json:
+        print_json({"plan": str(out), **counts})
+        return
+    print_note(f"planned {out}: " + ", ".join(f"{number:,} {action}" for action, number in counts.items()))
+    if planned.num_rows >= MANY:
         print_note("a plan of this size is made faster by `delayq spark plan`, on all processors")
 
 

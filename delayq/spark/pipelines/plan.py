@@ -14,11 +14,7 @@ from delayq.bulk.plan_columns import (
     IN_EVERY_PAYLOAD,
     NEEDED,
     NOT_IANA,
-    REASON,
-    REASONS,
-    REPEATED,
     WALL_CLOCK,
-    check_collecting,
     check_columns,
     invalid_rows,
     payload_columns,
@@ -106,12 +102,7 @@ _DAY = DAY * 1000
 
 
 def plan(
-    things: DataFrame,
-    rules: Rule | Iterable[Rule],
-    *,
-    previous: DataFrame | None = None,
-    since: datetime | None = None,
-    on_error: str = "fail",
+    things: DataFrame, rules: Rule | Iterable[Rule], *, previous: DataFrame | None = None, since: datetime | None = None
 ) -> DataFrame:
     """Return the reminders of a table's rows, with the columns of `schemas.PLAN`.
 
@@ -126,9 +117,6 @@ def plan(
     (default: forever), in case one of the plans was never loaded. A cancelled id is never reused, because queues refuse
     it; a reminder that comes back has the next `revision`, and so another id.
 
-    With `on_error="collect"`, rows that cannot be planned are left out, and all of an id that is repeated: `rejects`
-    returns them. What the previous plan has of such an id stays: nothing is cancelled for a row that cannot be read.
-
     Deterministic: the same rows and rules give the same plan, whatever their order, the partitions and the session's
     time zone; planned again, everything is keep. The current time does not matter: `load` skips what is past.
 
@@ -142,36 +130,14 @@ def plan(
         check_schema(previous, _COLUMNS, "previous is not a plan")
     since_ms = None if since is None else timestamp(since, "since")
     check_conditions(things, checked)
-    rejected = None
-    if check_collecting(on_error, things.columns):
-        judged = _judged(things)
-        things, rejected = judged.where(F.col(REASON).isNull()).drop(REASON), judged.where(F.col(REASON).isNotNull())
     check_rows(things, checked)
     wanted = _reminders(things, checked)
     if previous is None:
         planned = wanted.select("*", F.lit(0).alias("revision"), F.lit("new").alias("action"))
     else:
-        planned = _compare(wanted, previous, since_ms, rejected)
+        planned = _compare(wanted, previous, since_ms)
     id = F.coalesce("id", message_id("source", "rule", "occurrence", F.unix_micros("due"), "revision"))
     return planned.select(id.alias("id"), *(name for name in _COLUMNS if name != "id"))
-
-
-def rejects(things: DataFrame, rules: Rule | Iterable[Rule]) -> DataFrame:
-    """Return the rows that `plan` leaves out with `on_error="collect"`, with a column `reason`.
-
-    Raises as `plan`, but not for these rows.
-    """
-    check_table(things, check_rules(rules))
-    check_collecting("collect", things.columns)
-    return _judged(things).where(F.col(REASON).isNotNull())
-
-
-def _judged(things: DataFrame) -> DataFrame:
-    """Add the reason for which a row cannot be planned, null for none."""
-    repeated = F.col("id").isNotNull() & (F.count("*").over(Window.partitionBy("id")) > 1)
-    checks = _checks(things) | {REPEATED: repeated}
-    reasons = [F.when(wrong, F.lit(REASONS[problem])) for problem, wrong in checks.items()]
-    return things.withColumn(REASON, F.coalesce(*reasons))
 
 
 # The reminders of the rows
@@ -278,19 +244,8 @@ def _payload(rows: DataFrame, rules: tuple[Rule, ...]) -> Column:
 # Comparison with the previous plan
 
 
-def _compare(wanted: DataFrame, previous: DataFrame, since: int | None, rejected: DataFrame | None) -> DataFrame:
-    """Add revisions and actions to the reminders, and append the cancels; one shuffle, by the key of a reminder.
-
-    Reminders of rejected rows stay as they were.
-    """
-    if rejected is not None:
-        ids = rejected.select(F.col("id").cast("string").alias("source")).distinct()
-        as_before = previous.join(ids, "source", "left_semi")
-        if since is not None:
-            as_before = as_before.where((F.col("action") != "cancel") | (F.unix_micros("due") >= since * 1000))
-        action = F.when(F.col("action") == "cancel", "cancel").otherwise("keep")
-        compared = _compare(wanted, previous.join(ids, "source", "left_anti"), since, None).select(*_COLUMNS)
-        return compared.unionByName(as_before.withColumn("action", action).select(*_COLUMNS))
+def _compare(wanted: DataFrame, previous: DataFrame, since: int | None) -> DataFrame:
+    """Add revisions and actions to the reminders, and append the cancels; one shuffle, by the key of a reminder."""
     unset = [F.lit(None).cast("int").alias("revision"), F.lit("new").alias("action")]
     fresh = wanted.select("*", *unset).select(*_COLUMNS, F.lit("now").alias("planned"))
     before = previous.select(*_COLUMNS, F.lit("before").alias("planned"))
