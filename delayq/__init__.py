@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from delayq.errors import PartitionsError as PartitionsError
     from delayq.errors import PayloadError as PayloadError
     from delayq.errors import PayloadTooLargeError as PayloadTooLargeError
+    from delayq.errors import PlanChangedError as PlanChangedError
     from delayq.errors import QueueFullError as QueueFullError
     from delayq.errors import QueueInUseError as QueueInUseError
     from delayq.errors import ResultTimeoutError as ResultTimeoutError

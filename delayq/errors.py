@@ -56,6 +56,10 @@ class PartitionsError(ConfigurationError):
     """A queue has other partitions than this client says, or none: the error says how to open or to move it."""
 
 
+class PlanChangedError(ConfigurationError):
+    """Most reminders of a plan would be sent again, because their payloads get or lose columns; nothing was planned."""
+
+
 class PayloadError(DelayqError, ValueError):
     """A payload cannot be encoded or decoded."""
 

@@ -371,6 +371,12 @@ class Calls:
         """Switch the dedupe window on (ms, ids) where it is off; a queue that has one keeps its own."""
         return RedisCommand(("HSETNX", self.keys.meta, "dedupe", f"{window} {max_ids}"), bool)
 
+    def dedupe_max(self) -> RedisCommand[int | None]:
+        """Read how many settled ids the queue remembers; None if its dedupe window is off."""
+        return RedisCommand(
+            ("HGET", self.keys.meta, "dedupe"), lambda reply: None if reply is None else int(reply.split()[-1])
+        )
+
     def counts(self) -> ScriptCall[replies.CountsReply]:
         """Count the messages in each state."""
         return self.script("counts", [self.now, *META_FIELDS], replies.read_counts)

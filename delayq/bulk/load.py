@@ -29,7 +29,13 @@ pc: Any = pyarrow.compute
 _INSTANT = pa.timestamp("us", tz="UTC")
 _HEADERS = pa.map_(pa.string(), pa.string())
 _EXAMPLE = "2027-01-31T09:00:00+01:00"
-_ADVICE = {"id": "write it as a text", "payload": "write it as a text, such as JSON"}
+_TO_TEXT = f"write it as a text with its zone, such as {_EXAMPLE}"
+_ADVICE = {
+    "id": "write it as a text",
+    "payload": "write it as a text, such as JSON",
+    "due date": f"a date has no time of day; {_TO_TEXT}",
+    **dict.fromkeys(("due integer", "due long"), f"a number may be seconds or milliseconds; {_TO_TEXT}"),
+}
 _TEXTS = ("id", "payload")
 
 

@@ -69,8 +69,8 @@ def check_load(
     return kind(
         batch_size=check_int(batch_size, "batch_size", 1, MAX_IDS),
         max_rows_per_second=_rate(max_rows_per_second),
-        on_conflict=_choice(on_conflict, "on_conflict", CONFLICTS),
-        on_error=_choice(on_error, "on_error", ON_ERRORS),
+        on_conflict=check_choice(on_conflict, "on_conflict", CONFLICTS),
+        on_error=check_choice(on_error, "on_error", ON_ERRORS),
         default_retries=check_retries(default_retries, "default_retries"),
         max_payload=check_int(max_payload, "max_payload", 1, MAX_PAYLOAD),
     )
@@ -84,7 +84,8 @@ def _rate(rate: object) -> float | None:
     return float(rate)
 
 
-def _choice(value: object, name: str, allowed: tuple[str, ...]) -> Any:
+def check_choice(value: object, name: str, allowed: tuple[str, ...]) -> Any:
+    """Return an option that is one of several; raise `ConfigurationError` for any other."""
     if value not in allowed:
         raise ConfigurationError(f"{name} must be {' or '.join(allowed)}, not {short_repr(value)}")
     return value

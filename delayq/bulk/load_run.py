@@ -37,6 +37,8 @@ class Loaded(RunInfo):
     """Messages that the plan no longer contains and that this load cancelled."""
     too_late: int = 0
     """Messages that the plan no longer contains but that are in flight or dead, so could not be cancelled."""
+    unremembered: int = 0
+    """Messages beyond the settled ids that the queue remembers (`dedupe_max`): a repeated load may send these again."""
 
     def facts(self) -> dict[str, Any]:
         """Return all fields by name, ready for JSON."""
@@ -45,7 +47,13 @@ class Loaded(RunInfo):
     def told(self) -> str:
         """Return the result as a sentence."""
         parts = [f"{number:,} {what}" for what, number in self._counts().items() if number or what == "new"]
-        return f"run {self.run}: {', '.join(parts)}"
+        told = f"run {self.run}: {', '.join(parts)}"
+        if not self.unremembered:
+            return told
+        return (
+            f"{told}; the queue remembers settled ids of {self.sent - self.unremembered:,} messages only: raise"
+            f" dedupe_max, else this load, repeated after they have ended, may send {self.unremembered:,} again"
+        )
 
     def _counts(self) -> dict[str, int]:
         return {
@@ -226,13 +234,21 @@ class LoadRun:
 
     def result(self, *, past: int, later: int, cancelled: Mapping[str, int]) -> Loaded:
         """Return the result of the run; `cancelled` is how many cancels got each status."""
+        info = self._info()
         return Loaded(
-            **asdict(self._info()),
+            **asdict(info),
             past=past,
             later=later,
             cancelled=cancelled.get("1", 0),
             too_late=cancelled.get("2", 0) + cancelled.get("3", 0),
+            unremembered=self._unremembered(info.sent),
         )
+
+    def _unremembered(self, sent: int) -> int:
+        """Return how many of the messages sent are beyond those of which the queue remembers the ids."""
+        limits = [connect(self.target).call(calls_of(one).dedupe_max()) for one in partitions_of(self.target)]
+        known = [limit for limit in limits if limit is not None]
+        return max(0, sent - sum(known)) if len(known) == len(limits) else 0
 
     def _info(self) -> RunInfo:
         found = [connect(self.target).perform(list_runs(context_of(one))) for one in partitions_of(self.target)]

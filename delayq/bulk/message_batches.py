@@ -71,7 +71,7 @@ def check_columns(columns: Sequence[tuple[str, str, str]], advice: Mapping[str, 
     """Check that a table has the columns of messages; raises `ConfigurationError`.
 
     A column is its name, the name of its type in Spark, and the same as users write it. `advice` says how to convert a
-    column of another type, `to_instant` a `due` without a zone.
+    column, by its name, or by name and type such as "due date"; `to_instant` a `due` without a zone.
     """
     names = [name for name, _, _ in columns]
     for name in names:
@@ -92,7 +92,8 @@ def check_columns(columns: Sequence[tuple[str, str, str]], advice: Mapping[str, 
                 f"column due is {shown}, a local time without a zone; convert it to an instant: {to_instant}"
             )
         if kind not in allowed:
-            hint = f": {advice[name]}" if name in advice else ""
+            said = advice.get(f"{name} {kind}", advice.get(name))
+            hint = f": {said}" if said else ""
             raise ConfigurationError(f"column {name} must be {wanted}, not {shown}{hint}")
 
 

@@ -1,182 +1,77 @@
-"""Plans reminders without Spark: applies rules to the rows of a table, and compares the result with the last plan.
-
-Values become JSON in the very text that Spark's `to_json` gives: plans are compared by their payloads.
-"""
+"""Plans reminders without Spark: applies rules to the rows of a table, and compares the result with the last plan."""
 
 from __future__ import annotations
 
-import base64
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import datetime, timedelta
-from decimal import Decimal
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute
 
 from delayq.bulk.files.arrow_tables import TableSource, table_of
+from delayq.bulk.files.json_values import json_column
+from delayq.bulk.load_options import ON_ERRORS, check_choice
 from delayq.bulk.message_batches import spark_name
 from delayq.bulk.message_ids import id_of
 from delayq.bulk.plan_columns import (
     NEEDED,
-    NOT_IANA,
-    WALL_CLOCK,
+    REPEATED,
+    Told,
+    check_changes,
     check_columns,
     invalid_rows,
-    payload_columns,
+    reason_of_row,
     repeated_ids,
-    zone_hint,
 )
-from delayq.bulk.reminder_rules import Rule, RuleTimes, check_rules, from_wall, zone_of
+from delayq.bulk.plan_rows import PlanRows, ReminderKey, Wanted, order_of, texts_of
+from delayq.bulk.reminder_rules import Rule, check_rules
 from delayq.errors import ConfigurationError
 from delayq.values.times import timestamp
 
-NULL = "null"
-_START = datetime(1970, 1, 1)  # noqa: DTZ001 - UTC, or a wall clock
-_ESCAPES: dict[int, str] = {
-    **{code: f"\\u{code:04X}" for code in range(32)},
-    **str.maketrans({'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}),
-}
-_NOT_A_NUMBER = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
-_FIXED = (-3, 7)
-"""The decimal exponents for which Java writes a number without one: from the first, below the second."""
+REFUSED = pa.schema({"id": pa.string(), "reason": pa.string()})
+"""The columns of refused rows, as `delayq runs QUEUE RUN` has them."""
 
 
-def json_text(text: str) -> str:
-    """Return a text in quotes."""
-    return f'"{text.translate(_ESCAPES)}"'
-
-
-def instant_text(microseconds: int) -> str:
-    """Return an instant, in microseconds since 1970, as ISO 8601 in UTC with six digits; without quotes."""
-    return f"{(_START + timedelta(microseconds=microseconds)).isoformat(timespec='microseconds')}Z"
-
-
-def json_column(name: str, column: Any) -> list[str]:
-    """Return the values of a column as JSON; raises `ConfigurationError` for a type that only Spark can write."""
-    kind = column.type
-    for fits, casts, convert in _KINDS:
-        if fits(kind):
-            for cast in casts:
-                column = column.cast(cast)
-            return [NULL if value is None else convert(value) for value in column.to_pylist()]
-    raise ConfigurationError(
-        f"column {name!r} is {kind}, which only Spark can put into a payload: use `delayq spark plan`, or list the"
-        " other columns as the payload of the rule"
-    )
-
-
-def _java_number(text: str) -> str:
-    """Write the shortest digits of a floating-point number as Java does."""
-    if text in _NOT_A_NUMBER:
-        return _NOT_A_NUMBER[text]
-    number = Decimal(text)
-    exponent = number.adjusted() if number else 0
-    if _FIXED[0] <= exponent < _FIXED[1]:
-        fixed = f"{number:f}"
-        return fixed if "." in fixed else f"{fixed}.0"
-    sign, digits, _ = number.as_tuple()
-    rest = "".join(map(str, digits[1:])).rstrip("0") or "0"
-    return f"{'-' * sign}{digits[0]}.{rest}E{exponent}"
-
-
-_KINDS: list[tuple[Callable[[pa.DataType], bool], list[pa.DataType], Callable[[Any], str]]] = [
-    (lambda kind: spark_name(kind) == "string", [], json_text),
-    (pa.types.is_boolean, [], lambda value: "true" if value else "false"),
-    (pa.types.is_integer, [], str),
-    (pa.types.is_floating, [pa.string()], _java_number),
-    (pa.types.is_decimal, [], str),
-    (
-        lambda kind: spark_name(kind) == "timestamp",
-        [pa.timestamp("us", tz="UTC"), pa.int64()],
-        lambda microseconds: f'"{instant_text(microseconds)}"',
-    ),
-    (pa.types.is_timestamp, [pa.timestamp("us")], lambda at: f'"{at.isoformat(timespec="microseconds")}"'),
-    (pa.types.is_date, [pa.date32()], lambda day: f'"{day.isoformat()}"'),
-    (lambda kind: spark_name(kind) == "binary", [], lambda value: f'"{base64.b64encode(value).decode()}"'),
-    (pa.types.is_null, [], str),
-]
-"""Types of columns: what they are cast to, one after the other, and how their values are written."""
-
-
-_WALL_CLOCK = re.compile(WALL_CLOCK, re.ASCII)
-
-
-def check_table(things: pa.Table, rules: tuple[Rule, ...]) -> None:
-    """Raise `ConfigurationError` for columns or rows that cannot be planned, with an example."""
+def _check_table(things: pa.Table, rules: tuple[Rule, ...]) -> PlanRows:
+    """Return what plans a table; raises `ConfigurationError` for columns and rules that cannot be planned."""
+    for rule in rules:
+        if rule.where is not None:
+            raise ConfigurationError(f"rule {rule.name!r}: a where is a condition of Spark: use `delayq spark plan`")
     check_columns([(field.name, spark_name(field.type), str(field.type)) for field in things.schema], rules)
-    values: list[list[Any]] = [things.column(name).to_pylist() for name in NEEDED]
-    texts: list[list[Any]] = [things.column(name).cast(pa.string()).to_pylist() for name in NEEDED]
-    is_text = spark_name(things.schema.field("time").type) == "string"
-    found: dict[str, list[int]] = {}
-    for row, (id, time, zone) in enumerate(zip(*values, strict=True)):
-        for problem in _problems(id, time, zone, is_text=is_text):
-            found.setdefault(problem, []).append(row)
-    for problem in ("id is null", "time is null", "zone is null", "time", "zone"):
-        if rows := found.get(problem):
-            row = min(rows, key=lambda one: [text[one] or "" for text in texts])
-            example = {name: text[row] for name, text in zip(NEEDED, texts, strict=True)}
-            raise invalid_rows(problem, len(rows), things.num_rows, example, zone_hint(example["zone"]))
-    repeated = sorted(id for id, count in Counter(values[0]).items() if count > 1)
+    return PlanRows(rules, things.column_names)
+
+
+def _refusals(things: pa.Table, rows: PlanRows, *, collect: bool) -> dict[int, tuple[str | None, str]]:
+    """Return the id and reason of each invalid row, by its number; raises `ConfigurationError` unless `collect`."""
+    problems = rows.problems(*(things.column(name) for name in NEEDED))
+    texts = {name: texts_of(things.column(name)) for name in NEEDED}
+    repeated = {id for id, count in Counter(texts["id"]).items() if count > 1 and id is not None}
+    examples = [dict(zip(NEEDED, values, strict=True)) for values in zip(*texts.values(), strict=True)]
+    if collect:
+        return {
+            row: (id, REPEATED if problem is None else reason_of_row(problem, example))
+            for row, (id, problem, example) in enumerate(zip(texts["id"], problems, examples, strict=True))
+            if problem is not None or id in repeated
+        }
+    if found := sorted({one for one in problems if one is not None}, key=order_of):
+        wrong = [example for problem, example in zip(problems, examples, strict=True) if problem == found[0]]
+        example = min(wrong, key=lambda one: [text or "" for text in one.values()])
+        raise invalid_rows(found[0], len(wrong), things.num_rows, example)
     if repeated:
-        raise repeated_ids(len(repeated), str(repeated[0]))
+        raise repeated_ids(len(repeated), min(one for one in repeated if one is not None))
+    return {}
 
 
-def _problems(id: object, time: Any, zone: str | None, *, is_text: bool) -> Iterator[str]:
-    for name, value in (("id", id), ("time", time), ("zone", zone)):
-        if value is None:
-            yield f"{name} is null"
-    if is_text and time is not None and _wall(time) is None:
-        yield "time"
-    if zone is not None and not _is_zone(zone):
-        yield "zone"
+def refused_rows(things: TableSource, rules: Rule | Iterable[Rule]) -> pa.Table:
+    """Return the rows that `plan` leaves out with `on_error="collect"`: their `id` and the `reason`.
 
+    Raises `ConfigurationError` for columns and rules that cannot be planned.
+    """
+    table = table_of(things, "things")
+    refused = _refusals(table, _check_table(table, check_rules(rules)), collect=True)
+    return pa.Table.from_pylist([{"id": id, "reason": reason} for id, reason in refused.values()], REFUSED)
 
-def _is_zone(name: str) -> bool:
-    if name in NOT_IANA:
-        return False
-    try:
-        zone_of(name)
-    except (KeyError, ValueError, OSError):
-        return False
-    return True
-
-
-def times_of(things: pa.Table) -> list[int]:
-    """Return the instants of the rows, in microseconds since 1970; the rows are checked."""
-    column: Any = things.column("time")
-    kind = spark_name(column.type)
-    if kind == "timestamp":
-        instants: list[Any] = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist()
-        return instants
-    zones: Sequence[Any] = things.column("zone").to_pylist()
-    walls: Sequence[Any]
-    if kind == "string":
-        texts: Sequence[Any] = column.to_pylist()
-        walls = [_wall(text) for text in texts]
-    else:
-        walls = column.cast(pa.timestamp("us")).cast(pa.int64()).to_pylist()
-    return [from_wall(wall, zone) for wall, zone in zip(walls, zones, strict=True)]
-
-
-def _wall(text: str) -> int | None:
-    """Return a wall-clock time in microseconds since 1970, None if it is not one."""
-    found = _WALL_CLOCK.fullmatch(text)
-    if not found:
-        return None
-    *parts, fraction = found.groups()
-    year, month, day, hour, minute, second = (int(part or 0) for part in parts)
-    try:
-        at = datetime(year, month, day, hour, minute, second, int((fraction or "").ljust(6, "0")))  # noqa: DTZ001
-    except ValueError:
-        return None
-    return (at - _START) // timedelta(microseconds=1)
-
-
-pc: Any = pyarrow.compute
-"""Untyped: its stubs lack plain values as arguments."""
 
 _COLUMNS: dict[str, pa.DataType] = {
     "id": pa.string(),
@@ -193,20 +88,11 @@ PLAN = pa.schema(_COLUMNS)
 """The columns of a plan, as on Spark: see `delayq.spark.plan`."""
 
 
-class _Key(NamedTuple):
-    """What tells one reminder from another; `due` is in microseconds since 1970."""
-
-    source: str
-    rule: str
-    occurrence: int
-    due: int
-
-
 class _Reminder(NamedTuple):
     """A row of a plan."""
 
     id: str
-    key: _Key
+    key: ReminderKey
     payload: str
     revision: int
     action: str
@@ -219,61 +105,78 @@ def plan(
     *,
     previous: TableSource | None = None,
     since: datetime | None = None,
+    on_error: str = "fail",
+    accept_changes: bool = False,
+    tell: Told = None,
 ) -> pa.Table:
     """Return the reminders of a table's rows: what `delayq.spark.plan` returns for the same rows, even the payloads.
 
     Tables are those of Arrow, what gives an Arrow stream, such as a DataFrame, and paths of files. See there for the
-    columns, `previous` and `since`. The order is that of the rows and rules. All is in memory:
-    above a million rows, Spark is faster. A `where`, and columns of a nested type such as lists, need Spark.
+    columns and parameters. The order is that of the rows and rules. All is in memory: above a million rows, Spark is
+    faster. A `where`, and columns of a nested type such as lists, need Spark.
 
-    Raises `ConfigurationError` if a rule needs Spark, if columns are missing or have the wrong type, if an id is not
-    unique, or if an id, time or zone is null or invalid.
+    Raises `ConfigurationError` if a rule needs Spark, if columns are missing or have the wrong type, and, unless
+    `on_error` is "collect", if an id is not unique, or if an id, time or zone is null or invalid. Raises
+    `PlanChangedError` unless `accept_changes`.
     """
     checked = check_rules(rules)
-    for rule in checked:
-        if rule.where is not None:
-            raise ConfigurationError(f"rule {rule.name!r}: a where is a condition of Spark: use `delayq spark plan`")
+    collect = check_choice(on_error, "on_error", ON_ERRORS) == "collect"
     table = table_of(things, "things")
-    check_table(table, checked)
+    rows = _check_table(table, checked)
     since_micros = None if since is None else timestamp(since, "since") * 1000
-    wanted = _reminders(table, checked)
-    if previous is None:
+    before = None if previous is None else list(_rows_of(table_of(previous, "previous")))
+    refused = _refusals(table, rows, collect=collect)
+    if refused:
+        table = table.filter(pa.array([row not in refused for row in range(table.num_rows)], pa.bool_()))
+    last = _last_of(before or ())
+    check_changes(_live(last, since_micros), rows.columns, accept=accept_changes, tell=tell)
+    texts = {name: json_column(name, table.column(name)) for name in sorted(set().union(*rows.columns.values()))}
+    sources: list[Any] = table.column("id").cast(pa.string()).to_pylist()
+    zones: list[Any] = table.column("zone").to_pylist()
+    wanted = rows.reminders(sources, zones, table.column("time"), texts)
+    if before is None:
         return _table(_Reminder(id_of(*key, 0), key, payload, 0, "new", retries) for key, payload, retries in wanted)
-    return _table(_compare(wanted, list(_rows_of(table_of(previous, "previous"))), since_micros))
+    held = _held(last, {id for id, _ in refused.values() if id is not None})
+    return _table(_compare([*wanted, *held], before, last, since_micros))
 
 
-def _reminders(things: pa.Table, rules: tuple[Rule, ...]) -> Iterator[tuple[_Key, str, int]]:
-    """Yield the key, payload and retries of each reminder."""
-    names = things.column_names
-    carried = {rule.name: payload_columns(names, rule) for rule in rules}
-    texts = {name: json_column(name, things.column(name)) for name in set().union(*carried.values())}
-    fields = {rule.name: [(json_text(name), texts[name]) for name in carried[rule.name]] for rule in rules}
-    timed = [(rule, RuleTimes(rule), json_text(rule.name), fields[rule.name]) for rule in rules]
-    sources: list[Any] = things.column("id").cast(pa.string()).to_pylist()
-    zones: list[Any] = things.column("zone").to_pylist()
-    for row, (source, zone, time) in enumerate(zip(sources, zones, times_of(things), strict=True)):
-        source_text = json_text(source)
-        for rule, times, rule_text, columns in timed:
-            values = "".join(f",{name}:{column[row]}" for name, column in columns)
-            for occurrence, due in enumerate(times.of(time, zone)):
-                head = (
-                    f'"source":{source_text},"rule":{rule_text},"occurrence":{occurrence},"due":"{instant_text(due)}"'
-                )
-                yield _Key(source, rule.name, occurrence, due), f"{{{head}{values}}}", rule.retries
+_Last = dict[ReminderKey, tuple[int, bool, str, int]]
+"""The last of each reminder in a plan: revision, whether it is cancelled, payload and retries."""
+
+
+def _last_of(before: Iterable[_Reminder]) -> _Last:
+    last: _Last = {}
+    for one in before:
+        # At the same revision a cancel wins, so that several plans in one table work as well.
+        known = (one.revision, one.action == "cancel", one.payload, one.retries)
+        last[one.key] = max(known, last.get(one.key, known))
+    return last
+
+
+def _live(last: _Last, since: int | None) -> dict[str, tuple[int, str]]:
+    """Return of each rule how many reminders are wanted and not past, and the payload of one."""
+    found: dict[str, tuple[int, str]] = {}
+    for key, (_, cancelled, payload, _) in last.items():
+        if not cancelled and (since is None or key.due >= since):
+            count, example = found.get(key.rule, (0, ""))
+            found[key.rule] = count + 1, max(example, payload)
+    return found
+
+
+def _held(last: _Last, sources: set[str]) -> Iterator[Wanted]:
+    """Yield the reminders of rows that are refused now: they stay as they are planned."""
+    for key, (_, cancelled, payload, retries) in last.items():
+        if key.source in sources and not cancelled:
+            yield key, payload, retries
 
 
 def _compare(
-    wanted: Iterable[tuple[_Key, str, int]], before: Sequence[_Reminder], since: int | None
+    wanted: Iterable[Wanted], before: Sequence[_Reminder], last: _Last, since: int | None
 ) -> Iterator[_Reminder]:
     """Yield the wanted reminders with their revisions and actions, and then the cancels."""
-    last: dict[_Key, tuple[int, bool, str]] = {}
-    for one in before:
-        # At the same revision a cancel wins, so that several plans in one table work as well.
-        known = (one.revision, one.action == "cancel", one.payload)
-        last[one.key] = max(known, last.get(one.key, known))
-    kept: set[_Key] = set()
+    kept: set[ReminderKey] = set()
     for key, payload, retries in wanted:
-        revision, cancelled, planned = last.get(key, (-1, True, ""))
+        revision, cancelled, planned, _ = last.get(key, (-1, True, "", 0))
         if not cancelled and planned == payload:
             kept.add(key)
             yield _Reminder(id_of(*key, revision), key, payload, revision, "keep", retries)
@@ -291,7 +194,7 @@ def _rows_of(previous: pa.Table) -> Iterator[_Reminder]:
     columns["due"] = previous.column("due").cast(PLAN.field("due").type).cast(pa.int64()).to_pylist()
     for row in zip(*(columns[name] for name in PLAN.names), strict=True):
         id, source, rule, occurrence, due, payload, revision, action, retries = row
-        yield _Reminder(id, _Key(source, rule, occurrence, due), payload, revision, action, retries)
+        yield _Reminder(id, ReminderKey(source, rule, occurrence, due), payload, revision, action, retries)
 
 
 def _check_plan(table: pa.Table) -> None:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
 
-from delayq.bulk.reminder_rules import Rule
-from delayq.errors import ConfigurationError, did_you_mean, short_repr
+import msgspec
+
+from delayq.bulk.reminder_rules import Rule, zone_names
+from delayq.errors import ConfigurationError, PlanChangedError, did_you_mean, short_repr
+
+Told = Callable[[str], None] | None
+"""What is called with a text to tell the user."""
 
 NEEDED = {
     "id": ("a STRING or a whole number", ("string", "byte", "short", "integer", "long")),
@@ -17,19 +24,25 @@ IN_EVERY_PAYLOAD = ("source", "rule", "occurrence", "due")
 
 WALL_CLOCK = r"^(\d{4})-(\d\d)-(\d\d)(?:[ T](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,6}))?)?)?$"
 """Texts with an offset are refused: they are instants, and reading them as wall-clock times would drop the offset."""
-NOT_IANA = (
-    *("ACT", "AET", "AGT", "ART", "AST", "BET", "BST", "CAT", "CNT", "CST", "CTT", "EAT", "ECT"),
-    *("IET", "IST", "JST", "MIT", "NET", "NST", "PLT", "PNT", "PRT", "PST", "SST", "VST"),
+_TIME_ADVICE = (
+    "; a text must look like '2027-01-31 09:00' (a wall-clock time in the zone), and an instant must be a TIMESTAMP"
 )
-"""Abbreviations that Java accepts as a zone, but rarely the intended one: BST is Bangladesh to it."""
-MESSAGES = {
-    "id is null": "id is null in {n}",
-    "time is null": "time is null in {n}, for example of {id}",
-    "time": "time is invalid in {n}, for example {time} of {id}; a text must look like '2027-01-31 09:00' (a wall-clock"
-    " time in the zone), and an instant must be a TIMESTAMP",
-    "zone is null": "zone is null in {n}, for example of {id}",
-    "zone": "zone is unknown in {n}, for example {zone} of {id}{hint}",
+PROBLEMS = {
+    "id is null": ("id is null", "", ""),
+    "time is null": ("time is null", "{id}", ""),
+    "zone is null": ("zone is null", "{id}", ""),
+    "time": ("time is invalid", "{time} of {id}", _TIME_ADVICE),
+    "range": ("time, or a due time, may be outside of the years 1 to 9999", "{time} of {id}", ""),
+    "zone": ("zone is unknown", "{zone} of {id}", "{hint}"),
 }
+"""What may be wrong with a row, in the order of the checks: what, an example, and what to do."""
+REPEATED = "id occurs in more than one row: ids must be unique"
+MAX_CHANGED = 0.5
+"""The share of a plan's reminders whose payload may get or lose columns without a word of the user."""
+
+
+_TIME_OF_DAY = ("time32", "time64", "time(", "time ")
+"""How the types of times of day begin, in Arrow and in Spark."""
 
 
 def payload_columns(names: Iterable[str], rule: Rule) -> list[str]:
@@ -52,7 +65,7 @@ def check_columns(columns: Sequence[tuple[str, str, str]], rules: tuple[Rule, ..
     for name, (wanted, allowed) in NEEDED.items():
         if name not in names:
             raise ConfigurationError(
-                f"column {name!r} is missing: id, time and zone are required; the table has {', '.join(names)}"
+                f"column {name!r} is missing: id, time and zone are required; the table has {', '.join(sorted(names))}"
             )
         kind, shown = kinds[name]
         if kind not in allowed:
@@ -60,21 +73,36 @@ def check_columns(columns: Sequence[tuple[str, str, str]], rules: tuple[Rule, ..
     for rule in rules:
         for name in payload_columns(names, rule):
             if name not in names:
-                hint = did_you_mean(name, tuple(names)) or f"; the table has {', '.join(names)}"
+                hint = did_you_mean(name, tuple(names)) or f"; the table has {', '.join(sorted(names))}"
                 raise ConfigurationError(f"rule {rule.name!r}: payload: there is no column {name!r}{hint}")
-            if name.lower() in IN_EVERY_PAYLOAD:
-                raise ConfigurationError(
-                    f"column {name!r} has the name of a standard payload field: rename it, or leave it out"
-                    f" of the payload of rule {rule.name!r}"
-                )
+            _check_payload_column(name, kinds[name][0], rule)
 
 
-def invalid_rows(
-    problem: str, wrong: int, rows: int, example: Mapping[str, str | None], hint: str
-) -> ConfigurationError:
-    """Return the error for rows with a problem, one of MESSAGES: how many of all, and the values of one of them."""
+def _check_payload_column(name: str, kind: str, rule: Rule) -> None:
+    leave = f"or leave it out of the payload of rule {rule.name!r}"
+    if kind.startswith(_TIME_OF_DAY):
+        raise ConfigurationError(f"column {name!r} is a TIME, which a payload cannot have: write it as a text, {leave}")
+    if name.lower() in IN_EVERY_PAYLOAD:
+        raise ConfigurationError(f"column {name!r} has the name of a standard payload field: rename it, {leave}")
+
+
+def invalid_rows(problem: str, wrong: int, rows: int, example: Mapping[str, str | None]) -> ConfigurationError:
+    """Return the error for rows with one of PROBLEMS: how many of all, and the values of one of them."""
+    what, shown, advice = PROBLEMS[problem]
+    such = f", for example {'of ' * (shown == '{id}')}{shown}" if shown else ""
+    return ConfigurationError(_told(f"{{n}}{such}{advice}", example, f"{what} in {wrong} of {rows} rows"))
+
+
+def reason_of_row(problem: str, example: Mapping[str, str | None]) -> str:
+    """Return why one row is refused, from one of PROBLEMS and its values."""
+    what, shown, advice = PROBLEMS[problem]
+    value = f": {shown.removesuffix(' of {id}')}" if " of " in shown else ""
+    return _told(f"{{n}}{value}{advice}", example, what)
+
+
+def _told(text: str, example: Mapping[str, str | None], n: str) -> str:
     texts = {name: short_repr(value) for name, value in example.items()}
-    return ConfigurationError(MESSAGES[problem].format(n=f"{wrong} of {rows} rows", **texts, hint=hint))
+    return text.format(n=n, **texts, hint=zone_hint(example["zone"]) if "{hint}" in text else "")
 
 
 def repeated_ids(repeated: int, example: str) -> ConfigurationError:
@@ -84,8 +112,51 @@ def repeated_ids(repeated: int, example: str) -> ConfigurationError:
     )
 
 
+@lru_cache(maxsize=1 << 10)
 def zone_hint(zone: str | None) -> str:
     """Return the end of the error for an unknown zone."""
-    from zoneinfo import available_timezones
+    return f"{did_you_mean(zone or '', tuple(sorted(zone_names())))}; use an IANA name such as 'Europe/Berlin'"
 
-    return f"{did_you_mean(zone or '', tuple(available_timezones()))}; use an IANA name such as 'Europe/Berlin'"
+
+def changed_columns(
+    previous: Mapping[str, tuple[int, str]], columns: Mapping[str, Sequence[str]]
+) -> tuple[int, int, str]:
+    """Return how many reminders of the previous plan get or lose columns of their payload, of how many, and which.
+
+    `previous` has of each rule how many of its reminders are wanted and not past, and the payload of one of them;
+    `columns` the columns that payloads have now. All payloads of a rule have the same columns.
+    """
+    changed, total = 0, sum(count for count, _ in previous.values())
+    found: dict[str, None] = {}
+    for rule, (count, payload) in sorted(previous.items()):
+        if rule in columns:
+            try:
+                fields = set(msgspec.json.decode(payload, type=dict[str, Any]))
+            except msgspec.DecodeError:
+                continue
+            if not fields.issuperset(IN_EVERY_PAYLOAD):
+                continue  # of another program
+            before = fields - set(IN_EVERY_PAYLOAD)
+            new, gone = set(columns[rule]) - before, before - set(columns[rule])
+            found |= dict.fromkeys(f"has the new column {name}" for name in sorted(new))
+            found |= dict.fromkeys(f"lacks the column {name}" for name in sorted(gone))
+            changed += count if new or gone else 0
+    return changed, total, "payload " + " and ".join(found)
+
+
+def check_changes(
+    previous: Mapping[str, tuple[int, str]], columns: Mapping[str, Sequence[str]], *, accept: bool, tell: Told
+) -> None:
+    """Tell of reminders that would be sent again since their payload has other columns; refuse too large a share."""
+    changed, total, why = changed_columns(previous, columns)
+    if not changed:
+        return
+    many = f"all {changed:,}" if changed == total else f"{changed:,} of {total:,}"
+    text = f"{many} changed: {why}"
+    if not accept and changed > MAX_CHANGED * total:
+        raise PlanChangedError(
+            f"{text}; each would be cancelled and sent again under another id: accept_changes=True"
+            " (--accept-changes) does so, and a list of columns as the payload of the rule avoids it"
+        )
+    if tell is not None:
+        tell(text)

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, time, timedelta, timezone, tzinfo
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 from delayq.broker.keys import check_name
 from delayq.errors import ConfigurationError, did_you_mean, short_repr
@@ -225,6 +225,17 @@ _SECOND = 1_000_000
 _OFFSET = re.compile(r"([+-])(0\d|1[0-7]):([0-5]\d)")
 _MONDAY = 4 * _DAY
 """Day 0 was a Thursday."""
+NOT_IANA = (
+    *("ACT", "AET", "AGT", "ART", "AST", "BET", "BST", "CAT", "CNT", "CST", "CTT", "EAT", "ECT"),
+    *("IET", "IST", "JST", "MIT", "NET", "NST", "PLT", "PNT", "PRT", "PST", "SST", "VST"),
+)
+"""Abbreviations that Java accepts as a zone, but rarely the intended one: BST is Bangladesh to it."""
+_NOT_ZONES = frozenset({*NOT_IANA, "localtime", "posixrules"})
+"""Names that are not zones, or that are other zones on another machine."""
+_EDGE = 9 * _DAY
+"""What a zone and allowed days may move a time by, and the difference of a wall clock to an instant."""
+FIRST, LAST = -62_135_596_800 * _SECOND, 253_402_300_800 * _SECOND - 1
+"""The times that can be computed, in microseconds since 1970: the years 1 to 9999."""
 
 
 class RuleTimes:
@@ -242,6 +253,13 @@ class RuleTimes:
         days, milliseconds = self._step
         times = [_moved(first, days * n, milliseconds * n, zone) for n in range(self._repeats)]
         return sorted({self._placed(one, zone) for one in times} if self._places else set(times))
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The first and the last time (µs) of a row whose due times can all be computed."""
+        shifts = [days * _DAY + milliseconds * 1000 for days, milliseconds in (self._shift, self._step)]
+        reach = shifts[1] * (self._repeats - 1)
+        return FIRST + _EDGE - min(0, shifts[0]), LAST - _EDGE - max(0, shifts[0] + reach, reach)
 
     def _placed(self, time: int, zone: str) -> int:
         """Set the wall-clock time, and move back to an allowed day."""
@@ -270,6 +288,17 @@ def to_wall(time: int, zone: str) -> int:
 def from_wall(wall: int, zone: str) -> int:
     """Return when the wall clocks of a zone show a time."""
     return wall - _offset_of_wall(wall // _SECOND, zone) * _SECOND
+
+
+@lru_cache(maxsize=1)
+def zone_names() -> frozenset[str]:
+    """Return the names of the zones that plans accept beside offsets: those of Python's time zone data."""
+    return frozenset(available_timezones()) - _NOT_ZONES
+
+
+def is_zone(name: str) -> bool:
+    """Return whether plans accept a zone: a name of the IANA, or an offset such as +05:45."""
+    return name in zone_names() or _OFFSET.fullmatch(name) is not None
 
 
 @lru_cache(maxsize=1 << 12)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from delayq.spark.pipelines.load import load as load
     from delayq.spark.pipelines.message_ids import message_id as message_id
     from delayq.spark.pipelines.plan import plan as plan
+    from delayq.spark.pipelines.plan import refused_rows as refused_rows
     from delayq.spark.pipelines.time_lapse import lapse as lapse
     from delayq.spark.report.report import report as report
     from delayq.spark.session import session as session

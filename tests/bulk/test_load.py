@@ -99,6 +99,8 @@ def test_texts_of_a_file_are_read_as_times_numbers_and_headers(redis_url, queue,
         ({"id": ["a"], "payload": ["1"], "due": ["2100-01-31 12:00"]}, "row 1: due must be a time with its zone"),
         ({"id": ["a"] * 2, "payload": ["1"] * 2, "due": [None, "soon"]}, "row 2: due must be a time with its zone"),
         ({"id": ["a"], "payload": ["1"], "due": [NOON.replace(tzinfo=None)]}, "a local time without a zone"),
+        ({"id": ["a"], "payload": ["1"], "due": [NOON.date()]}, "a date has no time of day; write it as a text with"),
+        ({"id": ["a"], "payload": ["1"], "due": [4105080000]}, "a number may be seconds or milliseconds; write it as"),
         ({"id": ["a"], "payload": ["1"], "retries": ["many"]}, "row 1: retries must be a whole number, not 'many'"),
         ({"id": ["a"], "payload": ["1"], "headers": ["[1]"]}, "row 1: headers must be an object of texts, not '[1]'"),
         ({"id": ["a"], "payload": ["1"], "headers": [{"n": 1}]}, "headers must be an object of texts in each row"),
@@ -275,3 +277,12 @@ def test_due_time_of_any_unit_is_an_instant(redis_url, queue):
         due = pa.array([NOON], pa.timestamp(unit, "Asia/Kathmandu"))
         load(pa.table({"id": [unit], "due": due, "payload": ["1"]}), "q", url=redis_url)
         assert queue.get(unit).due == NOON == from_millis(round(NOON.timestamp() * 1000))
+
+
+def test_load_beyond_what_the_queue_remembers_says_so(redis_url):
+    with DelayQueue("few", url=redis_url, dedupe_window="1h", dedupe_max=2) as few:
+        few.open()
+    loaded = load(hours(5), "few", url=redis_url)
+    assert loaded.unremembered == 3
+    assert "remembers settled ids of 2 messages only: raise dedupe_max, else this load" in loaded.told()
+    assert load(hours(2), "few", url=redis_url).unremembered == 0

@@ -26,7 +26,34 @@ def test_plans_and_compares_with_the_previous_plan(cli, files):
     ]
     (files / "things.csv").write_text(THINGS.replace("01-31", "02-01"))
     again = cli("plan", "things.csv", "plan-2", "--rules", "rules.toml", "--previous", "plan-1", "--json")
-    assert again.json == {"plan": "plan-2", "new": 1, "keep": 1, "cancel": 1}
+    assert again.json == {"plan": "plan-2", "new": 1, "keep": 1, "cancel": 1, "refused": 0}
+
+
+def test_invalid_rows_are_collected(cli, files):
+    (files / "things.csv").write_text(THINGS + "visit-3,2099-01-31,Mars/Base\nvisit-1,2099-01-31,UTC\n")
+    failed = cli("plan", "things.csv", "p", "--rules", "rules.toml")
+    assert (failed.code, failed.line[:31]) == (2, "zone is unknown in 1 of 4 rows,")
+    collect = ["--on-error", "collect", "--rejects", "rejects"]
+    planned = cli("plan", "things.csv", "p", "--rules", "rules.toml", *collect)
+    assert (planned.code, planned.err) == (0, "planned p: 1 new, 0 keep, 0 cancel, 3 refused\n")
+    refused = read_table("rejects").to_pylist()
+    assert [row["id"] for row in refused] == ["visit-1", "visit-3", "visit-1"]
+    assert refused[1]["reason"].startswith("zone is unknown: 'Mars/Base'")
+    assert refused[0]["reason"] == "id occurs in more than one row: ids must be unique"
+
+
+def test_new_column_is_told_and_accepted_only_on_request(cli, files):
+    compare = ["--rules", "rules.toml", "--previous", "plan-1"]
+    cli("plan", "things.csv", "plan-1", "--rules", "rules.toml")
+    (files / "things.csv").write_text(THINGS.replace("\n", ",x\n").replace("zone,x", "zone,note"))
+    refused = cli("plan", "things.csv", "plan-2", *compare)
+    assert (refused.code, (files / "plan-2").exists()) == (2, False)
+    assert refused.line.startswith("all 2 changed: payload has the new column note; each would be cancelled and sent")
+    accepted = cli("plan", "things.csv", "plan-2", *compare, "--accept-changes")
+    assert (accepted.code, accepted.err.splitlines()) == (
+        0,
+        ["all 2 changed: payload has the new column note", "planned plan-2: 2 new, 0 keep, 2 cancel"],
+    )
 
 
 @pytest.mark.parametrize(
@@ -39,6 +66,12 @@ def test_plans_and_compares_with_the_previous_plan(cli, files):
         (["things.csv", "missing/p", "--rules", "rules.toml"], 2, "cannot write missing/p: "),
         (["things.csv", "p", "--rules", "rules.toml", "--previous", "p"], 2, "write the new one to another path"),
         (["things.csv", "p", "--rules", "rules.toml", "--previous", "things.csv"], 2, "previous is not a plan"),
+        (["things.csv", "p", "--rules", "rules.toml", "--rejects", "r"], 2, "--rejects needs --on-error collect"),
+        (
+            ["things.csv", "p", "--rules", "rules.toml", "--on-error", "collect", "--rejects", "p"],
+            2,
+            "write the rejects to another path",
+        ),
     ],
 )
 def test_bad_input_is_one_line(cli, arguments, code, line):

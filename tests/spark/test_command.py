@@ -38,7 +38,7 @@ def test_commands_run_the_whole_pipeline_from_plan_to_audit(spark, cli, visits, 
     (tmp_path / "rules.toml").write_text(RULES)
 
     planned = cli("spark", "plan", "@things.csv", "@plan-1", "--rules", "@rules.toml", "--json")
-    assert json.loads(planned.stdout) == {"plan": f"{tmp_path}/plan-1", "new": 2, "keep": 0, "cancel": 0}
+    assert json.loads(planned.stdout) == {"plan": f"{tmp_path}/plan-1", "new": 2, "keep": 0, "cancel": 0, "refused": 0}
 
     loaded = json.loads(cli("spark", "load", "@plan-1", "visits", "--until", "2030-02-15T00:00+00:00", "--json").stdout)
     assert (loaded["state"], loaded["new"], loaded["later"]) == ("committed", 1, 1)
@@ -50,7 +50,13 @@ def test_commands_run_the_whole_pipeline_from_plan_to_audit(spark, cli, visits, 
 
     (tmp_path / "things.csv").write_text(THINGS.replace("2030-01-31 09:00", "2030-02-01 09:00"))
     again = ("spark", "plan", "@things.csv", "@plan-2", "--rules", "@rules.toml", "--previous", "@plan-1", "--json")
-    assert json.loads(cli(*again).stdout) == {"plan": f"{tmp_path}/plan-2", "new": 1, "keep": 1, "cancel": 1}
+    assert json.loads(cli(*again).stdout) == {
+        "plan": f"{tmp_path}/plan-2",
+        "new": 1,
+        "keep": 1,
+        "cancel": 1,
+        "refused": 0,
+    }
     loaded = json.loads(cli("spark", "load", "@plan-2", "visits", "--json").stdout)
     assert (loaded["new"], loaded["exists"], loaded["cancelled"]) == (1, 1, 1)
 

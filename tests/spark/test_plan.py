@@ -9,9 +9,8 @@ import pytest
 from pyspark.sql import functions as F
 
 from delayq.broker.keys import check_id
-from delayq.bulk import plan_columns
 from delayq.bulk.message_ids import id_of
-from delayq.bulk.reminder_rules import Rule
+from delayq.bulk.reminder_rules import NOT_IANA, Rule
 from delayq.errors import ConfigurationError
 from delayq.spark.datasource.schemas import PLAN
 from delayq.spark.pipelines.plan import plan
@@ -357,4 +356,4 @@ def test_naive_time_is_refused(things):
 
 
 def test_refused_abbreviations_are_not_iana_names():
-    assert not set(plan_columns.NOT_IANA) & available_timezones()
+    assert not set(NOT_IANA) & available_timezones()

@@ -225,7 +225,12 @@ def test_writer_respects_the_rate_limit(redis_url, queue, monkeypatch):
         ([("id", LongType()), PAYLOAD], "column id must be STRING, not BIGINT: cast it to STRING"),
         ([ID, ("due", TimestampNTZType()), PAYLOAD], "column due is TIMESTAMP_NTZ"),
         ([ID, ("due", TimestampNTZType()), PAYLOAD], "to_timestamp_ltz(due || ' Europe/Berlin')"),
-        ([ID, ("due", DateType()), PAYLOAD], "column due must be TIMESTAMP, not DATE: a text needs its zone"),
+        ([ID, ("due", DateType()), PAYLOAD], "column due must be TIMESTAMP, not DATE: a date has no time of day"),
+        (
+            [ID, ("due", LongType()), PAYLOAD],
+            "column due must be TIMESTAMP, not BIGINT: convert it with timestamp_millis",
+        ),
+        ([ID, ("due", StringType()), PAYLOAD], "column due must be TIMESTAMP, not STRING: a text needs its zone"),
         ([ID, ("payload", StructType([]))], "convert it with to_json(payload)"),
         ([ID, ("payload", NullType())], "column payload must be STRING or BINARY, not VOID"),
         ([ID, PAYLOAD, ("retries", StringType())], "column retries must be INT, not STRING"),

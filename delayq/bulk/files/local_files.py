@@ -51,10 +51,19 @@ def read_lines(stream: IO[bytes], max_line: int, *, is_text: bool = True) -> Ite
         line = stream.readline(max_line + 1)
 
 
-def check_utf_8(start: bytes) -> None:
-    """Raise `ValueError` if a text begins like UTF-16, as it is saved on Windows."""
+def check_utf_8(start: bytes, *, whole: bool = False) -> None:
+    """Raise `ValueError` if a text begins like UTF-16, as it is saved on Windows, or is `whole` and not UTF-8."""
     if start.startswith(_UTF_16):
         raise ValueError("it is UTF-16: save it as UTF-8")
+    if whole:
+        try:
+            start.decode()
+        except UnicodeDecodeError as error:
+            raise ValueError(NOT_UTF_8) from error
+
+
+NOT_UTF_8 = "it is not UTF-8: save it as UTF-8"
+"""What is said of a text of another encoding, such as Latin-1."""
 
 
 def _is(asked: Callable[[], bool]) -> bool:

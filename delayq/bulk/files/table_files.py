@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet
 
-from delayq.bulk.files.local_files import check_suffix, check_utf_8, is_file, is_folder, read_lines
+from delayq.bulk.files.local_files import NOT_UTF_8, check_suffix, check_utf_8, is_file, is_folder, read_lines
 from delayq.errors import ConfigurationError
 
 _INSTANT = pa.timestamp("us", tz="UTC")
@@ -43,6 +43,8 @@ def read_table(path: str | Path, *, repeated: Sequence[str] = ()) -> pa.Table:
     read = _READERS.get(suffix, partial(_read_parquet, repeated=repeated))
     try:
         return read(file)
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"cannot read {path}: {NOT_UTF_8}") from error
     except (OSError, ValueError, pa.ArrowException, msgspec.DecodeError, csv.Error) as error:
         raise ConfigurationError(f"cannot read {path}: {error}") from error
 
@@ -76,6 +78,15 @@ def write_table(table: pa.Table, path: str | Path) -> None:
         raise ConfigurationError(f"cannot write {path}: {error}") from error
 
 
+def check_names(names: Sequence[str]) -> None:
+    """Raise `ValueError` if a CSV file has no columns, or two of one name."""
+    if not names:
+        raise ValueError("the first line must have the column names")
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"column {name} is there {names.count(name)} times: keep one")
+
+
 def _read_csv(file: Path) -> pa.Table:
     # Not Arrow's reader: it takes a quote that is never closed, and loses line ends where its blocks end.
     csv.field_size_limit(max(MAX_CELL, csv.field_size_limit()))
@@ -84,11 +95,7 @@ def _read_csv(file: Path) -> pa.Table:
     with file.open(encoding="utf-8-sig", newline="") as lines:
         reader = csv.reader(lines, strict=True)
         names = next(reader, [])
-        if not names:
-            raise ValueError("the first line must have the column names")
-        for name in names:
-            if names.count(name) > 1:
-                raise ValueError(f"column {name} is there {names.count(name)} times: keep one")
+        check_names(names)
         cells: list[list[str | None]] = [[] for _ in names]
         begin = reader.line_num + 1
         try:
@@ -115,7 +122,11 @@ def _read_json_lines(file: Path) -> pa.Table:
                 with _in_line(number):
                     rows.append(decode(line))
     names = dict.fromkeys(name for row in rows for name in row)
-    return pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
+    columns = {name: pa.array([row.get(name) for row in rows]) for name in names}
+    # A column of nulls has no type: it is a text, as on Spark.
+    return pa.table(
+        {name: one.cast(pa.string()) if pa.types.is_null(one.type) else one for name, one in columns.items()}
+    )
 
 
 @contextmanager

@@ -37,6 +37,49 @@ MANY = 1_000_000
 """Reminders from which Spark is worth its start."""
 
 
+_PLAN_OPTIONS = (
+    click.option(
+        "--on-error",
+        type=click.Choice(["fail", "collect"]),
+        default="fail",
+        help="Handle invalid rows: fail, or leave them out and count them as refused.",
+    ),
+    click.option("--rejects", metavar="TABLE", help="With --on-error collect, write their ids and reasons as Parquet."),
+    click.option(
+        "--accept-changes", is_flag=True, help="Send most reminders again, as their payloads get or lose columns."
+    ),
+)
+
+
+def plan_options(function: F) -> F:
+    """Add the options of a plan, with Spark or without."""
+    for option in reversed(_PLAN_OPTIONS):
+        function = option(function)
+    return function
+
+
+def check_plan_paths(out: str | Path, previous: str | Path | None, rejects: str | None, on_error: str) -> None:
+    """Raise a usage error if a plan would be written over another table, or there are no rejects to write."""
+    if previous is not None and Path(previous).absolute() == Path(out).absolute():
+        raise click.UsageError(f"{out} is also the previous plan: write the new one to another path")
+    if rejects is None:
+        return
+    if on_error != "collect":
+        raise click.UsageError("--rejects needs --on-error collect")
+    others = [Path(one).absolute() for one in (out, previous) if one is not None]
+    if Path(rejects).absolute() in others:
+        raise click.UsageError(f"{rejects} is also a plan: write the rejects to another path")
+
+
+def tell_plan(plan: str, counts: dict[str, int], *, as_json: bool) -> None:
+    """Print how many reminders a plan has of each action, and how many rows were refused."""
+    if as_json:
+        print_json({"plan": plan, **counts})
+        return
+    told = (f"{number:,} {what}" for what, number in counts.items() if number or what != "refused")
+    print_note(f"planned {plan}: " + ", ".join(told))
+
+
 @click.command()
 @click.argument("things", metavar="FILE", type=click.Path(path_type=Path))
 @click.argument("out", metavar="PLAN", type=click.Path(path_type=Path))
@@ -44,32 +87,51 @@ MANY = 1_000_000
 @click.option(
     "--previous", metavar="PLAN", type=click.Path(path_type=Path), help="Mark only what differs from it as new."
 )
+@plan_options
 @json_option
-def plan(*, things: Path, out: Path, rules: str, previous: Path | None, as_json: bool) -> None:
+def plan(
+    *,
+    things: Path,
+    out: Path,
+    rules: str,
+    previous: Path | None,
+    on_error: str,
+    rejects: str | None,
+    accept_changes: bool,
+    as_json: bool,
+) -> None:
     """Plan reminders for the rows of FILE (columns id, time and zone), and write them to PLAN as Parquet.
 
     FILE is CSV, JSON Lines (.jsonl) or Parquet. The plan is the same as that of `delayq spark plan`, which is for
     tables that do not fit into memory. With --previous, reminders that are no longer wanted stay in PLAN as cancels
     until they are past.
 
-    JSON: {"plan", "new", "keep", "cancel"}.
+    JSON: {"plan", "new", "keep", "cancel", "refused"}.
     """
     from delayq.bulk.reminder_rules import read_rules
 
     known = read_rules(rules)
-    if previous is not None and previous.absolute() == out.absolute():
-        raise click.UsageError(f"{out} is also the previous plan: write the new one to another path")
+    check_plan_paths(out, previous, rejects, on_error)
     bulk = open_bulk()
     with spinner("planning"):
         before = None if previous is None else bulk.read_table(previous)
-        planned = bulk.plan(bulk.read_table(things), known, previous=before, since=datetime.now(UTC))
+        table = bulk.read_table(things)
+        planned = bulk.plan(
+            table,
+            known,
+            previous=before,
+            since=datetime.now(UTC),
+            on_error=on_error,
+            accept_changes=accept_changes,
+            tell=print_note,
+        )
+        refused = bulk.refused_rows(table, known) if on_error == "collect" else None
+        if refused is not None and rejects is not None:
+            bulk.write_table(refused, rejects)
         bulk.write_table(planned, out)
     counts = {"new": 0, "keep": 0, "cancel": 0} | Counter(planned["action"].to_pylist())
-    if as_json:
-        print_json({"plan": str(out), **counts})
-        return
-    print_note(f"planned {out}: " + ", ".join(f"{number:,} {action}" for action, number in counts.items()))
-    if planned.num_rows >= MANY:
+    tell_plan(str(out), counts | {"refused": 0 if refused is None else refused.num_rows}, as_json=as_json)
+    if planned.num_rows >= MANY and not as_json:
         print_note("a plan of this size is made faster by `delayq spark plan`, on all processors")
 
 

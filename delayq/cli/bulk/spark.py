@@ -13,7 +13,7 @@ import click
 from delayq.broker.engine import Feature
 from delayq.bulk.load_options import CommandLineOptions, LoadOptions
 from delayq.cli.bulk.audit import audit, demo
-from delayq.cli.bulk.local import load_options, progress_of
+from delayq.cli.bulk.local import check_plan_paths, load_options, plan_options, progress_of, tell_plan
 from delayq.cli.bulk.spark_session import SparkGroup, open_spark, read_input, where
 from delayq.cli.support.exit_codes import CommandError, Exit
 from delayq.cli.support.options import DURATION, SERVER_WHEN, WHEN, json_option, queue_with
@@ -110,32 +110,59 @@ _schema_option = click.option("--schema", metavar="DDL", help="The columns of a 
 @click.argument("out", metavar="PLAN", type=click.Path(path_type=str))
 @click.option("--rules", required=True, type=click.Path(exists=True, dir_okay=False), help="Set the TOML file.")
 @click.option("--previous", metavar="TABLE", help="Compare with this plan: mark only new or changed reminders as new.")
+@plan_options
 @_schema_option
 @json_option
-def plan(*, things: str, out: str, rules: str, previous: str | None, schema: str | None, as_json: bool) -> None:
+def plan(
+    *,
+    things: str,
+    out: str,
+    rules: str,
+    previous: str | None,
+    on_error: str,
+    rejects: str | None,
+    accept_changes: bool,
+    schema: str | None,
+    as_json: bool,
+) -> None:
     """Plan reminders for the rows of TABLE (columns id, time and zone), and write them to PLAN as Parquet.
 
     With --previous, reminders that are no longer wanted stay in PLAN as cancels until they are past.
 
-    JSON: {"plan", "new", "keep", "cancel"}.
+    JSON: {"plan", "new", "keep", "cancel", "refused"}.
     """
     from delayq.spark import read_rules
 
     known = read_rules(rules)
-    if previous is not None and Path(previous).absolute() == Path(out).absolute():
-        raise click.UsageError(f"{out} is also the previous plan: write the new one to another path")
+    check_plan_paths(out, previous, rejects, on_error)
     spark = open_spark()
     from delayq.spark import plan as make_plan
+    from delayq.spark import refused_rows
     from delayq.spark.pipelines.input_tables import read_table
 
     with spinner("planning"):
         before = None if previous is None else read_table(spark, previous)
-        planned = make_plan(read_input(spark, things, schema), known, previous=before, since=datetime.now(UTC))
+        table = read_input(spark, things, schema)
+        planned = make_plan(
+            table,
+            known,
+            previous=before,
+            since=datetime.now(UTC),
+            on_error=on_error,
+            accept_changes=accept_changes,
+            tell=print_note,
+        )
+        refused = 0
+        if on_error == "collect":
+            wrong = refused_rows(table, known)
+            if rejects is not None:
+                wrong.write.mode("overwrite").parquet(rejects)
+                wrong = spark.read.parquet(rejects)
+            refused = wrong.count()
         planned.write.mode("overwrite").parquet(out)
         counted = spark.read.parquet(out).groupBy("action").count().collect()
     counts = {"new": 0, "keep": 0, "cancel": 0} | {row["action"]: row["count"] for row in counted}
-    text = f"planned {out}: " + ", ".join(f"{number:,} {action}" for action, number in counts.items())
-    _print(text, {"plan": out, **counts}, as_json=as_json)
+    tell_plan(out, counts | {"refused": refused}, as_json=as_json)
 
 
 def _print(text: str, facts: dict[str, Any], *, as_json: bool) -> None:

@@ -24,6 +24,8 @@ from delayq.spark.datasource.source_options import WriteOptions
 _ADVICE = {
     "id": "cast it to STRING",
     "due": "a text needs its zone, as to_timestamp_ltz(due || ' Europe/Berlin')",
+    "due date": "a date has no time of day: add one and its zone, as to_timestamp_ltz(due || ' 09:00 Europe/Berlin')",
+    **dict.fromkeys(("due integer", "due long"), "convert it with timestamp_millis(due), or timestamp_seconds(due)"),
     "payload": "convert it with to_json(payload)",
 }
 """How to convert columns that have another type than that of messages."""

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import csv
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
+import pyarrow as pa
+import pyarrow.parquet
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from delayq.bulk.files.table_files import is_delta
+from delayq.bulk.files.local_files import check_utf_8
+from delayq.bulk.files.table_files import check_names, files_of, is_delta
 from delayq.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -18,6 +24,9 @@ if TYPE_CHECKING:
 _FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".orc": "orc"}
 _TEXT_FORMATS = ("csv", "json")
 _TABLE = "table:"
+_NANOS_AS_LONG = "spark.sql.legacy.parquet.nanosAsLong"
+pq: Any = pyarrow.parquet
+"""Untyped: its stubs lack some functions."""
 _NAIVE = r"^\s*\d+-\d+-\d+([ T]\d+:\d+(:\d+(\.\d+)?)?)?\s*$"
 """A date, or a date and a time, with nothing after it."""
 
@@ -33,7 +42,57 @@ def read_table(spark: SparkSession, source: str, schema: str | None = None) -> D
         return spark.read.table(source.removeprefix(_TABLE))
     if "://" not in source and not any(sign in source for sign in "*?[{") and not Path(source).exists():
         raise ConfigurationError(f"there is no file or folder {source!r}; for a table of the catalog use table:NAME")
+    kind = _format_of(source)
+    if kind in _TEXT_FORMATS:
+        _check_text(spark, source, is_csv=kind == "csv")
+    if kind == "parquet" and (fine := _nanosecond_columns(source)):
+        return _with_microseconds(spark, source, fine)
     return _reader(spark, source, schema).load(source)
+
+
+def _check_text(spark: SparkSession, source: str, *, is_csv: bool) -> None:
+    """Raise `ConfigurationError` for a text that is not UTF-8: Spark would replace what it cannot read, silently."""
+    lines = spark.read.text(source).select("value")
+    wrong = lines.where(~F.is_valid_utf8("value")).select(F.col("value").cast("binary")).head()
+    first = lines.head() if is_csv and wrong is None else None
+    try:
+        if wrong is not None:
+            check_utf_8(bytes(wrong[0]), whole=True)
+        if first is not None:
+            check_names(next(csv.reader([first[0].removeprefix("\ufeff")]), []))
+    except ValueError as error:
+        raise ConfigurationError(f"cannot read {source}: {error}") from error
+
+
+def _nanosecond_columns(source: str) -> dict[str, str]:
+    """Return the columns of a Parquet table that are times in nanoseconds, as pandas writes them, and their types.
+
+    Only of local files; empty for what cannot be read, of which Spark tells.
+    """
+    if "://" in source or any(sign in source for sign in "*?[{"):
+        return {}
+    first = next(iter(files_of(source)), None)
+    try:
+        schema = pq.read_schema(unquote(first.removeprefix("file://"))) if first else ()
+    except (OSError, pa.ArrowException):
+        return {}
+    return {
+        field.name: "timestamp_ntz" if field.type.tz is None else "timestamp"
+        for field in schema
+        if isinstance(field.type, pa.TimestampType) and field.type.unit == "ns"
+    }
+
+
+def _with_microseconds(spark: SparkSession, source: str, columns: Mapping[str, str]) -> DataFrame:
+    """Return a Parquet table whose times in nanoseconds, which Spark refuses, are cut to microseconds."""
+    spark.conf.set(_NANOS_AS_LONG, value=True)
+    table = spark.read.parquet(source)
+    for name, kind in columns.items():
+        if table.schema[name].dataType.typeName() == "long":
+            start = f"TIMESTAMP_NTZ '1970-01-01' + make_dt_interval(0, 0, 0, (`{name}` div 1000) / 1000000BD)"
+            instant = F.timestamp_micros(F.expr(f"`{name}` div 1000"))
+            table = table.withColumn(name, instant if kind == "timestamp" else F.expr(start))
+    return table
 
 
 def find_naive_time(spark: SparkSession, source: str, schema: str | None) -> tuple[str, str] | None:
@@ -59,8 +118,10 @@ def _reader(spark: SparkSession, source: str, schema: StructType | str | None) -
     reader = spark.read.format("delta" if kind == "parquet" and _is_delta_url(spark, source) else kind)
     if schema is not None:
         reader = reader.schema(schema)
+    if kind in _TEXT_FORMATS:
+        reader = reader.option("mode", "FAILFAST")
     if kind == "csv":
-        reader = reader.option("header", value=True).option("mode", "FAILFAST").option("escape", '"')
+        reader = reader.option("header", value=True).option("escape", '"')
     return reader
 
 

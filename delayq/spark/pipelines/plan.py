@@ -1,108 +1,158 @@
-"""Plans reminders: applies rules to the rows of a table, and compares the result with the previous plan."""
+"""Plans reminders on Spark: each task applies the rules to its rows, and Spark compares them with the last plan.
+
+The rows are checked and planned by the Python of `delayq.bulk`: zones, numbers and texts are the same with and without
+Spark. Spark evaluates conditions, and writes what `delayq.bulk` does not take, such as lists.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from delayq.broker.batches import batched
+from delayq.bulk.files.json_values import NULL, json_column
+from delayq.bulk.load_options import ON_ERRORS, check_choice
 from delayq.bulk.plan_columns import (
     IN_EVERY_PAYLOAD,
     NEEDED,
-    NOT_IANA,
-    WALL_CLOCK,
+    REPEATED,
+    Told,
+    check_changes,
     check_columns,
     invalid_rows,
-    payload_columns,
+    reason_of_row,
     repeated_ids,
-    zone_hint,
 )
-from delayq.bulk.reminder_rules import DAY, Rule, check_rules
+from delayq.bulk.plan_rows import PlanRows, order_of, texts_of
+from delayq.bulk.reminder_rules import Rule, check_rules
 from delayq.errors import ConfigurationError
-from delayq.spark.datasource.schemas import PLAN, check_schema, columns_of
+from delayq.spark.datasource.schemas import BATCH_ROWS, PLAN, arrow_schema, check_schema, columns_of
 from delayq.spark.pipelines.message_ids import UTC_JSON, message_id
-from delayq.spark.spark_errors import reason_of
+from delayq.spark.spark_errors import error_of, reason_of
 from delayq.values.times import timestamp
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+_COLUMNS = columns_of(PLAN)
+_JSON = {**UTC_JSON, "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"}
+_CHECKED = "id STRING, time STRING, zone STRING, problem STRING, place INT"
+_WANTED = "source STRING, rule STRING, occurrence INT, due TIMESTAMP, payload STRING, retries INT"
+_REFUSED = "id STRING, reason STRING"
+_PLAIN = (
+    *("string", "boolean", "byte", "short", "integer", "long", "float", "double", "decimal"),
+    *("timestamp", "timestamp_ntz", "date", "binary", "void"),
+)
+"""Types that `delayq.bulk` writes as JSON; the others are written by Spark."""
+_BEFORE, _AFTER = len('{"v":'), len("}")
+"""What `to_json` puts around a value."""
 
-def check_table(rows: DataFrame, rules: tuple[Rule, ...]) -> None:
-    """Raise `ConfigurationError` for missing columns, wrong types, and columns that cannot go into a payload."""
+
+def _check_table(rows: DataFrame, rules: tuple[Rule, ...]) -> PlanRows:
+    """Return what plans a table; raises `ConfigurationError` for columns and conditions that cannot be planned."""
     fields = rows.schema.fields
     check_columns([(one.name, one.dataType.typeName(), one.dataType.simpleString()) for one in fields], rules)
-
-
-def check_conditions(rows: DataFrame, rules: tuple[Rule, ...]) -> None:
-    """Raise `ConfigurationError` for a rule whose condition Spark does not accept; runs no job."""
     for rule in rules:
         if rule.where is not None:
             try:
                 _ = rows.where(F.expr(rule.where)).schema
             except PySparkException as error:
                 raise ConfigurationError(f"rule {rule.name!r}: where: {reason_of(error)}") from error
+    return PlanRows(rules, rows.columns)
 
 
-def check_rows(rows: DataFrame, rules: tuple[Rule, ...]) -> None:
+def _checked(rows: DataFrame, planner: PlanRows, *more: Column) -> DataFrame:
+    """Return id, time and zone of each row as texts, and its problem; `more` is evaluated too."""
+
+    def check(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            ids, times, zones = (batch.column(at) for at in range(len(NEEDED)))
+            problems = planner.problems(ids, times, zones)
+            places = [None if problem is None else order_of(problem) for problem in problems]
+            yield pa.RecordBatch.from_arrays(
+                [
+                    *(pa.array(texts_of(one), pa.string()) for one in (ids, times, zones)),
+                    pa.array(problems, pa.string()),
+                    pa.array(places, pa.int32()),
+                ],
+                names=list(columns_of(_CHECKED)),
+            )
+
+    return rows.select(*NEEDED, *more).mapInArrow(check, _CHECKED)
+
+
+def _check_rows(rows: DataFrame, planner: PlanRows, rules: tuple[Rule, ...], *, collect: bool) -> None:
     """Raise `ConfigurationError` for invalid rows, with their count and an example; one job, over ids and counts.
 
-    It evaluates the conditions of the rules too: one that fails for a row fails here, before anything is written.
+    It evaluates the conditions of the rules too: one that fails for a row fails here, before anything is written. With
+    `collect` it only does that.
     """
-    checks = _checks(rows)
-    conditions = {f"rule {rule.name}": F.expr(rule.where) for rule in rules if rule.where is not None}
-    flags = [F.count_if(wrong).alias(name) for name, wrong in (checks | conditions).items()]
-    sums = [F.sum(f"`{name}`").alias(name) for name in checks]
-    sums += [F.max(f"`{name}`") for name in conditions]
+    conditions = [F.expr(rule.where).alias(f"where_{at}") for at, rule in enumerate(rules) if rule.where is not None]
+    if collect and not conditions:
+        return
+    checked = _checked(rows, planner, *conditions)
+    first = F.when(F.col("problem").isNotNull(), F.struct("place", *(F.coalesce(one, F.lit("")) for one in NEEDED)))
+    by_id = checked.groupBy("id").agg(F.count("*").alias("rows"), F.min(first).alias("first"))
+    repeated = F.when(F.col("rows") > 1, F.col("id"))
+    totals = (F.sum("rows"), F.count(repeated), F.min(repeated), F.min("first"))
     try:
-        by_id = rows.groupBy("id").agg(F.count("*").alias("rows"), *flags)
-        totals = (F.sum("rows").alias("rows"), F.count_if(F.col("rows") > 1).alias("repeated"))
-        counts = by_id.agg(*totals, *sums).collect()[0]
+        count, repeats, example, found = by_id.agg(*totals).collect()[0]
     except PySparkException as error:
+        ours = error_of(error)
+        if ours is not None:
+            raise ours from error
         if not conditions:
             raise
         names = ", ".join(repr(rule.name) for rule in rules if rule.where is not None)
         raise ConfigurationError(f"where of a rule ({names}): {reason_of(error)}") from error
-    for name, wrong in checks.items():
-        if counts[name]:
-            texts = [F.col(column).cast("string").alias(column) for column in NEEDED]
-            row = rows.where(wrong).select(*texts).orderBy(*NEEDED).limit(1).collect()[0]
-            raise invalid_rows(name, counts[name], counts["rows"], row.asDict(), _hint(row["zone"]))
-    if counts["repeated"]:
-        example = by_id.where("rows > 1").orderBy("id").limit(1).collect()[0]
-        raise repeated_ids(counts["repeated"], str(example["id"]))
+    if collect:
+        return
+    if found is not None:
+        wrong = checked.where(F.col("place") == found[0])
+        row = wrong.orderBy(*(F.coalesce(one, F.lit("")) for one in NEEDED)).limit(1).collect()[0]
+        raise invalid_rows(row["problem"], wrong.count(), count, {name: row[name] for name in NEEDED})
+    if repeats:
+        raise repeated_ids(repeats, example)
 
 
-def _checks(rows: DataFrame) -> dict[str, Column]:
-    time, zone = F.col("time"), F.col("zone")
-    checks = {"id is null": F.col("id").isNull(), "time is null": time.isNull(), "zone is null": zone.isNull()}
-    if rows.schema["time"].dataType.typeName() == "string":
-        checks["time"] = ~(time.rlike(WALL_CLOCK) & time.try_cast("timestamp_ntz").isNotNull())
-    # Spark itself is asked, because it will look up the zone; Python's list may differ.
-    is_known = F.concat(F.lit("2000-01-01 00:00:00 "), zone).try_cast("timestamp_ltz").isNotNull()
-    checks["zone"] = ~(is_known & zone.rlike(r"^\S+$") & ~zone.isin(*NOT_IANA))
-    return checks
+def refused_rows(things: DataFrame, rules: Rule | Iterable[Rule]) -> DataFrame:
+    """Return the rows that `plan` leaves out with `on_error="collect"`: their `id` and the `reason`.
+
+    Raises `ConfigurationError` for columns and rules that cannot be planned.
+    """
+    checked = check_rules(rules)
+    return _refused(things, _check_table(things, checked)).select("id", "reason")
 
 
-def _hint(zone: str | None) -> str:
-    from zoneinfo import available_timezones
+def _refused(things: DataFrame, planner: PlanRows) -> DataFrame:
+    count = F.count("*").over(Window.partitionBy("id"))
+    with_count = _checked(things, planner).withColumn("rows", F.when(F.col("id").isNotNull(), count))
 
-    if zone in available_timezones():
-        return ": the time zone data of Spark's Java does not have it; update Java, or use a zone of equal rules"
-    return zone_hint(zone)
+    def tell(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            reasons = [
+                REPEATED if row["problem"] is None else reason_of_row(row["problem"], row) for row in batch.to_pylist()
+            ]
+            yield pa.RecordBatch.from_arrays([batch.column("id"), pa.array(reasons, pa.string())], ["id", "reason"])
 
-
-_COLUMNS = columns_of(PLAN)
-_JSON = {**UTC_JSON, "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"}
-_DAY = DAY * 1000
+    return with_count.where("problem IS NOT NULL OR rows > 1").mapInArrow(tell, _REFUSED)
 
 
 def plan(
-    things: DataFrame, rules: Rule | Iterable[Rule], *, previous: DataFrame | None = None, since: datetime | None = None
+    things: DataFrame,
+    rules: Rule | Iterable[Rule],
+    *,
+    previous: DataFrame | None = None,
+    since: datetime | None = None,
+    on_error: str = "fail",
+    accept_changes: bool = False,
+    tell: Told = None,
 ) -> DataFrame:
     """Return the reminders of a table's rows, with the columns of `schemas.PLAN`.
 
@@ -117,21 +167,39 @@ def plan(
     (default: forever), in case one of the plans was never loaded. A cancelled id is never reused, because queues refuse
     it; a reminder that comes back has the next `revision`, and so another id.
 
+    With `on_error="collect"` invalid rows are left out: `refused_rows` has them, and what `previous` has planned for
+    their ids stays as it is. If the payloads get or lose columns, `tell` is called with how many reminders are sent
+    again, and why; if it is more than half of those that `previous` wants after `since`, `accept_changes` must be true.
+
     Deterministic: the same rows and rules give the same plan, whatever their order, the partitions and the session's
     time zone; planned again, everything is keep. The current time does not matter: `load` skips what is past.
 
     One job checks the rows at once, and evaluates the conditions of the rules. Raises `ConfigurationError` if columns
-    are missing or have the wrong type, if a condition is not valid, if an id is not unique, or if an id, time or zone
-    is null or invalid. The plan itself is computed when it is read, so do not store it where `previous` is read from.
+    are missing or have the wrong type, if a condition is not valid, or, unless rows are collected, if an id is not
+    unique, or if an id, time or zone is null or invalid; `PlanChangedError` unless changes are accepted. The plan
+    itself is computed when it is read, so do not store it where `previous` is read from.
     """
     checked = check_rules(rules)
-    check_table(things, checked)
+    collect = check_choice(on_error, "on_error", ON_ERRORS) == "collect"
+    planner = _check_table(things, checked)
     if previous is not None:
         check_schema(previous, _COLUMNS, "previous is not a plan")
     since_ms = None if since is None else timestamp(since, "since")
-    check_conditions(things, checked)
-    check_rows(things, checked)
-    wanted = _reminders(things, checked)
+    _check_rows(things, planner, checked, collect=collect)
+    last = None if previous is None else _last_of(previous)
+    if last is not None:
+        check_changes(_live(last, since_ms), planner.columns, accept=accept_changes, tell=tell)
+    sources = None
+    if collect:
+        sources = _refused(things, planner).select(F.col("id").alias("source")).where("source IS NOT NULL").distinct()
+    wanted = _reminders(things, planner, checked, only_valid=collect)
+    if sources is not None:
+        wanted = wanted.join(sources, "source", "left_anti")
+        if last is not None:
+            held = last.where("NOT cancelled").join(sources, "source", "left_semi")
+            wanted = wanted.unionByName(held.drop("cancelled"))
+    id = F.lit(None).cast("string").alias("id")
+    wanted = wanted.select(id, *IN_EVERY_PAYLOAD, "payload", "retries")
     if previous is None:
         planned = wanted.select("*", F.lit(0).alias("revision"), F.lit("new").alias("action"))
     else:
@@ -143,105 +211,80 @@ def plan(
 # The reminders of the rows
 
 
-def _reminders(rows: DataFrame, rules: tuple[Rule, ...]) -> DataFrame:
-    """Return reminders as id (null), source, rule, occurrence, due, payload and retries."""
-    columns = {"zone"}.union(*(payload_columns(rows.columns, rule) for rule in rules))
-    each = rows.select(
-        F.col("id").cast("string").alias("source"),
-        "zone",
-        _instant(rows).alias("time"),
-        F.struct(*(rows[f"`{name}`"].alias(name) for name in sorted(columns))).alias("row"),
-        _rules_of_row(rules).alias("rules"),
-    )
-    base = _moved(F.col("time"), F.col("shift_days"), F.col("shift_micros"))
-    by_rule = each.select("*", F.inline("rules")).drop("rules").withColumn("base", base)
-    steps = F.sequence(F.lit(0), F.col("repeats") - 1)
-    at = F.transform(steps, lambda k: _moved(F.col("base"), F.col("step_days") * k, F.col("step_micros") * k))
-    placed = F.zip_with("at", F.transform("at", _to_wall), _placed)
-    due = F.array_sort(F.array_distinct(F.when(F.col("placed"), placed).otherwise(F.col("at"))))
-    timed = (
-        by_rule.withColumn("at", at)
-        .select("source", "rule", "row", "retries", F.posexplode(due).alias("occurrence", "micros"))
-        .withColumn("due", F.timestamp_micros("micros"))
-    )
-    id = F.lit(None).cast("string").alias("id")
-    return timed.select(id, *IN_EVERY_PAYLOAD, _payload(rows, rules).alias("payload"), "retries")
+def _reminders(rows: DataFrame, planner: PlanRows, rules: Sequence[Rule], *, only_valid: bool) -> DataFrame:
+    """Return the reminders as source, rule, occurrence, due, payload and retries."""
+    names = sorted(set().union(*planner.columns.values()))
+    plain = [rows.schema[name].dataType.typeName() in _PLAIN for name in names]
+    columns = [rows[f"`{name}`"] for name in names]
+    values = [
+        (one if is_plain else F.to_json(F.struct(one.alias("v")), _JSON)).alias(f"value_{at}")
+        for at, (one, is_plain) in enumerate(zip(columns, plain, strict=True))
+    ]
+    conditional = [rule for rule in rules if rule.where is not None]
+    chosen = [F.expr(str(rule.where)).alias(f"where_{at}") for at, rule in enumerate(conditional)]
+    given = rows.select(*NEEDED, *values, *chosen)
+    make = _maker(planner, names, plain, [rule.name for rule in conditional], only_valid=only_valid)
+    return given.mapInArrow(make, _WANTED)
 
 
-def _rules_of_row(rules: tuple[Rule, ...]) -> Column:
-    """Return the parameters of the rules whose condition is true."""
-    if all(rule.where is None for rule in rules):
-        return F.array(*map(_parameters, rules))
-    chosen = (
-        _parameters(rule) if rule.where is None else F.when(F.expr(rule.where), _parameters(rule)) for rule in rules
-    )
-    return F.array_compact(F.array(*chosen))
+def _maker(
+    planner: PlanRows, names: Sequence[str], plain: Sequence[bool], conditional: Sequence[str], *, only_valid: bool
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return what a task does with its rows."""
+
+    def make(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for given in batches:
+            batch = given
+            if only_valid:
+                problems = planner.problems(*(batch.column(at) for at in range(len(NEEDED))))
+                batch = batch.filter(pa.array([problem is None for problem in problems], pa.bool_()))
+            id, time, zone, *rest = batch.columns
+            texts = {
+                name: json_column(name, column) if is_plain else _values_of(column)
+                for name, is_plain, column in zip(names, plain, rest, strict=False)
+            }
+            chosen = {name: column.to_pylist() for name, column in zip(conditional, rest[len(names) :], strict=True)}
+            wanted = planner.reminders(texts_of(id), zone.to_pylist(), time, texts, chosen)
+            for part in batched(wanted, BATCH_ROWS):
+                yield _batch_of(part)
+
+    return make
 
 
-def _parameters(rule: Rule) -> Column:
-    """Return a rule's parameters as a struct, so that any number of rules is one expression."""
-    return F.struct(
-        F.lit(rule.name).alias("rule"),
-        F.lit(rule.repeats).alias("repeats"),
-        F.lit(rule.retries).alias("retries"),
-        F.lit(rule.shift.days).cast("bigint").alias("shift_days"),
-        F.lit(rule.shift.milliseconds * 1000).cast("bigint").alias("shift_micros"),
-        F.lit(rule.step.days).cast("bigint").alias("step_days"),
-        F.lit(rule.step.milliseconds * 1000).cast("bigint").alias("step_micros"),
-        F.lit(None if rule.clock is None else rule.clock * 1000).cast("bigint").alias("clock"),
-        F.array(*(F.lit(days) for days in rule.back)).alias("back"),
-        F.lit(rule.clock is not None or any(rule.back)).alias("placed"),
-    )
+def _values_of(column: Any) -> list[str]:
+    return [NULL if text is None else text[_BEFORE:-_AFTER] for text in column.to_pylist()]
 
 
-# Times are microseconds since 1970: of an instant, or of a wall clock as if it were UTC. So the session's time zone is
-# never used. `to_utc_timestamp` handles skipped and repeated hours as `Rule` promises.
-
-
-def _instant(rows: DataFrame) -> Column:
-    if rows.schema["time"].dataType.typeName() == "timestamp":
-        return F.unix_micros("time")
-    wall = F.col("time").try_cast("timestamp_ntz") - F.expr("TIMESTAMP_NTZ '1970-01-01 00:00:00'")
-    return _from_wall((wall.cast("interval second").cast("decimal(20,6)") * 1_000_000).cast("bigint"))
-
-
-def _to_wall(instant: Column) -> Column:
-    return F.unix_micros(F.from_utc_timestamp(F.timestamp_micros(instant), F.col("zone")))
-
-
-def _from_wall(wall: Column) -> Column:
-    return F.unix_micros(F.to_utc_timestamp(F.timestamp_micros(wall), F.col("zone")))
-
-
-def _moved(instant: Column, days: Column, micros: Column) -> Column:
-    """Add calendar days, then elapsed time."""
-    return F.when(days == 0, instant).otherwise(_from_wall(_to_wall(instant) + days * _DAY)) + micros
-
-
-def _placed(instant: Column, wall: Column) -> Column:
-    """Set the wall-clock time to `clock`, and move back to an allowed day."""
-    time = F.pmod(wall, F.lit(_DAY))
-    day = wall - time
-    # Day 0 was a Thursday, so day 4 a Monday.
-    back = F.get("back", (F.pmod(day - 4 * _DAY, F.lit(7 * _DAY)) / _DAY).cast("int"))
-    placed = _from_wall(day - back * _DAY + F.coalesce("clock", time))
-    # Unmoved times keep their instant: from the wall clock, the second of two equal times would become the first.
-    return F.when(F.col("clock").isNull() & (back == 0), instant).otherwise(placed)
-
-
-def _payload(rows: DataFrame, rules: tuple[Rule, ...]) -> Column:
-    names: dict[tuple[str, ...], list[str]] = {}
-    for rule in rules:
-        names.setdefault(tuple(payload_columns(rows.columns, rule)), []).append(rule.name)
-    payload = F.lit(None).cast("string")
-    for columns, users in names.items():
-        values = (F.col("row").getField(name).alias(name) for name in columns)
-        json = F.to_json(F.struct(*IN_EVERY_PAYLOAD, *values), _JSON)
-        payload = F.when(F.col("rule").isin(users), json).otherwise(payload) if len(names) > 1 else json
-    return payload
+def _batch_of(wanted: Sequence[Any]) -> pa.RecordBatch:
+    keys, payloads, retries = zip(*wanted, strict=True)
+    schema = arrow_schema(_WANTED)
+    columns = [*zip(*keys, strict=True), payloads, retries]
+    due = schema.get_field_index("due")
+    arrays = [
+        pa.array(column, pa.int64()).cast(field.type) if at == due else pa.array(column, field.type)
+        for at, (column, field) in enumerate(zip(columns, schema, strict=True))
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 # Comparison with the previous plan
+
+
+def _last_of(previous: DataFrame) -> DataFrame:
+    """Return the last of each reminder in a plan, with whether it is cancelled."""
+    # At the same revision a cancel wins, so that several plans in one table work as well.
+    last = F.max(F.struct("revision", F.col("action").eqNullSafe("cancel").alias("cancelled"), "payload", "retries"))
+    found = previous.groupBy(*IN_EVERY_PAYLOAD).agg(last.alias("last"))
+    return found.select(*IN_EVERY_PAYLOAD, "last.payload", "last.retries", "last.cancelled")
+
+
+def _live(last: DataFrame, since: int | None) -> dict[str, tuple[int, str]]:
+    """Return of each rule how many reminders are wanted and not past, and the payload of one."""
+    live = last.where("NOT cancelled")
+    if since is not None:
+        live = live.where(F.unix_micros("due") >= since * 1000)
+    rows = live.groupBy("rule").agg(F.count("*"), F.max("payload")).collect()
+    return {rule: (count, payload) for rule, count, payload in rows}
 
 
 def _compare(wanted: DataFrame, previous: DataFrame, since: int | None) -> DataFrame:
