@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-spark test-long test-all test-lowest test-matrix test-wheel coverage check docs audit format bench bench-counted bench-gate bench-peers torture spark-demo bench-spark clean
+.PHONY: help demo test test-spark test-long test-all test-lowest test-matrix test-spark-matrix test-wheel coverage check docs audit format bench bench-counted bench-gate bench-peers torture spark-demo bench-spark clean
 
 READY := .venv/.ready
 # The same with PySpark and a Java: 450 MB that a first look at the queue does without.
@@ -52,6 +52,10 @@ test-lowest: $(READY) ## run the tests of each extra with the oldest packages th
 test-matrix: $(READY) ## test the wheel on each Python and with old and new servers, or ARGS="3.13 valkey-9" (needs network)
 	@scripts/ensure-redis
 	@$(PYTHON) scripts/test_matrix.py $(ARGS)
+
+test-spark-matrix: $(READY) ## test the pipelines with PySpark 4.0, 4.1, 4.2 and the newest, or ARGS="4.1" (needs network, 450 MB each)
+	@scripts/ensure-redis
+	@$(PYTHON) scripts/test_spark_matrix.py $(ARGS)
 
 test-wheel: $(READY) ## test the wheel on the oldest and the newest Python that is here (needs network)
 	@scripts/ensure-redis

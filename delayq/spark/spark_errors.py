@@ -20,6 +20,11 @@ JVM_GONE = (
     "Spark's Java process has ended: it was killed, or ran out of memory"
     " (give it more with --conf spark.driver.memory=4g); run the command again"
 )
+WORKER_GONE = (
+    "a Python worker of Spark was killed, or ran out of memory"
+    " (run fewer tasks at a time, as with --master 'local[1]', or free memory); run the command again"
+)
+_WORKER_GONE = "Python worker exited unexpectedly (crashed)"
 _CLASS = re.compile(r"^(?:\w+: )?\[[A-Z_.0-9]+\] ")
 _STATE = re.compile(r" SQLSTATE: \w{5}|; line \d+ pos \d+;?$|;$")
 
@@ -58,6 +63,8 @@ def _spark_reason(error: BaseException) -> str:
     if not lines:
         return type(error).__name__
     reason = lines[0]
+    if _WORKER_GONE in str(error):
+        return WORKER_GONE
     if "Traceback (most recent call last):" in str(error):
         # Spark only reports that a worker failed: the last line of its traceback has the reason.
         trace = str(error).partition("Traceback (most recent call last):")[2].splitlines()[1:]

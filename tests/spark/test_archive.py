@@ -14,6 +14,7 @@ from delayq import ConfigurationError, DelayQueue, EventsLostError, NewMessage
 from delayq.broker.keys import Keys
 from delayq.bulk.connection import TargetQueue
 from delayq.spark import archive, forget_archive, read_archive
+from delayq.spark.datasource.compat import LIMITS_BATCHES
 from delayq.spark.pipelines.archiving import rollback
 from delayq.spark.pipelines.archiving.archive_files import divide
 from delayq.spark.pipelines.archiving.archive_run import ArchivePosition, ArchiveResult, ArchiveRun
@@ -264,7 +265,7 @@ def folder(tmp_path):
 def test_each_run_adds_the_new_events_to_the_archive(spark, queue, redis_url, redis_client, folder):
     send(queue, 24, each=3)
     result = archive(spark, "letters", folder, url=redis_url, max_entries=10, trim=True, keep=2)
-    assert result == ArchiveResult("letters", folder, 1, 25, 25, 73, 3, 23)
+    assert result == ArchiveResult("letters", folder, 1, 25, 25, 73, 3 if LIMITS_BATCHES else 1, 23)
     assert archive(spark, "letters", folder, url=redis_url).batches == 0
     send(queue, 5)
     result = archive(spark, "letters", folder, url=redis_url, trim=True, keep=2)

@@ -12,6 +12,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from delayq.spark.spark_errors import reason_of
@@ -188,3 +189,14 @@ def test_following_archive_ends_with_one_line(visits, redis_url, tmp_path):
 
 def test_other_connection_error_is_not_taken_for_the_end_of_java():
     assert reason_of(ConnectionRefusedError("no mail today")) == "no mail today"
+
+
+def die(batches):
+    os.kill(os.getpid(), signal.SIGKILL)
+    yield from batches
+
+
+def test_killed_python_worker_is_told_in_one_sentence(spark):
+    with pytest.raises(PySparkException) as failed:
+        spark.range(1).mapInArrow(die, "id LONG").collect()
+    assert reason_of(failed.value).startswith("a Python worker of Spark was killed, or ran out of memory (")

@@ -7,13 +7,18 @@ from datetime import UTC, datetime
 
 import pytest
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
 
 from delayq import ConfigurationError, DelayQueue, EventsLostError, MessageEvent, NewMessage, ServerError
 from delayq.broker.event_log import EventEntry
 from delayq.broker.keys import Keys
 from delayq.spark.datasource import event_reader
 from delayq.spark.datasource import event_reader as events
+from delayq.spark.datasource.compat import (
+    LIMITS_BATCHES,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+    offset_of_progress,
+)
 from delayq.spark.datasource.event_reader import EventsReader, EventStreamReader
 from delayq.spark.datasource.log_gaps import Gap, gaps_between, told
 from delayq.spark.datasource.source import register
@@ -237,9 +242,61 @@ def test_stream_continues_after_its_checkpoint(queue, stream):
     assert offsets(rows(log, log.partitions(*next_one))) == [6, 7, 8]
 
 
-def test_read_all_available_makes_one_batch(queue, stream):
+def test_batch_without_a_limit_has_all(queue, stream):
     send(queue, 24)
-    assert [end["offset"] for _, end in follow(stream(maxEntriesPerBatch=10), limit=ReadAllAvailable())] == [25]
+    log = stream(maxEntriesPerBatch=10, maxEventsPerBatch=1)
+    assert [end["offset"] for _, end in follow(log, limit=object())] == [25]
+
+
+@pytest.mark.parametrize("max_entries", [10_000, 4])
+def test_stream_is_read_in_batches_of_max_events(queue, stream, max_entries):
+    """An entry is never divided, so one with more events is a batch of its own."""
+    for each in (3, 3, 1, 9, 20, 1, 1, 1, 1, 1):
+        send(queue, 1, each=each)
+    log = stream(maxEventsPerBatch=7, maxEntriesPerBatch=max_entries)
+    batches = follow(log)
+    found = [len(rows(log, log.partitions(*batch))) for batch in batches]
+    assert found == ([1 + 3 + 3, 1, 9, 20, 5] if max_entries > 4 else [1 + 3 + 3, 1, 9, 20, 4, 1])
+    assert batches[-1][1]["offset"] == 11
+
+
+def test_batches_bounded_by_events_go_beyond_deleted_entries(queue, stream, redis_client):
+    send(queue, 9, each=2)
+    redis_client.xdel(KEYS.events, *(f"0-{offset}" for offset in (5, 6, 9, 10)))
+    log = stream(maxEventsPerBatch=4, failOnDataLoss="false")
+    assert [end["offset"] for _, end in follow(log)] == [2, 4, 10], (
+        "what is missing at the end is skipped with the last entry"
+    )
+
+
+@pytest.mark.usefixtures("time_ids")
+def test_log_numbered_by_time_is_followed_in_batches_of_max_events(queue, stream):
+    send(queue, 3, each=4)
+    known = sorted({event.offset for event in queue.events()})
+    assert [end["offset"] for _, end in follow(stream(maxEventsPerBatch=8))] == [known[1], known[2]]
+
+
+def test_stream_of_a_spark_without_limits_is_checked_as_its_batches_are_divided(
+    queue, stream, redis_client, monkeypatch
+):
+    """As PySpark 4.0 and 4.1 call it: where a batch starts is not told before."""
+    monkeypatch.setattr(event_reader, "LIMITS_BATCHES", False)
+    send(queue, 4)
+    log = stream(maxEntriesPerBatch=2)
+    start, end = log.initialOffset(), log.latestOffset()
+    assert offsets(rows(log, log.partitions(start, end))) == [1, 2, 3, 4, 5]
+    assert log.latestOffset() == end
+    send(queue, 4)
+    redis_client.xtrim(KEYS.events, minid="0-8", approximate=False)
+    with pytest.raises(EventsLostError, match="2 entries, offsets 6 to 7"):
+        log.partitions(end, log.latestOffset())
+    log = stream(failOnDataLoss="false")
+    assert offsets(rows(log, log.partitions(end, log.latestOffset()))) == [8, 9]
+    redis_client.delete(KEYS.events)
+    send(queue, 2)
+    with pytest.raises(EventsLostError, match="was deleted or rolled back"):
+        stream(failOnRollback="true").partitions(end, log.latestOffset())
+    assert offsets(rows(log, log.partitions(end, log.latestOffset()))) == [1, 2]
 
 
 @pytest.mark.parametrize(("start", "behind"), [("earliest", 0), ("latest", 5), ("3", 2), ("1", 0), ("0", 0), ("6", 5)])
@@ -576,7 +633,7 @@ def streamed(spark, redis_url, tmp_path):
         query = writer.trigger(availableNow=True).start(str(tmp_path / "out"))
         query.awaitTermination()
         progress = [one for one in query.recentProgress if one.numInputRows]
-        return [(one.numInputRows, json.loads(one.sources[0].endOffset)["offset"]) for one in progress]
+        return [(one.numInputRows, offset_of_progress(one.sources[0].endOffset)["offset"]) for one in progress]
 
     run.out = str(tmp_path / "out")
     return run
@@ -614,10 +671,10 @@ def test_session_time_zone_does_not_change_times(spark, queue, log_of):
 @pytest.mark.spark
 def test_stream_respects_max_entries_and_continues_after_a_restart(spark, queue, streamed):
     send(queue, 24, each=2)
-    assert streamed(maxEntriesPerBatch=10) == [(19, 10), (20, 20), (10, 25)]
+    assert streamed(maxEntriesPerBatch=10) == ([(19, 10), (20, 20), (10, 25)] if LIMITS_BATCHES else [(49, 25)])
     assert streamed(maxEntriesPerBatch=10) == []
     send(queue, 11)
-    assert streamed(maxEntriesPerBatch=10) == [(10, 35), (1, 36)]
+    assert streamed(maxEntriesPerBatch=10) == ([(10, 35), (1, 36)] if LIMITS_BATCHES else [(11, 36)])
     out = spark.read.parquet(streamed.out)
     assert out.count() == out.select("log_offset", "entry_index").distinct().count() == 1 + 48 + 11
 

@@ -131,6 +131,8 @@ def test_defaults_of_event_options():
 
 
 def test_event_options_are_parsed():
+    assert events().max_events is None
+    assert events(maxEventsPerBatch="7").max_events == 7
     options = events(startingOffset="17", endingOffset="20", maxEntriesPerBatch="5", failOnDataLoss="false")
     assert (options.start, options.end, options.max_entries, options.fail_on_data_loss) == (17, 20, 5, False)
     assert not options.fail_on_rollback
@@ -216,6 +218,7 @@ def test_invalid_snapshot_options_are_refused(raw, error):
         ({"startingOffset": "first"}, "startingOffset must be earliest, latest or the first offset to read"),
         ({"startingOffset": "5", "endingOffset": "3"}, "endingOffset 3 must not be before startingOffset 5"),
         ({"maxEntriesPerBatch": "0"}, "maxEntriesPerBatch must be a whole number from 1"),
+        ({"maxEventsPerBatch": "0"}, "maxEventsPerBatch must be a whole number from 1"),
         ({"maxEntries": "5"}, "did you mean 'maxEntriesPerBatch'?"),
         ({"streaming": True, "endingOffset": "3"}, "a stream has no end"),
     ],

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from delayq.broker.event_log import MIN_TIME_OFFSET, EventEntry, offset_of, read_events
 from delayq.broker.replies import pairs
 from delayq.broker.requests import RedisCommand
+from delayq.broker.scripts import MAX_IDS
 from delayq.bulk.connection import TargetQueue, calls_of, check_queue, connect, partitions_of
 from delayq.errors import ConfigurationError, EventsLostError, ServerError
 from delayq.queue.inspecting.event_log import EventColumns
 from delayq.queue.placing.layout import refuse_partitions
 from delayq.safe_log import SafeLog
+from delayq.spark.datasource.compat import LIMITS_BATCHES, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from delayq.spark.datasource.log_gaps import gaps_between, told
 from delayq.spark.datasource.log_marks import LogBounds, offset_before, read_mark
 from delayq.spark.datasource.schemas import BATCH_ROWS, EVENTS, arrow_schema, record_batch
@@ -108,6 +109,10 @@ def batch_of(entries: Sequence[EventEntry]) -> pa.RecordBatch:
     return record_batch(cells, SCHEMA)
 
 
+def _events_of(entry: EventEntry) -> int:
+    return entry.columns.get("ids", b"").count(b" ") + 1
+
+
 class _EventRangeReader:
     """Base of both readers: reads ranges of offsets, and reports lost entries."""
 
@@ -123,7 +128,7 @@ class _EventRangeReader:
             count += len(page)
             for entry in page:
                 entries.append(entry)
-                messages += entry.columns.get("ids", b"").count(b" ") + 1
+                messages += _events_of(entry)
                 if messages >= BATCH_ROWS:
                     yield batch_of(entries)
                     entries, messages = [], 0
@@ -192,8 +197,9 @@ class EventsReader(_EventRangeReader, DataSourceReader):
 class EventStreamReader(_EventRangeReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Streams the event log with the columns of EVENTS, each entry once.
 
-    A batch has at most `maxEntriesPerBatch` entries. `Trigger.AvailableNow` reads up to the end that the log had at the
-    start of the query. If the log was trimmed past the query's position, `EventsLostError` is raised unless
+    A batch has at most `maxEntriesPerBatch` entries, and at most `maxEventsPerBatch` events unless its only entry has
+    more. Before PySpark 4.2 it has all that there is. `Trigger.AvailableNow` reads up to the end that the log had at
+    the start of the query. If the log was trimmed past the query's position, `EventsLostError` is raised unless
     failOnDataLoss is false.
 
     So it is if the log was deleted, or has lost its end and goes on with other entries: then failOnRollback decides.
@@ -229,8 +235,10 @@ class EventStreamReader(_EventRangeReader, DataSourceStreamReader, SupportsTrigg
         """Return the end of the log, for the progress report."""
         return self._offset(read_bounds(self._options.target).last)
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+    def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
         """Return the end of the next batch: the end of the log, or less if the limit is reached before."""
+        if start is None:  # before PySpark 4.2
+            return self._offset(read_bounds(self._options.target).last)
         while True:
             bounds = read_bounds(self._options.target)
             after = self._resume(start, bounds)
@@ -238,8 +246,7 @@ class EventStreamReader(_EventRangeReader, DataSourceStreamReader, SupportsTrigg
             if last <= after:
                 return start
             if isinstance(limit, ReadMaxRows):
-                dense = last < MIN_TIME_OFFSET
-                last = min(last, after + limit.max_rows) if dense else self._walk(after, last, limit.max_rows)
+                last = self._limited(after, last, limit.max_rows)
             end = self._offset(last)
             if after < start["offset"]:
                 end["after"] = after
@@ -249,7 +256,10 @@ class EventStreamReader(_EventRangeReader, DataSourceStreamReader, SupportsTrigg
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Divide a batch."""
-        after = end["after"] if "after" in end else start["offset"]
+        if LIMITS_BATCHES:
+            after = end["after"] if "after" in end else start["offset"]
+        else:  # the start was not known when the end was asked for, so it was not checked
+            after = self._resume(start, read_bounds(self._options.target))
         return self._split(after + 1, end["offset"])
 
     def _resume(self, start: Offset, bounds: LogBounds) -> int:
@@ -289,14 +299,20 @@ class EventStreamReader(_EventRangeReader, DataSourceStreamReader, SupportsTrigg
         log.warning("%s; going back, so entries may be repeated", text)
         return offset_before(self._options.target, bounds, start.get("entry"))
 
-    def _walk(self, after: int, last: int, count: int) -> int:
-        """Return the offset that is `count` entries after another; for time ids, as before Redis 7."""
-        for entries in self._pages(after + 1, last):
-            if len(entries) >= count:
-                return entries[count - 1].offset
-            count -= len(entries)
-            after = entries[-1].offset
-        return after
+    def _limited(self, after: int, last: int, max_entries: int) -> int:
+        """Return where a batch after an offset ends, `last` at most: by its entries, and by the events they have."""
+        max_events = self._options.max_events
+        if last < MIN_TIME_OFFSET:
+            last = min(last, after + max_entries)
+            if max_events is None or (last - after) * MAX_IDS <= max_events:
+                return last
+        events = 0
+        for number, entry in enumerate(chain.from_iterable(self._pages(after + 1, last))):
+            events += _events_of(entry)
+            if number == max_entries or (number and max_events is not None and events > max_events):
+                return after
+            after = entry.offset
+        return last
 
     def _offset(self, offset: int) -> Offset:
         # Spark compares offsets as JSON text, so the order of the keys matters.

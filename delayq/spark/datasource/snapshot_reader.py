@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 from pyspark.sql import datasource
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from delayq.broker.calls import Calls
 from delayq.broker.foreign import record_fields
@@ -31,6 +31,7 @@ from delayq.errors import ConfigurationError
 from delayq.queue.inspecting.deaths import Death, read_death
 from delayq.queue.inspecting.inspector import RECORDED_STATES
 from delayq.queue.sweeps.stored_messages import MAX_DUE, UNPROMOTED, SnapshotReply, snapshot_call
+from delayq.spark.datasource.compat import Filter
 from delayq.spark.datasource.schemas import BATCH_ROWS, SNAPSHOT, arrow_schema, record_batch
 from delayq.spark.datasource.source_options import SnapshotOptions
 from delayq.values.codec import decode_headers

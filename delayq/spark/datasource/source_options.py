@@ -47,6 +47,7 @@ _EVENTS = (
     "startingOffset",
     "endingOffset",
     "maxEntriesPerBatch",
+    "maxEventsPerBatch",
     "failOnDataLoss",
     "failOnRollback",
     "partitions",
@@ -104,6 +105,8 @@ class EventOptions:
     """The last offset to read; None for the current end. Always None for a stream."""
     max_entries: int
     """Log entries per micro-batch."""
+    max_events: int | None
+    """Events per micro-batch, but for an entry that has more; None for no limit."""
     fail_on_data_loss: bool
     fail_on_rollback: bool
     """Whether a log that was deleted or rolled back ends a stream."""
@@ -159,6 +162,9 @@ def event_options(raw: Mapping[str, str], *, streaming: bool) -> EventOptions:
         start=start,
         end=end,
         max_entries=options.integer("maxEntriesPerBatch", 10_000, min=1, max=1 << 31),
+        max_events=(
+            options.integer("maxEventsPerBatch", 0, min=1, max=1 << 53) if "maxEventsPerBatch" in options else None
+        ),
         fail_on_data_loss=fails,
         fail_on_rollback=options.boolean("failOnRollback", default=fails),
         partitions=options.integer("partitions", 2, min=1, max=MAX_PARTITIONS),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import DataType, MapType, StructType
 
 from delayq.broker.message.ids import new_id
@@ -19,6 +19,7 @@ from delayq.bulk.connection import connect, context_of, open_queue
 from delayq.bulk.message_batches import MessageSender, check_columns
 from delayq.errors import ConfigurationError
 from delayq.queue.sweeps.bulk_runs import MAX_REFUSALS, end_run
+from delayq.spark.datasource.compat import DataSourceStreamArrowWriter
 from delayq.spark.datasource.source_options import WriteOptions
 
 _ADVICE = {

@@ -64,6 +64,7 @@ def archive(
     trim: bool = False,
     keep: int = KEEP,
     max_entries: int = 10_000,
+    max_events: int = 1_000_000,
     fail_on_data_loss: bool = True,
     retain: Duration | None = None,
     on_progress: Callable[[ArchiveResult], object] | None = None,
@@ -72,7 +73,8 @@ def archive(
 
     `path` is a folder that Spark can write to. The checkpoint is its subfolder `_checkpoint`, unless `checkpoint` names
     another. If it is killed, the next call continues where it was. With `once` it stops at the end that the log had at
-    the start; otherwise it runs a batch `every` so often until Ctrl-C. A batch has at most `max_entries` log entries.
+    the start; otherwise it runs a batch `every` so often until Ctrl-C. A batch has at most `max_entries` log entries,
+    and at most `max_events` events unless its only entry has more; before PySpark 4.2 it has all that there is.
     `on_progress` is called every second.
 
     Each batch is a small file, and once an hour they are merged into one for each day (in UTC): by the follower, or at
@@ -99,6 +101,7 @@ def archive(
         prefix=prefix,
         read="events",
         maxEntriesPerBatch=max_entries,
+        maxEventsPerBatch=max_events,
         failOnDataLoss=fail_on_data_loss,
         failOnRollback=True,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from delayq.broker.requests import RedisCommand
 from delayq.bulk.connection import TargetQueue, calls_of, connect
 from delayq.errors import DelayqError, QueueFullError
 from delayq.safe_log import SafeLog
+from delayq.spark.datasource.compat import offset_of_progress
 from delayq.spark.datasource.event_reader import read_bounds
 from delayq.spark.datasource.log_gaps import Gap, told
 from delayq.spark.pipelines.archiving.compaction import DUE_AFTER, compact_if_due
@@ -162,7 +162,7 @@ class ArchiveRun:
         """Collect the query's progress, and save the position before (0) or after (1) its last batch."""
         for report in query.recentProgress:
             source = report.sources[0]
-            start, last = (json.loads(text or "null") for text in (source.startOffset, source.endOffset))
+            start, last = map(offset_of_progress, (source.startOffset, source.endOffset))
             if last is not None:
                 before = self.begin if start is None else int(start["offset"])
                 self.reports[report.batchId] = (before, int(last["offset"]), report.numInputRows)
