@@ -13,7 +13,8 @@ import pyarrow.compute
 
 from delayq.broker.batches import byte_slices
 from delayq.bulk.connection import target_of
-from delayq.bulk.files.table_files import files_of, read_table
+from delayq.bulk.files.arrow_tables import TableSource, table_of
+from delayq.bulk.files.table_files import files_of
 from delayq.bulk.load_options import LoadOptions, check_load
 from delayq.bulk.load_run import Loaded, LoadRun, When, begin_load, cancel_ids, digest_of, window_of
 from delayq.bulk.message_batches import COLUMNS, MessageSender, check_columns, spark_name, text_lengths, value_type
@@ -107,7 +108,7 @@ class _Selection(NamedTuple):
 
 
 def load(
-    messages: pa.Table | str | Path,
+    messages: TableSource,
     queue: str,
     *,
     url: str | None = None,
@@ -126,10 +127,11 @@ def load(
 ) -> Loaded:
     """Send the messages of a table or file that are due from `start` (inclusive) to `until` (exclusive).
 
-    Does what `delayq.spark.load` does, with the same parameters and result: see there. The table has the columns id,
-    due and payload, and optionally retries and headers; or it is a plan. Where its columns are texts, as in CSV and
-    JSON Lines, `due` is a time with its zone, such as `2027-01-31T09:00:00+01:00`, and `headers` a JSON object. All is
-    in memory. `deadline` is how long a call is retried while Redis does not reply.
+    Does what `delayq.spark.load` does, with the same parameters and result: see there. A table is whatever has
+    `__arrow_c_stream__`, such as those of pandas, Polars, DuckDB and PyArrow. It has the columns id, due and payload,
+    and optionally retries, headers and the options of a send, such as name or priority; or it is a plan. Where its
+    columns are texts, as in CSV and JSON Lines, `due` is a time with its zone, such as `2027-01-31T09:00:00+01:00`, and
+    `headers` a JSON object. All is in memory. `deadline` is how long a call is retried while Redis does not reply.
 
     Repeatable, like a load on Spark: a load of the same file, also of one that Spark began, resumes the unfinished run.
 
@@ -160,7 +162,7 @@ def load(
 
 
 def load_table(
-    messages: pa.Table | str | Path,
+    messages: TableSource,
     queue: str,
     options: LoadOptions,
     *,
@@ -176,8 +178,8 @@ def load_table(
     target = target_of(queue, url, prefix, deadline)
     if run is not None:
         check_run(run)
-    table = messages if isinstance(messages, pa.Table) else read_table(messages, repeated=("payload",))
-    source = () if isinstance(messages, pa.Table) else files_of(messages)
+    table = table_of(messages, "messages", repeated=("payload",))
+    source = files_of(messages) if isinstance(messages, str | Path) else ()
     to_send, to_cancel = _parts(table)
     to_send = message_table(to_send)
     begun = begin_load(

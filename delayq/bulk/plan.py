@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute
 
+from delayq.bulk.files.arrow_tables import TableSource, table_of
 from delayq.bulk.message_batches import spark_name
 from delayq.bulk.message_ids import id_of
 from delayq.bulk.plan_columns import (
@@ -213,12 +214,18 @@ class _Reminder(NamedTuple):
 
 
 def plan(
-    things: pa.Table, rules: Rule | Iterable[Rule], *, previous: pa.Table | None = None, since: datetime | None = None
+    things: TableSource,
+    rules: Rule | Iterable[Rule],
+    *,
+    previous: TableSource | None = None,
+    since: datetime | None = None,
 ) -> pa.Table:
     """Return the reminders of a table's rows: what `delayq.spark.plan` returns for the same rows, even the payloads.
 
-    See there for the columns, `previous` and `since`. The order is that of the rows and rules. All is in memory:
-    above a million rows, Spark is faster. A `where`, and columns of a nested type such as lists, need Spark.
+    See there for the columns, `previous` and `since`. A table is the path of a file, or whatever has
+    `__arrow_c_stream__`, such as those of pandas, Polars, DuckDB and PyArrow. The order is that of the rows and rules.
+    All is in memory: above a million rows, Spark is faster. A `where`, and columns of a nested type such as lists, need
+    Spark.
 
     Raises `ConfigurationError` if a rule needs Spark, if columns are missing or have the wrong type, if an id is not
     unique, or if an id, time or zone is null or invalid.
@@ -227,12 +234,13 @@ def plan(
     for rule in checked:
         if rule.where is not None:
             raise ConfigurationError(f"rule {rule.name!r}: a where is a condition of Spark: use `delayq spark plan`")
-    check_table(things, checked)
+    table = table_of(things, "things")
+    check_table(table, checked)
     since_micros = None if since is None else timestamp(since, "since") * 1000
-    wanted = _reminders(things, checked)
+    wanted = _reminders(table, checked)
     if previous is None:
         return _table(_Reminder(id_of(*key, 0), key, payload, 0, "new", retries) for key, payload, retries in wanted)
-    return _table(_compare(wanted, list(_rows_of(previous)), since_micros))
+    return _table(_compare(wanted, list(_rows_of(table_of(previous, "previous"))), since_micros))
 
 
 def _reminders(things: pa.Table, rules: tuple[Rule, ...]) -> Iterator[tuple[_Key, str, int]]:
@@ -292,7 +300,11 @@ def _check_plan(table: pa.Table) -> None:
         if field.name not in table.column_names:
             raise ConfigurationError(f"previous is not a plan: its column {field.name!r} is missing")
         kind = table.schema.field(field.name).type
-        fits = isinstance(kind, pa.TimestampType) and kind.tz is not None if field.name == "due" else kind == field.type
+        fits = (
+            isinstance(kind, pa.TimestampType) and kind.tz is not None
+            if field.name == "due"
+            else spark_name(kind) == spark_name(field.type)
+        )
         if not fits:
             raise ConfigurationError(f"previous is not a plan: its column {field.name!r} is {kind}, not {field.type}")
 
