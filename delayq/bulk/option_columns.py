@@ -5,7 +5,7 @@ The columns are derived from `SendOptions`: a new option of a send is a column w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple, get_args, get_type_hints
@@ -16,9 +16,9 @@ from delayq.broker.context import QueueContext
 from delayq.broker.keys import check_id
 from delayq.broker.message.joining import joins
 from delayq.broker.requests import OutgoingTable
-from delayq.errors import ConfigurationError, DelayqError, InvalidValueError, short_repr
+from delayq.errors import ConfigurationError, DelayqError, InvalidValueError, did_you_mean, short_repr
 from delayq.queue.sending.due_times import placed
-from delayq.queue.sending.message_options import SendOptions, attributes_of, replacing
+from delayq.queue.sending.message_options import SendOptions, attributes_of, check_attributes, replacing
 
 NO_COLUMNS = {
     "replace": "say for the whole table what happens to an id that is there: on_conflict=replace",
@@ -26,6 +26,8 @@ NO_COLUMNS = {
 }
 """The options that are no columns, and what to do instead."""
 _OF_THEIR_OWN = ("id", "headers")
+NOT_OF_RULES = ("jitter", "hours", "tz", "group", "debounce", "at_most", "collect")
+"""The options that a plan cannot have: they move the due time, for which the plan and its audit account."""
 _BURST = ("debounce", "at_most", "collect")
 """The options that say how a group gathers."""
 _WORDS = {
@@ -36,6 +38,10 @@ _WORDS = {
     datetime: ("TIMESTAMP", ("timestamp",)),
 }
 """The types that an option may have: how users write them, and the same as Spark's type names."""
+
+
+RuleOptions = Mapping[str, str | int | float]
+"""The options of the messages of a rule."""
 
 
 class OptionColumn(NamedTuple):
@@ -96,6 +102,31 @@ def read_option(name: str, value: Any) -> Any:
         except ValueError:
             raise InvalidValueError(f"{name} must be a whole number, not {short_repr(value)}") from None
     return value
+
+
+def check_rule_options(options: Any, field: str) -> None:
+    """Raise `ConfigurationError` for options that the messages of a rule cannot have; errors call it `field`."""
+    if not isinstance(options, Mapping):
+        raise ConfigurationError(f"{field} must be a table of options, not {short_repr(options)}")
+    known = tuple(name for name in OPTION_COLUMNS if name not in NOT_OF_RULES)
+    for name, value in options.items():
+        if name in NOT_OF_RULES:
+            raise ConfigurationError(f"{field}: {name} is for no plan: a plan says exactly when each message is due")
+        if name not in known:
+            raise ConfigurationError(f"{field}: unknown option {name!r}{did_you_mean(name, known)}")
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise ConfigurationError(f"{field}: {name} must be a text or a number, not {short_repr(value)}")
+    read = {name: read_option(name, value) for name, value in options.items()}
+    try:
+        check_attributes(read, 0, "id")
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{field}: {error}") from error
+
+
+def columns_of_rules(options: Mapping[str, RuleOptions]) -> dict[str, dict[str, str]]:
+    """Return the columns that a plan has for the options of its rules: the value of each rule, as a text."""
+    names = dict.fromkeys(name for some in options.values() for name in some)
+    return {name: {rule: str(some[name]) for rule, some in options.items() if name in some} for name in names}
 
 
 Cells = tuple[tuple[str, Any], ...]

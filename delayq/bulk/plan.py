@@ -19,6 +19,7 @@ import pyarrow.compute
 from delayq.bulk.files.arrow_tables import TableSource, table_of
 from delayq.bulk.message_batches import spark_name
 from delayq.bulk.message_ids import id_of
+from delayq.bulk.option_columns import columns_of_rules
 from delayq.bulk.plan_columns import (
     NEEDED,
     NOT_IANA,
@@ -238,9 +239,22 @@ def plan(
     check_table(table, checked)
     since_micros = None if since is None else timestamp(since, "since") * 1000
     wanted = _reminders(table, checked)
+    rows: Iterable[_Reminder]
     if previous is None:
-        return _table(_Reminder(id_of(*key, 0), key, payload, 0, "new", retries) for key, payload, retries in wanted)
-    return _table(_compare(wanted, list(_rows_of(table_of(previous, "previous"))), since_micros))
+        rows = (_Reminder(id_of(*key, 0), key, payload, 0, "new", retries) for key, payload, retries in wanted)
+    else:
+        rows = _compare(wanted, list(_rows_of(table_of(previous, "previous"))), since_micros)
+    return _with_options(_table(rows), checked)
+
+
+def _with_options(planned: pa.Table, rules: tuple[Rule, ...]) -> pa.Table:
+    """Add the columns of the options that the rules have; cancels have none."""
+    for name, texts in columns_of_rules({rule.name: rule.options for rule in rules}).items():
+        names: list[Any] = planned["rule"].to_pylist()
+        actions = planned["action"].to_pylist()
+        cells = [None if action == "cancel" else texts.get(rule) for rule, action in zip(names, actions, strict=True)]
+        planned = planned.append_column(name, pa.array(cells, pa.string()))
+    return planned
 
 
 def _reminders(things: pa.Table, rules: tuple[Rule, ...]) -> Iterator[tuple[_Key, str, int]]:
