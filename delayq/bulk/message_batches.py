@@ -15,10 +15,10 @@ from delayq.broker.keys import ID, check_id
 from delayq.broker.requests import OutgoingTable
 from delayq.bulk.connection import TargetQueue
 from delayq.bulk.load_options import LoadOptions
-from delayq.bulk.option_columns import TYPES as OPTION_TYPES
-from delayq.bulk.option_columns import StoredOptions, keeping_options, options_in
+from delayq.bulk.option_columns import NO_COLUMNS, OPTION_COLUMNS, Cells, OptionRows
 from delayq.bulk.table_sender import Refusal, TableSender
 from delayq.errors import ConfigurationError, DelayqError, PayloadError, PayloadTooLargeError, did_you_mean
+from delayq.queue.sending.message_options import keeping
 from delayq.values.checks import MAX_RETRIES, check_retries
 from delayq.values.codec import encode_headers
 from delayq.values.times import LATEST, from_millis, timestamp
@@ -26,7 +26,16 @@ from delayq.values.times import LATEST, from_millis, timestamp
 pc: Any = pyarrow.compute
 """Untyped: its stubs lack plain values as arguments, and the types of the resulting arrays."""
 
-_NAMES = {pa.int8(): "byte", pa.int16(): "short", pa.int32(): "integer", pa.int64(): "long", pa.date32(): "date"}
+_NAMES = {
+    pa.int8(): "byte",
+    pa.int16(): "short",
+    pa.int32(): "integer",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.date32(): "date",
+    pa.null(): "void",
+}
 
 
 def spark_name(kind: pa.DataType) -> str:
@@ -37,6 +46,8 @@ def spark_name(kind: pa.DataType) -> str:
         return "string"
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return "binary"
+    if pa.types.is_duration(kind):
+        return "daytimeinterval"
     if isinstance(kind, pa.MapType):
         return f"map<{spark_name(kind.key_type)},{spark_name(kind.item_type)}>"
     return _NAMES.get(kind, str(kind))
@@ -60,7 +71,7 @@ _TYPES = {
     "payload": ("STRING or BINARY", ("string", "binary")),
     "retries": ("INT", ("byte", "short", "integer", "long")),
     "headers": ("MAP<STRING,STRING>", ("map<string,string>",)),
-    **OPTION_TYPES,
+    **{name: (one.wanted, one.allowed) for name, one in OPTION_COLUMNS.items()},
 }
 """The columns of messages: the type they must have, and the same as Spark's type names."""
 COLUMNS = tuple(_TYPES)
@@ -76,10 +87,7 @@ def check_columns(columns: Sequence[tuple[str, str, str]], advice: Mapping[str, 
     names = [name for name, _, _ in columns]
     for name in names:
         if name not in COLUMNS:
-            hint = did_you_mean(name, tuple(one for one in COLUMNS if one not in names))
-            raise ConfigurationError(
-                f"unknown column {name!r}{hint or f': a message has {_told()}; select only these'}"
-            )
+            raise _unknown(name, names)
         if names.count(name) > 1:
             raise ConfigurationError(f"column {name} exists {names.count(name)} times: keep one")
     for name in _REQUIRED:
@@ -87,9 +95,9 @@ def check_columns(columns: Sequence[tuple[str, str, str]], advice: Mapping[str, 
             raise ConfigurationError(f"column {name} ({_TYPES[name][0]}) is missing; the table has {', '.join(names)}")
     for name, kind, shown in columns:
         wanted, allowed = _TYPES[name]
-        if name == "due" and kind == "timestamp_ntz":
+        if kind == "timestamp_ntz" and "timestamp" in allowed:
             raise ConfigurationError(
-                f"column due is {shown}, a local time without a zone; convert it to an instant: {to_instant}"
+                f"column {name} is {shown}, a local time without a zone; convert it to an instant: {to_instant}"
             )
         if kind not in allowed:
             said = advice.get(f"{name} {kind}", advice.get(name))
@@ -97,34 +105,70 @@ def check_columns(columns: Sequence[tuple[str, str, str]], advice: Mapping[str, 
             raise ConfigurationError(f"column {name} must be {wanted}, not {shown}{hint}")
 
 
-def _told() -> str:
-    own = [name for name in COLUMNS if name not in OPTION_TYPES]
-    return f"{', '.join(own)}, and the options {', '.join(OPTION_TYPES)}"
+def _unknown(name: str, names: Sequence[str]) -> ConfigurationError:
+    """Return the error for a column that no message has, in a table with these columns."""
+    if name in NO_COLUMNS:
+        return ConfigurationError(f"the option {name!r} cannot be a column: {NO_COLUMNS[name]}")
+    hint = did_you_mean(name, tuple(one for one in COLUMNS if one not in names)) or "; select only these"
+    if hint.startswith(","):
+        return ConfigurationError(f"unknown column {name!r}: {hint.removeprefix(', ')}")
+    first = ", ".join(one for one in COLUMNS if one not in OPTION_COLUMNS)
+    options = ", ".join(OPTION_COLUMNS)
+    return ConfigurationError(
+        f"unknown column {name!r}: a message has {first} and the options of a send ({options}){hint}"
+    )
 
 
 def to_messages(
-    batch: pa.RecordBatch, options: LoadOptions, stored: StoredOptions
+    batch: pa.RecordBatch, options: LoadOptions, option_rows: OptionRows
 ) -> tuple[OutgoingTable, list[Refusal]]:
     """Return the messages of a batch, and the rows that cannot become one."""
     errors = dict(_invalid_rows(batch, options))
     headers = [b""] * batch.num_rows
     if "headers" in batch.schema.names:
         headers = [_headers(row, pairs, errors) for row, pairs in enumerate(batch.column("headers").to_pylist())]
-    dues, rows = _dues(batch), options_in(batch)
-    attributes = [b""] * batch.num_rows
-    if rows:
-        dues, attributes = stored.of(rows, dues, batch.column("id").to_pylist(), errors)
-    if options.on_conflict == "replace":
-        attributes = keeping_options(attributes, rows, _given(batch))
-    refusals = []
+    whole, rows = batch, list(range(batch.num_rows))
     if errors:
-        refusals = [Refusal(row, batch.column("id")[row].as_py() or "", errors[row]) for row in sorted(errors)]
-        valid = [row for row in range(batch.num_rows) if row not in errors]
-        headers, dues, attributes = ([column[row] for row in valid] for column in (headers, dues, attributes))
-        batch = batch.take(pa.array(valid, pa.int64()))
+        rows = [row for row in rows if row not in errors]
+        headers = [headers[row] for row in rows]
+        batch = batch.take(pa.array(rows, pa.int64()))
     ids: Any = batch.column("id").to_pylist()
     payloads: Any = _payloads(batch).to_pylist()
-    return OutgoingTable(ids, dues, _retries(batch, options), payloads, headers, attributes), refusals
+    messages = OutgoingTable(ids, _dues(batch), _retries(batch, options), payloads, headers, [b""] * len(ids))
+    if not OPTION_COLUMNS.keys().isdisjoint(batch.schema.names):
+        dues, attributes, wrong = option_rows.place(messages, _cells(batch), is_json=_is_text(batch))
+        messages = messages._replace(dues=dues, attributes=attributes)
+        if wrong:
+            errors |= {rows[at]: error for at, error in wrong.items()}
+            valid = [at for at in range(len(ids)) if at not in wrong]
+            messages = OutgoingTable._make([column[at] for at in valid] for column in messages)
+            batch = batch.take(pa.array(valid, pa.int64()))
+    if options.on_conflict == "replace":
+        messages = messages._replace(attributes=_kept(batch, messages.attributes))
+    return messages, [Refusal(row, whole.column("id")[row].as_py() or "", errors[row]) for row in sorted(errors)]
+
+
+def _cells(batch: pa.RecordBatch) -> list[Cells]:
+    """Return the options that each row has; nulls are left out."""
+    names = [name for name in batch.schema.names if name in OPTION_COLUMNS]
+    columns = [_plain_values(batch.column(name)) for name in names]
+    return [
+        tuple(cell for cell in zip(names, row, strict=True) if cell[1] is not None)
+        for row in zip(*columns, strict=True)
+    ]
+
+
+def _plain_values(column: Any) -> list[Any]:
+    # In microseconds, since Arrow returns objects of pandas for nanoseconds.
+    if pa.types.is_timestamp(column.type):
+        column = pc.ceil_temporal(column, 1, "microsecond").cast(pa.timestamp("us", tz="UTC"))
+    elif pa.types.is_duration(column.type):
+        column = column.cast(pa.duration("us"), safe=False)
+    return list(column.to_pylist())
+
+
+def _is_text(batch: pa.RecordBatch) -> bool:
+    return spark_name(value_type(batch.column("payload").type)) == "string"
 
 
 def _payloads(batch: pa.RecordBatch) -> Any:
@@ -151,12 +195,15 @@ def _retries(batch: pa.RecordBatch, options: LoadOptions) -> list[Any]:
     return list(pc.fill_null(batch.column("retries").cast(pa.int64()), options.default_retries).to_pylist())
 
 
-def _given(batch: pa.RecordBatch) -> list[dict[str, object]]:
-    """Return which of its retries and headers each row has."""
-    columns = [name for name in ("retries", "headers") if name in batch.schema.names]
+def _kept(batch: pa.RecordBatch, attributes: Sequence[bytes]) -> list[bytes]:
+    """Return attributes that let a message which is replaced keep what its row has not."""
+    columns = [name for name in ("retries", "headers", *OPTION_COLUMNS) if name in batch.schema.names]
     given = {name: batch.column(name).is_valid().to_pylist() for name in columns}
     rows = zip(*given.values(), strict=True) if given else [()] * batch.num_rows
-    return [{name: valid or None for name, valid in zip(given, row, strict=True)} for row in rows]
+    return [
+        keeping(stored, {name: valid or None for name, valid in zip(given, row, strict=True)})
+        for stored, row in zip(attributes, rows, strict=True)
+    ]
 
 
 def _headers(row: int, pairs: list[tuple[str, str]] | None, errors: dict[int, DelayqError]) -> bytes:
@@ -226,12 +273,12 @@ class MessageSender(TableSender):
         """Send as part of a run. `name_row` returns what errors call a row, from its place among all rows sent."""
         super().__init__(target, options, run)
         self._name_row = name_row
-        self._stored = StoredOptions(self._contexts[0], replace=options.on_conflict == "replace")
+        self._option_rows = OptionRows(self._contexts[0], replaces=options.on_conflict == "replace")
         self._rows_before = 0
 
     def send(self, batch: pa.RecordBatch) -> None:
         """Send the rows of a batch; all are validated before the first is sent."""
-        messages, refusals = to_messages(batch, self._options, self._stored)
+        messages, refusals = to_messages(batch, self._options, self._option_rows)
         if refusals:
             self.refuse(refusals, lambda row: self._name_row(self._rows_before + row))
         self._rows_before += batch.num_rows

@@ -14,6 +14,7 @@ from delayq.bulk.files.json_values import json_column
 from delayq.bulk.load_options import ON_ERRORS, check_choice
 from delayq.bulk.message_batches import spark_name
 from delayq.bulk.message_ids import id_of
+from delayq.bulk.option_columns import columns_of_rules
 from delayq.bulk.plan_columns import (
     NEEDED,
     REPEATED,
@@ -134,10 +135,23 @@ def plan(
     sources: list[Any] = table.column("id").cast(pa.string()).to_pylist()
     zones: list[Any] = table.column("zone").to_pylist()
     wanted = rows.reminders(sources, zones, table.column("time"), texts)
+    reminders: Iterable[_Reminder]
     if before is None:
-        return _table(_Reminder(id_of(*key, 0), key, payload, 0, "new", retries) for key, payload, retries in wanted)
-    held = _held(last, {id for id, _ in refused.values() if id is not None})
-    return _table(_compare([*wanted, *held], before, last, since_micros))
+        reminders = (_Reminder(id_of(*key, 0), key, payload, 0, "new", retries) for key, payload, retries in wanted)
+    else:
+        held = _held(last, {id for id, _ in refused.values() if id is not None})
+        reminders = _compare([*wanted, *held], before, last, since_micros)
+    return _with_options(_table(reminders), checked)
+
+
+def _with_options(planned: pa.Table, rules: tuple[Rule, ...]) -> pa.Table:
+    """Add the columns of the options that the rules have; cancels have none."""
+    for name, texts in columns_of_rules({rule.name: rule.options for rule in rules}).items():
+        names: list[Any] = planned["rule"].to_pylist()
+        actions = planned["action"].to_pylist()
+        cells = [None if action == "cancel" else texts.get(rule) for rule, action in zip(names, actions, strict=True)]
+        planned = planned.append_column(name, pa.array(cells, pa.string()))
+    return planned
 
 
 _Last = dict[ReminderKey, tuple[int, bool, str, int]]

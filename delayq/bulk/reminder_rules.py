@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import KW_ONLY, dataclass, fields
+from dataclasses import KW_ONLY, dataclass, field, fields
 from datetime import UTC, datetime, time, timedelta, timezone, tzinfo
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo, available_timezones
 
 from delayq.broker.keys import check_name
+from delayq.bulk.option_columns import RuleOptions, check_rule_options
 from delayq.errors import ConfigurationError, did_you_mean, short_repr
 from delayq.values.checks import check_int, check_retries
 from delayq.values.times import Duration, to_millis
@@ -75,6 +76,10 @@ class Rule:
     A reminder counts as changed if its payload has changed."""
     retries: int = 3
     """Retries of its messages."""
+    options: RuleOptions = field(default_factory=dict, hash=False)
+    """Options of its messages as those of a send, such as `{"name": "remind", "priority": 5, "expires": "1d"}`.
+
+    They are columns of the plan. Like `retries`, they are not what a reminder counts as changed for."""
     where: str | None = None
     """The rows that the rule is for, as a Spark SQL condition such as `"event = 'open'"`; by default all.
 
@@ -93,6 +98,7 @@ class Rule:
             raise ConfigurationError(f"{self._field('where')} must be a condition, not {short_repr(self.where)}")
         if (self.every is None) != (self.repeats == 1):
             raise ConfigurationError(f"{self._field('repeats')} above 1 needs every, and every needs repeats above 1")
+        check_rule_options(self.options, self._field("options"))
         _ = self.shift, self.step, self.clock, self.back  # each validates its fields
 
     @property

@@ -32,6 +32,14 @@ def table(seed: int, action: bool) -> pa.Table:
         "retries": pa.array([some.choice([None, 0, 7, -1]) for _ in range(ROWS)], pa.int32()),
         "headers": pa.array([some.choice([None, [], [("a", "b")]]) for _ in range(ROWS)], pa.map_(*[pa.string()] * 2)),
     }
+    columns |= {
+        "name": [some.choice([None, "remind", "no spaces"]) if some.random() < 0.1 else "call" for _ in range(ROWS)],
+        "priority": pa.array([some.choice([None, 0, 5, 101]) for _ in range(ROWS)], pa.int16()),
+        "timeout": pa.array([some.choice([None, timedelta(minutes=1)]) for _ in range(ROWS)], pa.duration("us")),
+        "expires": [some.choice([None, "1h", "2100-01-31T13:00:00Z"]) for _ in range(ROWS)],
+        # Not for what is due at once: that would be ready sooner or later, as the load is faster or slower.
+        "jitter": [None if at is None else some.choice([None, 60.0]) for at in due],
+    }
     if action:
         columns["action"] = [some.choice(["new", "keep", "cancel", None]) for _ in range(ROWS)]
     return pa.table(columns)

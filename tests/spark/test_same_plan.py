@@ -31,6 +31,11 @@ RULES = [
     Rule("working", offset="-3d", weekdays="mon-fri", repeats=3, every="1d", retries=7),
     Rule("few", offset="36h", payload=["zone", "text"]),
 ]
+OPTIONS = [
+    Rule("call", offset="-2h", options={"name": "remind", "priority": 5, "expires": "1d"}),
+    Rule("greet", offset="-1d", options={"name": "greet"}),
+    Rule("plain", offset="1d"),
+]
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -137,3 +142,19 @@ def test_same_plan_of_a_text_file(spark, tmp_path, name, text):
     ours = plan(read_table(tmp_path / name), RULES[:3])
     theirs = on_spark(spark, tmp_path / name, RULES[:3], tmp_path / "plan")
     assert rows_of(ours) == rows_of(theirs)
+
+
+@pytest.mark.spark
+def test_options_of_rules_are_the_same_columns(spark, tmp_path):
+    table = pa.table({"id": ["x", "y"], "time": ["2027-01-31 09:00"] * 2, "zone": ["Europe/Berlin"] * 2})
+    write_table(table, tmp_path / "things.parquet")
+    there = read_on_spark(spark, str(tmp_path / "things.parquet"))
+    previous, before = plan_on_spark(there, OPTIONS), plan(table, OPTIONS)
+    for theirs, ours in (
+        (previous, before),
+        (plan_on_spark(there, OPTIONS[1:], previous=previous), plan(table, OPTIONS[1:], previous=before)),
+    ):
+        assert theirs.columns == ours.column_names
+        columns = [name for name in ours.column_names if name not in ("due", "payload")]
+        rows = [row.asDict() for row in theirs.select(*columns).collect()]
+        assert sorted(rows, key=str) == sorted(ours.select(columns).to_pylist(), key=str)

@@ -9,7 +9,9 @@ import pytest
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
     DateType,
+    DayTimeIntervalType,
     IntegerType,
     LongType,
     MapType,
@@ -106,6 +108,24 @@ def test_every_column_is_written(write, queue):
     write(rows)
     info = queue.get("a")
     assert (info.retries_left, info.headers, info.payload) == (7, {"trace": "1"}, b"\x00\xff")
+
+
+def test_options_of_a_send_are_columns(redis_url, queue):
+    columns = [ID, PAYLOAD, ("Name", StringType()), ("priority", IntegerType()), ("timeout", DayTimeIntervalType())]
+    rows = pa.record_batch(
+        {
+            "id": ["a", "b"],
+            "payload": ["1", "2"],
+            "Name": ["remind", None],
+            "priority": pa.array([5, 500], pa.int32()),
+            "timeout": pa.array([timedelta(seconds=90), None], pa.duration("us")),
+        }
+    )
+    with pytest.raises(ConfigurationError, match=r"row 2 of the task \(id 'b'\): priority must be a whole number"):
+        make(redis_url, *columns).write(iter([rows]))
+    assert make(redis_url, *columns, onError="collect").write(iter([rows])).refused == 1
+    info = queue.get("a")
+    assert (info.name, info.priority, info.timeout) == ("remind", 5, 90)
 
 
 def test_names_of_columns_match_in_any_case(redis_url, queue):
@@ -218,8 +238,12 @@ def test_writer_respects_the_rate_limit(redis_url, queue, monkeypatch):
         ([ID, PAYLOAD, ("retry", IntegerType())], "did you mean 'retries'?"),
         (
             [ID, PAYLOAD, ("gate", StringType())],
-            "a message has id, due, payload, retries, headers, and the options name, expires, missed, ",
+            "a message has id, due, payload, retries, headers and the options of a send",
         ),
+        ([ID, PAYLOAD, ("piority", IntegerType())], "unknown column 'piority': did you mean 'priority'?"),
+        ([ID, PAYLOAD, ("priority", BooleanType())], "column priority must be INT, not BOOLEAN"),
+        ([ID, PAYLOAD, ("expires", TimestampNTZType())], "column expires is TIMESTAMP_NTZ"),
+        ([ID, PAYLOAD, ("replace", BooleanType())], "the option 'replace' cannot be a column"),
         ([ID, ID, PAYLOAD], "column id exists 2 times: keep one"),
         ([ID, ("ID", StringType()), PAYLOAD], "column id exists 2 times: keep one"),
         ([("id", LongType()), PAYLOAD], "column id must be STRING, not BIGINT: cast it to STRING"),
@@ -250,6 +274,8 @@ def test_invalid_columns_are_refused(columns, message):
         [ID, PAYLOAD],
         [("payload", BinaryType()), ID],
         [ID, DUE, PAYLOAD, ("retries", ShortType()), ("headers", MapType(StringType(), StringType()))],
+        [ID, PAYLOAD, ("Name", StringType()), ("PRIORITY", ShortType()), ("timeout", DayTimeIntervalType())],
+        [ID, PAYLOAD, ("expires", TimestampType()), ("unique_for", LongType()), ("key", NullType())],
     ],
 )
 def test_valid_columns_are_accepted(columns):

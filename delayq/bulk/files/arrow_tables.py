@@ -41,11 +41,11 @@ def table_of(source: TableSource, name: str, *, repeated: Sequence[str] = ()) ->
             f" {short_repr(source)}"
         )
     try:
-        return _plain(source if isinstance(source, pa.Table) else pa.table(source), repeated)
-    except (pa.ArrowException, OSError) as error:
-        raise ConfigurationError(
-            f"{name} cannot be read as a table: {str(error).partition('. Detail: ')[0]}"
-        ) from error
+        table = source if isinstance(source, pa.Table) else pa.table(source)
+    except Exception as error:  # each library has errors of its own
+        told = str(error).partition(". Detail: ")[0]
+        raise ConfigurationError(f"{name} cannot be read as a table: {told}") from error
+    return _plain(table, repeated)
 
 
 def _plain(table: pa.Table, repeated: Sequence[str]) -> pa.Table:

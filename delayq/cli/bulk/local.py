@@ -200,9 +200,9 @@ def load(session: Session, /, file: Path, queue: str, *, run: str | None, as_jso
     """Load the messages of FILE that are due in a period into QUEUE; repeat it to add only what is missing.
 
     FILE is CSV, JSON Lines (.jsonl) or Parquet, with the columns id, due and payload, and optionally retries, headers
-    and options of a send, such as name. A due time has its zone: 2027-01-31T09:00:00+01:00. Or FILE is a plan of
-    `delayq plan` or `delayq spark plan`: then its cancels are carried out as well. `delayq spark load` does the same
-    for tables that do not fit into memory.
+    and the options of a send, such as name, priority or expires: `delayq docs bulk-columns`. A due time has its zone:
+    2027-01-31T09:00:00+01:00. Or FILE is a plan of `delayq plan` or `delayq spark plan`: then its cancels are carried
+    out as well. `delayq spark load` does the same for tables that do not fit into memory.
 
     JSON: {"run", "state", "new", "exists", "replaced", "running", "settled", "refused", "past", "cancelled"}.
     """

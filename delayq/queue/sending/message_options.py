@@ -124,7 +124,6 @@ OPTIONS = SendOptions.__annotations__.keys()
 """The names of the options of a send."""
 _RARE = {one.name: one.default for one in fields(NewMessage) if one.name in OPTIONS - {"id", "headers"}}
 """Those of a `NewMessage` that most have not, and what stands for none: they are looked at all at once."""
-MESSAGE_OPTIONS = tuple(_RARE)
 _rare_in = attrgetter(*_RARE)
 _NOT_GIVEN = tuple(_RARE.values())
 STORED = {

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 MESSAGES = "id STRING, due TIMESTAMP, payload STRING, retries INT, headers MAP<STRING,STRING>"
 """What is written to a queue; `id` and `payload` are required, and `payload` may also be `BINARY`.
 
+Besides these, the options of a send may be columns, such as `name` or `priority`: see `delayq.bulk.option_columns`.
+
 A message without `due`, or with null, is due at once; one without `retries` has three. The payload is stored unchanged:
 for a queue with the JSON codec it must be JSON text, for example from `to_json`.
 """

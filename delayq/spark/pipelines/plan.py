@@ -6,7 +6,7 @@ Spark. Spark evaluates conditions, and writes what `delayq.bulk` does not take, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from delayq.broker.batches import batched
 from delayq.bulk.files.json_values import NULL, json_column
 from delayq.bulk.load_options import ON_ERRORS, check_choice
+from delayq.bulk.option_columns import columns_of_rules
 from delayq.bulk.plan_columns import (
     IN_EVERY_PAYLOAD,
     NEEDED,
@@ -205,7 +206,20 @@ def plan(
     else:
         planned = _compare(wanted, previous, since_ms)
     id = F.coalesce("id", message_id("source", "rule", "occurrence", F.unix_micros("due"), "revision"))
-    return planned.select(id.alias("id"), *(name for name in _COLUMNS if name != "id"))
+    return planned.select(id.alias("id"), *(name for name in _COLUMNS if name != "id"), *_options(checked))
+
+
+def _options(rules: tuple[Rule, ...]) -> list[Column]:
+    """Return the columns of the options that the rules have; cancels have none."""
+    columns = columns_of_rules({rule.name: rule.options for rule in rules})
+    return [
+        F.when(F.col("action") != "cancel", _by_rule(texts)).cast("string").alias(name)
+        for name, texts in columns.items()
+    ]
+
+
+def _by_rule(texts: Mapping[str, str]) -> Column:
+    return F.try_element_at(F.create_map(*(F.lit(one) for pair in texts.items() for one in pair)), F.col("rule"))
 
 
 # The reminders of the rows
