@@ -50,7 +50,7 @@ def test_same_rows_or_error_of_100_odd_files(spark, tmp_path):
 
 
 def test_same_due_times_in_every_zone(spark, tmp_path):
-    pairs = [(zone, wall) for zone in ZONES for wall in WALLS]
+    pairs = [(zone, wall) for zone in ZONES for wall in WALLS[::3]]
     columns = {"id": [str(at) for at in range(len(pairs))], "time": [wall for _, wall in pairs]}
     write_table(pa.table(columns | {"zone": [zone for zone, _ in pairs]}), tmp_path / "zones.parquet")
     ours, theirs = without_spark(tmp_path / "zones.parquet"), with_spark(spark, tmp_path / "zones.parquet")
