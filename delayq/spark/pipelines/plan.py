@@ -103,6 +103,8 @@ def _check_rows(rows: DataFrame, planner: PlanRows, rules: tuple[Rule, ...], *, 
     repeated = F.when(F.col("rows") > 1, F.col("id"))
     totals = (F.sum("rows"), F.count(repeated), F.min(repeated), F.min("first"))
     try:
+        if conditions:  # an aggregation refuses conditions that are random; it is not run
+            _ = rows.agg(*map(F.count_if, conditions)).schema
         count, repeats, example, found = by_id.agg(*totals).collect()[0]
     except PySparkException as error:
         ours = error_of(error)
