@@ -12,7 +12,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
-from pyspark.errors import PySparkException
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import functions as F
 
 from delayq.spark.spark_errors import reason_of
@@ -197,6 +197,6 @@ def die(batches):
 
 
 def test_killed_python_worker_is_told_in_one_sentence(spark):
-    with pytest.raises(PySparkException) as failed:
+    with pytest.raises(Py4JJavaError) as failed:
         spark.range(1).mapInArrow(die, "id LONG").collect()
     assert reason_of(failed.value).startswith("a Python worker of Spark was killed, or ran out of memory (")
