@@ -52,16 +52,21 @@ def payload_columns(names: Iterable[str], rule: Rule) -> list[str]:
     return sorted(name for name in names if name not in NEEDED)
 
 
+def check_case(names: Sequence[str]) -> None:
+    """Raise `ConfigurationError` for columns whose names differ in case alone: Spark takes them for one."""
+    lowered = [name.lower() for name in names]
+    for name in names:
+        if lowered.count(name.lower()) > 1:
+            raise ConfigurationError(f"column {name!r} exists more than once: drop or rename the others")
+
+
 def check_columns(columns: Sequence[tuple[str, str, str]], rules: tuple[Rule, ...]) -> None:
     """Raise `ConfigurationError` for missing columns, wrong types, and columns that cannot go into a payload.
 
     A column is its name, the name of its type in Spark, and the same as users write it.
     """
     names, kinds = [name for name, _, _ in columns], {name: (kind, shown) for name, kind, shown in columns}
-    lowered = [name.lower() for name in names]
-    for name in names:
-        if lowered.count(name.lower()) > 1:
-            raise ConfigurationError(f"column {name!r} exists more than once: drop or rename the others")
+    check_case(names)
     for name, (wanted, allowed) in NEEDED.items():
         if name not in names:
             raise ConfigurationError(
@@ -80,7 +85,7 @@ def check_columns(columns: Sequence[tuple[str, str, str]], rules: tuple[Rule, ..
 
 def _check_payload_column(name: str, kind: str, rule: Rule) -> None:
     leave = f"or leave it out of the payload of rule {rule.name!r}"
-    if kind.startswith(_TIME_OF_DAY):
+    if kind == "time" or kind.startswith(_TIME_OF_DAY):
         raise ConfigurationError(f"column {name!r} is a TIME, which a payload cannot have: write it as a text, {leave}")
     if name.lower() in IN_EVERY_PAYLOAD:
         raise ConfigurationError(f"column {name!r} has the name of a standard payload field: rename it, {leave}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from delayq.bulk.files.local_files import check_utf_8
 from delayq.bulk.files.table_files import check_names, files_of, is_delta
+from delayq.bulk.plan_columns import check_case
 from delayq.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -25,6 +27,10 @@ _FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "js
 _TEXT_FORMATS = ("csv", "json")
 _TABLE = "table:"
 _NANOS_AS_LONG = "spark.sql.legacy.parquet.nanosAsLong"
+_TIMES_OF_DAY = "spark.sql.timeType.enabled"
+"""Without it Spark refuses a whole file for such a column, whose name it does not tell."""
+_REPEATED = re.compile(r"COLUMN_ALREADY_EXISTS\] The column `([^`]+)`")
+"""The error for names that differ in case alone."""
 pq: Any = pyarrow.parquet
 """Untyped: its stubs lack some functions."""
 _NAIVE = r"^\s*\d+-\d+-\d+([ T]\d+:\d+(:\d+(\.\d+)?)?)?\s*$"
@@ -45,9 +51,18 @@ def read_table(spark: SparkSession, source: str, schema: str | None = None) -> D
     kind = _format_of(source)
     if kind in _TEXT_FORMATS:
         _check_text(spark, source, is_csv=kind == "csv")
-    if kind == "parquet" and (fine := _nanosecond_columns(source)):
-        return _with_microseconds(spark, source, fine)
-    return _reader(spark, source, schema).load(source)
+    if kind == "parquet":
+        kinds = _local_schema(source)
+        if any(map(pa.types.is_time, kinds.values())):
+            spark.conf.set(_TIMES_OF_DAY, value=True)
+        if fine := _nanosecond_columns(kinds):
+            return _with_microseconds(spark, source, fine)
+    try:
+        return _reader(spark, source, schema).load(source)
+    except AnalysisException as error:
+        if found := _REPEATED.search(str(error)):
+            check_case([found[1]] * 2)
+        raise
 
 
 def _check_text(spark: SparkSession, source: str, *, is_csv: bool) -> None:
@@ -55,20 +70,20 @@ def _check_text(spark: SparkSession, source: str, *, is_csv: bool) -> None:
     lines = spark.read.text(source).select("value")
     wrong = lines.where(~F.is_valid_utf8("value")).select(F.col("value").cast("binary")).head()
     first = lines.head() if is_csv and wrong is None else None
+    names: list[str] = []
     try:
         if wrong is not None:
             check_utf_8(bytes(wrong[0]), whole=True)
         if first is not None:
-            check_names(next(csv.reader([first[0].removeprefix("\ufeff")]), []))
+            names = next(csv.reader([first[0].removeprefix("\ufeff")]), [])
+            check_names(names)
     except ValueError as error:
         raise ConfigurationError(f"cannot read {source}: {error}") from error
+    check_case(names)
 
 
-def _nanosecond_columns(source: str) -> dict[str, str]:
-    """Return the columns of a Parquet table that are times in nanoseconds, as pandas writes them, and their types.
-
-    Only of local files; empty for what cannot be read, of which Spark tells.
-    """
+def _local_schema(source: str) -> dict[str, Any]:
+    """Return the Arrow types of a Parquet table of local files; empty for what cannot be read, of which Spark tells."""
     if "://" in source or any(sign in source for sign in "*?[{"):
         return {}
     first = next(iter(files_of(source)), None)
@@ -76,10 +91,15 @@ def _nanosecond_columns(source: str) -> dict[str, str]:
         schema = pq.read_schema(unquote(first.removeprefix("file://"))) if first else ()
     except (OSError, pa.ArrowException):
         return {}
+    return {field.name: field.type for field in schema}
+
+
+def _nanosecond_columns(kinds: Mapping[str, Any]) -> dict[str, str]:
+    """Return the columns that are times in nanoseconds, as pandas writes them, and their types in Spark."""
     return {
-        field.name: "timestamp_ntz" if field.type.tz is None else "timestamp"
-        for field in schema
-        if isinstance(field.type, pa.TimestampType) and field.type.unit == "ns"
+        name: "timestamp_ntz" if kind.tz is None else "timestamp"
+        for name, kind in kinds.items()
+        if isinstance(kind, pa.TimestampType) and kind.unit == "ns"
     }
 
 
