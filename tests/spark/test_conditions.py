@@ -4,6 +4,7 @@ import logging
 from datetime import UTC, datetime
 
 import pytest
+from pyspark.logger import PySparkLogger
 
 from delayq.bulk.reminder_rules import Rule, read_rules
 from delayq.errors import ConfigurationError
@@ -85,7 +86,7 @@ def test_condition_that_fails_for_a_row_leaves_no_plan(spark, cli, tmp_path):
     logged = []
     handler = logging.Handler()
     handler.emit = logged.append
-    logging.getLogger("SQLQueryContextLogger").addHandler(handler)
+    PySparkLogger.getLogger("SQLQueryContextLogger").addHandler(handler)  # a plain one would break the errors of others
     for where, code, reason in (
         ("int(gate) > 5", 2, "where of a rule ('r'): The value 'B7' of the type \"STRING\" cannot be cast to \"INT\""),
         ("gat > 5", 2, "rule 'r': where: A column, variable, or function parameter with name `gat` cannot be resolved"),
