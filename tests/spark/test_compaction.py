@@ -9,6 +9,7 @@ from collections import Counter
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
@@ -443,16 +444,39 @@ def test_archive_of_an_older_delayq_is_merged_by_steps_that_may_be_killed(former
     assert read_plainly(former) == once(96)
 
 
-def test_killed_while_it_writes_leaves_nothing_that_counts(folder):
+@pytest.mark.parametrize("suffix", ["", ".new"])
+def test_killed_while_it_writes_leaves_nothing_that_counts(folder, suffix):
     compact_archive(str(folder))
     write_batches(folder, 2, first=12)
-    part = folder / "day=2024-05-02" / f".{QUERY}-12-13.parquet"
+    part = folder / "day=2024-05-02" / f".{QUERY}-12-13.parquet{suffix}"
     part.write_bytes(b"PAR1 and then killed")
     assert read(folder) == once(112)
     age(folder)
     compact_archive(str(folder))
     assert read(folder) == read_plainly(folder) == once(112)
     assert not part.exists()
+
+
+def test_unfinished_files_are_not_read_by_programs_that_read_hidden_ones(folder, monkeypatch):
+    """DuckDB's patterns match hidden files."""
+    compact_archive(str(folder))
+    write_batches(folder, 2, first=12)
+    seen = list[int]()
+    whole = Folder.tables
+
+    def watched(self, files):
+        yield from whole(self, files)
+        seen.append(in_duckdb(folder))
+
+    monkeypatch.setattr(Folder, "tables", watched)
+    compact_archive(str(folder))
+    assert seen == [96]
+    assert in_duckdb(folder) == 112
+
+
+def in_duckdb(folder):
+    ((count,),) = duckdb.sql(f"SELECT count(*) FROM '{folder}/day=*/*.parquet'").fetchall()
+    return count
 
 
 def test_retain_deletes_whole_days(folder):

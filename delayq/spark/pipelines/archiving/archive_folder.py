@@ -120,8 +120,8 @@ class Folder:
         """Copy a file, which is there at once and whole."""
         folder, _, name = to.rpartition("/")
         self.system.create_dir(folder)
-        self.system.copy_file(path, f"{folder}/.{name}")
-        self.system.move(f"{folder}/.{name}", to)
+        self.system.copy_file(path, f"{folder}/.{name}.new")
+        self.system.move(f"{folder}/.{name}.new", to)
 
     def tables(self, files: Iterable[ArchiveFile]) -> Iterator[pa.Table]:
         """Read files, with the columns of today."""
@@ -216,7 +216,7 @@ class MergedFile:
         self._system, self._to = system, to
         folder, _, name = to.rpartition("/")
         system.create_dir(folder)
-        self._hidden = f"{folder}/.{name}"
+        self._hidden = f"{folder}/.{name}.new"  # other programs may read hidden Parquet files, too
         self._waiting = list[pa.Table]()
         self._rows = self.events = 0
         self._writer = parquet.ParquetWriter(self._hidden, SCHEMA, filesystem=system)

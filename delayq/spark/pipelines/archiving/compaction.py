@@ -23,8 +23,8 @@ SMALL = 1 << 27
 DAY = 86_400_000
 
 _DAYS = re.compile(r"day=(\d{4}-\d\d-\d\d)")
-_LEFT = re.compile(rf"({RECENT}/)?day=[^/]+/\.[^/]+\.parquet$")
-"""A merged file that was never finished."""
+_LEFT = re.compile(rf"({RECENT}/)?day=[^/]+/\.[^/]+\.parquet(\.new)?$")
+"""A merged file that was never finished; without the last suffix, one of an older delayq."""
 
 
 @dataclass(frozen=True, slots=True)
