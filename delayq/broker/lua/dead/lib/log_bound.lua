@@ -6,6 +6,6 @@ local function bound_log(events, max_bytes)
   if type(bytes) ~= 'number' or bytes <= max_bytes then return end
   local entries = redis.pcall('XLEN', events)
   if type(entries) == 'number' then
-    redis.pcall('XTRIM', events, 'MAXLEN', '~', math.floor(entries * max_bytes / bytes * 0.9))
+    redis.pcall('XTRIM', events, 'MAXLEN', '~', math.floor(entries * max_bytes / bytes * 9 / 10))
   end
 end
