@@ -46,22 +46,26 @@ def _check_table(things: pa.Table, rules: tuple[Rule, ...]) -> PlanRows:
 def _refusals(things: pa.Table, rows: PlanRows, *, collect: bool) -> dict[int, tuple[str | None, str]]:
     """Return the id and reason of each invalid row, by its number; raises `ConfigurationError` unless `collect`."""
     problems = rows.problems(*(things.column(name) for name in NEEDED))
+    ids = texts_of(things.column("id"))
+    repeated = {id for id, count in Counter(ids).items() if count > 1 and id is not None}
+    if not repeated and not any(problems):
+        return {}
     texts = {name: texts_of(things.column(name)) for name in NEEDED}
-    repeated = {id for id, count in Counter(texts["id"]).items() if count > 1 and id is not None}
-    examples = [dict(zip(NEEDED, values, strict=True)) for values in zip(*texts.values(), strict=True)]
+
+    def example(row: int) -> dict[str, str | None]:
+        return {name: column[row] for name, column in texts.items()}
+
     if collect:
         return {
-            row: (id, REPEATED if problem is None else reason_of_row(problem, example))
-            for row, (id, problem, example) in enumerate(zip(texts["id"], problems, examples, strict=True))
+            row: (id, REPEATED if problem is None else reason_of_row(problem, example(row)))
+            for row, (id, problem) in enumerate(zip(ids, problems, strict=True))
             if problem is not None or id in repeated
         }
     if found := sorted({one for one in problems if one is not None}, key=order_of):
-        wrong = [example for problem, example in zip(problems, examples, strict=True) if problem == found[0]]
-        example = min(wrong, key=lambda one: [text or "" for text in one.values()])
-        raise invalid_rows(found[0], len(wrong), things.num_rows, example)
-    if repeated:
-        raise repeated_ids(len(repeated), min(one for one in repeated if one is not None))
-    return {}
+        wrong = [example(row) for row, problem in enumerate(problems) if problem == found[0]]
+        first = min(wrong, key=lambda one: [text or "" for text in one.values()])
+        raise invalid_rows(found[0], len(wrong), things.num_rows, first)
+    raise repeated_ids(len(repeated), min(repeated))
 
 
 def refused_rows(things: TableSource, rules: Rule | Iterable[Rule]) -> pa.Table:

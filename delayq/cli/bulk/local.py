@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -51,11 +52,16 @@ _PLAN_OPTIONS = (
 )
 
 
-def plan_options(function: F) -> F:
-    """Add the options of a plan, with Spark or without."""
-    for option in reversed(_PLAN_OPTIONS):
+def _with(options: Sequence[Callable[[F], F]], function: F) -> F:
+    """Add options to a command, in their order."""
+    for option in reversed(options):
         function = option(function)
     return function
+
+
+def plan_options(function: F) -> F:
+    """Add the options of a plan, with Spark or without."""
+    return _with(_PLAN_OPTIONS, function)
 
 
 def check_plan_paths(out: str | Path, previous: str | Path | None, rejects: str | None, on_error: str) -> None:
@@ -179,9 +185,7 @@ _OPTIONS = (
 
 def load_options(function: F) -> F:
     """Add the options of a load, with Spark or without."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
+    return _with(_OPTIONS, function)
 
 
 def progress_of(ledger: DelayQueue[Any], run: str | None) -> str:

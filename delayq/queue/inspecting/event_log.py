@@ -276,7 +276,10 @@ class EventReader:
         missing = first - self._after - 1
         if not self._after or first >= MIN_TIME_OFFSET or missing <= 0:
             return
-        text = "%d entries of the event log were trimmed before they were read: raise events_max_len (or _bytes)"
+        text = (
+            "%d entries of the event log were trimmed before they were read: raise events_max_len or events_max_bytes,"
+            " or read faster"
+        )
         log.warning(text, missing, extra={"missing": missing})
 
     def iterate(self) -> Iterator[MessageEvent]:
