@@ -35,12 +35,13 @@ from pyspark.sql import functions as F
 from rich.console import Console
 
 from delayq import DelayQueue
+from delayq.archive import archive
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys
 from delayq.broker.requests import Outgoing
+from delayq.bulk.reading.snapshot import PAGE
 from delayq.queue.sweeps.stored_messages import snapshot_call
-from delayq.spark import archive, read_archive, read_messages, register, report, session
-from delayq.spark.datasource.snapshot_reader import PAGE
+from delayq.spark import read_archive, read_messages, register, report, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -171,7 +172,7 @@ class SparkBench:
         folder = self.folder / "archive"
         shutil.rmtree(folder, ignore_errors=True)
         began = time.perf_counter()
-        result = archive(self.spark, QUEUE, str(folder), url=self.url)
+        result = archive(QUEUE, str(folder), url=self.url)
         took = time.perf_counter() - began
         if result.events != 4 * n:
             raise AssertionError(f"{result.events} of {4 * n} events were archived")

@@ -28,6 +28,7 @@ TESTS = {
     "reminders": "tests/reminders/test_remind.py",
     "http": "tests/delivery/test_webhook.py",
     "bulk": "tests/bulk",
+    "archive": "tests/archive",
     "prometheus": "tests/metrics/test_queue_metrics.py tests/metrics/test_endpoint.py",
     "crypto": "tests/unit/test_encrypted.py",
     "django": "tests/django",

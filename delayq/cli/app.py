@@ -81,7 +81,10 @@ COMMANDS = {
         "export": ("delayq.cli.bulk.local:export", "Write the messages of a queue to a file."),
         "import": ("delayq.cli.bulk.local:import_", "Send the messages of an exported file."),
         "migrate": ("delayq.cli.admin.migrate:migrate", "Move a queue of Go's delayqueue, Celery or rq to delayq."),
-        "spark": ("delayq.cli.bulk.spark:spark", "Plan, load, archive, report and audit on Spark."),
+        "archive": ("delayq.cli.bulk.archiving:archive", "Archive the event log of a queue as Parquet."),
+        "report": ("delayq.cli.bulk.reporting:report", "Report on an archive: tables, a page, a summary."),
+        "audit": ("delayq.cli.bulk.audit:audit", "Compare a plan with ledger, archive and queue."),
+        "spark": ("delayq.cli.bulk.spark:spark", "Plan, load, report and audit on Spark."),
     },
     "Verify": {"torture": ("delayq.cli.admin.torture:torture", "Run a workload under faults and check its history.")},
     "Help": {

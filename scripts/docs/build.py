@@ -42,7 +42,16 @@ PARTS = {
 """The reference of `delayq`: the title of each page, and where the names on it are defined."""
 MODULES = (
     *("delayq.testing", "delayq.delivery", "delayq.reminders", "delayq.streams", "delayq.workqueue", "delayq.bulk"),
-    *("delayq.spark", "delayq.metrics", "delayq.telemetry", "delayq.web", "delayq.migrate"),
+    *(
+        "delayq.archive",
+        "delayq.report",
+        "delayq.audit",
+        "delayq.spark",
+        "delayq.metrics",
+        "delayq.telemetry",
+        "delayq.web",
+        "delayq.migrate",
+    ),
     *("delayq.django", "delayq.outbox"),
 )
 """The other modules with public names: a page each."""

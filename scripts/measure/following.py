@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import compute, parquet
 
-from delayq.spark import compact_archive
-from delayq.spark.datasource.schemas import EVENTS, arrow_schema
+from delayq.archive import compact_archive
+from delayq.bulk.files.schemas import EVENTS, arrow_schema
 
 BATCHES = 4320
 """Batches of half a day, one every ten seconds."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from delayq.spark.datasource.schemas import EVENTS
+from delayq.bulk.files.schemas import EVENTS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

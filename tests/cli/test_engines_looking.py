@@ -318,7 +318,7 @@ WORDS = {
     "dead redrive": ("--all", "--yes"),
     "dead purge": ("--all", "--yes"),
     "spark load": ("table",),
-    "spark archive": ("archive",),
+    "archive": ("archive",),
 }
 
 

@@ -26,10 +26,10 @@ COMMANDS = [
     ("load", "messages.csv", "reminders", "--from"),
     ("load", "messages.csv", "reminders", "--until"),
     ("spark", "load", "messages", "reminders", "--until"),
-    ("spark", "audit", "plan", "archive", "reminders", "--from"),
-    ("spark", "audit", "plan", "archive", "reminders", "--until"),
-    ("spark", "report", "archive", "folder", "--from"),
-    ("spark", "report", "archive", "folder", "--until"),
+    ("audit", "plan", "archive", "reminders", "--from"),
+    ("audit", "plan", "archive", "reminders", "--until"),
+    ("report", "archive", "folder", "--from"),
+    ("report", "archive", "folder", "--until"),
 ]
 
 

@@ -31,7 +31,7 @@ DTSTART:{:%Y%m%dT%H%M%S}Z
 END:VEVENT
 END:VCALENDAR
 """
-ELSEWHERE = {"top", "web", "spark load", "spark report"}
+ELSEWHERE = {"top", "web", "spark load", "spark report", "spark audit", "report"}
 """Commands that run until they are stopped, or start Spark: their own tests run them."""
 
 
@@ -114,8 +114,8 @@ COMMAND_LINES = {
     "export": says("reminders", *IDS, *DEAD),
     "import": says("reminders table.jsonl", "1"),
     "migrate": says("jobs --from=rq --to=reminders", "jobs", code=3),
-    "spark archive": says("reminders archive", REFUSED, code=2),
-    "spark audit": says("plan archive reminders", REFUSED, code=2),
+    "archive": says("reminders archive", REFUSED, code=2),
+    "audit": says("plan archive reminders", REFUSED, code=2),
 }
 
 

@@ -30,7 +30,7 @@ REMEDIES = {
     "reschedule": ("reschedule letters waits-0 --delay 2h", None),
     "worker": ("worker --queue letters --deliver log --burst", None),
     "remove a queue": ("remove empty --yes", None),
-    "remove what no archive needs": ("spark archive letters /nowhere --forget", "archives"),
+    "remove what no archive needs": ("archive letters /nowhere --forget", "archives"),
 }
 """What makes room or lets work go on, as command, and the structure that is smaller then."""
 UNHEALTHY = {"repair"}
@@ -84,18 +84,17 @@ def test_remedy_works_on_a_full_redis(full, remedy):
         assert structure is None or size(client, structure) < before
 
 
-def test_position_that_a_full_redis_refuses_prevents_no_trimming(full, caplog):
-    pytest.importorskip("pyspark")
-    from delayq.bulk.connection import TargetQueue
-    from delayq.spark.pipelines.archiving.archive_run import ArchiveRun
+def test_position_that_a_full_redis_refuses_prevents_no_trimming(full, caplog, tmp_path):
+    pytest.importorskip("pyarrow")
+    from delayq.archive import archive
 
+    folder = str(tmp_path / "archive")
     with full.client() as client:
         client.delete(KEYS.archives)
         before = size(client, "events")
-        run = ArchiveRun(TargetQueue("letters", full.url), "/archive", 10, 0)
-        run._save_position("query", before)
-        assert size(client, "events") == before - run.trimmed < before
-        assert "Redis is full: it does not know yet how far the archive /archive is" in caplog.text
+        result = archive("letters", folder, url=full.url, trim=True, keep=10)
+        assert size(client, "events") == before - result.trimmed < before
+        assert f"Redis is full: it does not know yet how far the archive {folder} is" in caplog.text
         client.config_set("maxmemory", 0)
-        run._save_position("query", before)
-        assert client.hgetall(KEYS.archives) == {b"query": b"%d /archive" % before}
+        archive("letters", folder, url=full.url)
+        assert list(client.hgetall(KEYS.archives).values()) == [f"{result.last} {folder}".encode()]

@@ -5,33 +5,33 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from delayq import DelayQueue, Discard, Reject
-from delayq.spark import archive, create_views
-from delayq.spark.datasource.schemas import EVENTS, columns_of
-from delayq.spark.pipelines.archiving.archive import lives
+from delayq.archive import archive
+from delayq.archive.sql_engine import rows_of
+from delayq.archive.views import lives
+from delayq.bulk.files.schemas import EVENTS, columns_of
+from delayq.spark import create_views
 from tests.spark.test_recipes import blocks
+from tests.support.event_tables import loaded
 from tests.support.waiting import wait_until
-
-pytestmark = pytest.mark.spark
 
 T0 = datetime(2026, 11, 23, 9, 0, tzinfo=UTC)
 
 
-def log(spark, *events):
+def log(*events):
     """Make a log of an event a minute: kind and id, and other columns."""
     rows = []
     for n, (kind, id, more) in enumerate(events, 1):
         row = {"log_offset": n, "entry_index": 0, "event_at": T0 + timedelta(minutes=n), "kind": kind, "id": id} | more
         rows.append([row.get(name) for name in columns_of(EVENTS)])
-    return spark.createDataFrame(rows, EVENTS)
+    return loaded(rows)
 
 
 def minute(n):
     return T0 + timedelta(minutes=n)
 
 
-def test_life_begins_with_a_send_and_ends_with_an_outcome(spark):
-    events = log(
-        spark,
+def test_life_begins_with_a_send_and_ends_with_an_outcome():
+    engine, events = log(
         ("sent", "acked", {"due": minute(2), "run": "night"}),
         ("promoted", "acked", {"due": minute(2)}),
         ("delivered", "acked", {"due": minute(2), "token": 1, "attempt": 1}),
@@ -57,10 +57,8 @@ def test_life_begins_with_a_send_and_ends_with_an_outcome(spark):
         ("audit", "replaced", {"holder": "ada", "reason": "cancel: replaced: cancelled."}),
     )
     # What has not ended when all is purged has ended then.
-    found = {
-        (row.id, row.life): (row.begun_by, row.outcome, row.ended_at and row.ended_at.astimezone(UTC))
-        for row in lives(events).collect()
-    }
+    rows = {(row["id"], row["life"]): row for row in rows_of(engine, lives(engine, events))}
+    found = {key: (row["begun_by"], row["outcome"], row["ended_at"]) for key, row in rows.items()}
     assert found == {
         ("acked", 1): ("sent", "acked", minute(7)),
         ("acked", 2): ("sent", "purged", minute(18)),
@@ -71,19 +69,13 @@ def test_life_begins_with_a_send_and_ends_with_an_outcome(spark):
         ("dead", 2): ("redriven", "purged", minute(18)),
         ("after", 1): ("sent", None, None),
     }
-    (first,) = lives(events).where("id = 'acked' AND life = 1").collect()
-    assert (first.run, first.deliveries, first.attempts, first.lateness_ms, first.error) == (
-        "night",
-        2,
-        2,
-        60_000,
-        "busy",
-    )
-    assert first.first_delivered_at.astimezone(UTC) == minute(3)
-    (second,) = lives(events).where("id = 'acked' AND life = 2").collect()
-    assert second.due.astimezone(UTC) == minute(40)
+    first, second = rows["acked", 1], rows["acked", 2]
+    names = ("run", "deliveries", "attempts", "lateness_ms", "error", "first_delivered_at")
+    assert tuple(first[name] for name in names) == ("night", 2, 2, 60_000, "busy", minute(3))
+    assert second["due"] == minute(40)
 
 
+@pytest.mark.spark
 def test_queries_of_the_handbook_run_on_an_archive(spark, redis_url, tmp_path):
     def handle(message):
         if message.payload == "reject":
@@ -99,7 +91,7 @@ def test_queries_of_the_handbook_run_on_an_archive(spark, redis_url, tmp_path):
         queue.run(burst=True)
         wait_until(lambda: queue.counts().dead == 1)
     path = str(tmp_path / "archive")
-    archive(spark, "letters", path, url=redis_url)
+    archive("letters", path, url=redis_url)
 
     assert create_views(spark, path, prefix="letters_") == ("letters_events", "letters_lives", "letters_lateness")
     assert spark.table("letters_events").count() > 8

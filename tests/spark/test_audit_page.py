@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 from delayq import ConfigurationError
-from delayq.spark.pipelines.audit_result import Audit, Finding, RunAudit
-from delayq.spark.report.audit_section import FACTS, MAX_FINDINGS, audit_section, read_audit, with_audit
-from delayq.spark.report.page import page
-from delayq.spark.report.report import PAGE, write_audit
-from delayq.spark.report.report_tables import Reports
+from delayq.audit.audit_result import Audit, Finding, RunAudit
+from delayq.report.audit_section import FACTS, MAX_FINDINGS, audit_section, read_audit, with_audit
+from delayq.report.page import page
+from delayq.report.report import PAGE, write_audit
+from delayq.report.report_tables import Reports
 from tests.spark.test_page import EVIL, FAULTY, NOTHING, T0, Texts, healthy_tables, marks
 
 STATUSES = {"scheduled": 0, "overdue": 0, "delivered": 3467, "dead": 10, "cancelled": 7, "missing": 0}
@@ -144,7 +144,8 @@ def test_notebook_shows_verdict_and_findings():
 
 def test_notebook_shows_the_main_figures_of_a_report(monkeypatch):
     tables = healthy_tables(lateness_overall=[marks()])
-    made = Reports(dict.fromkeys(tables))
+    made = Reports.__new__(Reports)
+    made.data, made._tables = dict.fromkeys(tables), {}
     assert made._repr_html_() == f"<p>Reports, not computed yet: {', '.join(tables)}</p>"
     monkeypatch.setattr(made, "_tables", tables)
     text = Texts(made._repr_html_()).text

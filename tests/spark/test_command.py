@@ -8,15 +8,18 @@ import re
 import signal
 from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
 import pytest
 import redis
 from pyspark.sql import functions as F
 
+import delayq.archive
 import delayq.spark
+from delayq.archive.archive_run import ArchiveResult
 from delayq.broker.keys import Keys
+from delayq.bulk import write_table
 from delayq.errors import ConfigurationError, PayloadTooLargeError
 from delayq.spark.datasource.source_options import write_options
-from delayq.spark.pipelines.archiving.archive_run import ArchiveResult
 
 THINGS = """\
 id,time,zone,patient
@@ -68,12 +71,12 @@ def test_commands_run_the_whole_pipeline_from_plan_to_audit(spark, cli, visits, 
     result = json.loads(cli("spark", "audit", "@plan-2", "@archive", "visits", "--json", "--until", "+1d").stdout)
     assert (result["findings"], sum(result["statuses"].values())) == ({"nothing audited": 1}, 0)
 
-    archived = cli("spark", "archive", "visits", "@archive", "--json")
+    archived = cli("archive", "visits", "@archive", "--json")
     assert json.loads(archived.stdout)["events"] == 0
 
-    compacted = cli("spark", "archive", "visits", "@archive", "--compact", "--retain", "90d", "--json")
+    compacted = cli("archive", "visits", "@archive", "--compact", "--retain", "90d", "--json")
     assert json.loads(compacted.stdout) == {"merged": 0, "files": 0, "events": 0, "days": 0}
-    assert "nothing to merge" in cli("spark", "archive", "visits", "@archive", "--compact").stderr
+    assert "nothing to merge" in cli("archive", "visits", "@archive", "--compact").stderr
 
     reported = cli("spark", "report", "@archive", "@report", "--queue", "visits")
     assert reported.exit_code == 0
@@ -90,8 +93,8 @@ def test_commands_run_the_whole_pipeline_from_plan_to_audit(spark, cli, visits, 
     reported = cli("spark", "report", "@archive", "@report", "--until", "-1h", "--json")
     assert json.loads(reported.stdout)["events"] == 0
 
-    assert cli("spark", "archive", "visits", "@archive", "--forget").exit_code == 0
-    ended = cli("spark", "archive", "visits", "@archive", "--forget")
+    assert cli("archive", "visits", "@archive", "--forget").exit_code == 0
+    ended = cli("archive", "visits", "@archive", "--forget")
     assert (ended.exit_code, "has no archive at" in ended.stderr) == (3, True)
 
     keys = Keys.of("delayq", "visits")
@@ -113,28 +116,24 @@ def test_commands_run_the_whole_pipeline_from_plan_to_audit(spark, cli, visits, 
     assert ids["visit-2"].id in audited.stdout
 
 
-@pytest.mark.spark
-@pytest.mark.timeout(400)  # eight commands
-def test_lost_entries_do_not_block_archive_and_audit(spark, cli, visits, tmp_path, redis_url):
-    (tmp_path / "plan.csv").write_text("id,due\n" + "".join(f"m{n},2030-01-01T00:00:00Z\n" for n in range(6)))
-    spark.read.csv(f"{tmp_path}/plan.csv", header=True, schema="id STRING, due TIMESTAMP").write.parquet(
-        f"{tmp_path}/plan"
-    )
+def test_lost_entries_do_not_block_archive_and_audit(cli, visits, tmp_path, redis_url):
+    due = datetime(2030, 1, 1, tzinfo=UTC)
+    write_table(pa.table({"id": [f"m{n}" for n in range(6)], "due": [due] * 6}), tmp_path / "plan.parquet")
     for number in range(6):
         visits.send_schedule_msg(number, datetime(2030, 1, 1, tzinfo=UTC), id=f"m{number}")
         if number == 1:
-            assert cli("spark", "archive", "visits", "@archive").exit_code == 0
+            assert cli("archive", "visits", "@archive").exit_code == 0
     with redis.Redis.from_url(redis_url) as client:
         client.xtrim(Keys.of("delayq", "visits").events, minid="0-5", approximate=False)
-    refused = cli("spark", "archive", "visits", "@archive")
+    refused = cli("archive", "visits", "@archive")
     assert refused.exit_code == 1
     assert "has lost 2 entries, offsets 3 to 4: deleted before being read; continue without them with --allow-loss" in (
         refused.stderr
     )
-    assert "--allow-loss" in cli("spark", "audit", "@plan", "@archive", "visits").stderr
-    archived = json.loads(cli("spark", "archive", "visits", "@archive", "--allow-loss", "--json").stdout)
+    assert "--allow-loss" in cli("audit", "@plan.parquet", "@archive", "visits").stderr
+    archived = json.loads(cli("archive", "visits", "@archive", "--allow-loss", "--json").stdout)
     assert (archived["events"], archived["lost"]) == (2, [[3, 4]])
-    audited = cli("spark", "audit", "@plan", "@archive", "visits", "--allow-loss", "--json")
+    audited = cli("audit", "@plan.parquet", "@archive", "visits", "--allow-loss", "--json")
     assert audited.exit_code == 1
     assert json.loads(audited.stdout)["findings"]["event lost"] >= 1
 
@@ -143,12 +142,12 @@ def test_lost_entries_do_not_block_archive_and_audit(spark, cli, visits, tmp_pat
     with redis.Redis.from_url(redis_url) as client:
         client.xdel(Keys.of("delayq", "visits").events, *(f"0-{offset}" for offset in (8, 10, 11, 13)))
     gaps = "4 entries, offsets 8, 10 to 11, 13"
-    for words in (("archive", "visits", "@archive"), ("audit", "@plan", "@archive", "visits")):
-        refused = cli("spark", *words)
+    for words in (("archive", "visits", "@archive"), ("audit", "@plan.parquet", "@archive", "visits")):
+        refused = cli(*words)
         assert (refused.exit_code, f"has lost {gaps}: deleted before being read" in refused.stderr) == (1, True)
-    archived = json.loads(cli("spark", "archive", "visits", "@archive", "--allow-loss", "--json").stdout)
+    archived = json.loads(cli("archive", "visits", "@archive", "--allow-loss", "--json").stdout)
     assert (archived["events"], archived["lost"]) == (4, [[8, 8], [10, 11], [13, 13]])
-    found = json.loads(cli("spark", "audit", "@plan", "@archive", "visits", "--json").stdout)["examples"]
+    found = json.loads(cli("audit", "@plan.parquet", "@archive", "visits", "--json").stdout)["examples"]
     told = ["2 entries, offsets 3 to 4", "1 entry, offset 8", "2 entries, offsets 10 to 11", "1 entry, offset 13"]
     assert [one["detail"] for one in found if not one["id"]] == [f"missing in the log: {gap}" for gap in told]
 
@@ -161,20 +160,15 @@ def test_archive_is_stopped_after_the_batch_in_progress(cli, visits, monkeypatch
     *words, name = stop.split()
     result = ArchiveResult("visits", "a", 1, 7, 7, 7, 1, 0)
 
-    def archive(*_, on_progress, once, **__):
+    def archive(*_, on_progress, stop, once, **__):
         on_progress(result)
         os.kill(os.getpid(), signal.Signals[name])
-        try:
-            on_progress(result)
-        except KeyboardInterrupt:
-            if once:
-                raise
+        assert stop.wait(10)
         on_progress(result)
         return result
 
-    monkeypatch.setattr("delayq.cli.bulk.spark.open_spark", lambda: None)
-    monkeypatch.setattr(delayq.spark, "archive", archive)
-    ended = cli("spark", "archive", "visits", "a", *words)
+    monkeypatch.setattr(delayq.archive, "archive", archive)
+    ended = cli("archive", "visits", "a", *words)
     told = (
         "archived 7 events in a, offsets 1 to 7" if words else "stopped after 7 events: the next run archives the rest"
     )
@@ -204,8 +198,6 @@ def test_usage_error_is_reported_before_spark_starts(cli, visits, tmp_path):
     (tmp_path / "good.toml").write_text(RULES)
     bad = [
         (("audit", "plan", "archive", "nope"), 3, "no queue named 'nope'"),
-        (("archive", "nope", "archive"), 3, "no queue named 'nope'"),
-        (("archive", "visits", "nowhere", "--compact"), 2, "there is no archive at nowhere"),
         (("load", "t", "visits", "--on-conflict", "explode"), 2, "explode"),
         (("plan", "t", "p", "--rules", "missing.toml"), 2, "missing.toml"),
         (("plan", "t", "p", "--rules", "rules.toml"), 2, "did you mean 'offset'"),
@@ -215,6 +207,28 @@ def test_usage_error_is_reported_before_spark_starts(cli, visits, tmp_path):
         ended = cli("spark", *arguments)
         (line,) = ended.stderr.splitlines()
         assert (ended.exit_code, text in line) == (code, True), ended.stderr
+
+
+def test_errors_of_archive_report_and_audit_are_one_line(cli, visits, tmp_path):
+    (tmp_path / "file").touch()
+    assert cli("archive", "visits", "@archive").exit_code == 0
+    bad = [
+        (("archive", "nope", "archive"), 3, "no queue named 'nope'"),
+        (("archive", "visits", "nowhere", "--compact"), 2, "there is no archive at nowhere"),
+        (("archive", "visits", "@file"), 2, "cannot write to"),
+        (("archive", "visits", "ftp://host/path"), 2, "cannot write to ftp://host/path"),
+        (("archive", "visits", "@archive", "--retain", "1h"), 2, "retain"),
+        (("report", "nowhere", "out"), 2, "there is no archive at nowhere"),
+        (("report", "@archive", "@file"), 2, "cannot write the report to"),
+        (("report", "@archive", "out", "--from", "soon"), 2, "soon"),
+        (("audit", "nowhere", "@archive", "visits"), 2, "nowhere"),
+        (("audit", "table:plans", "@archive", "visits"), 2, "table:plans"),
+        (("audit", "@archive", "@archive", "nope"), 3, "no queue named 'nope'"),
+    ]
+    for arguments, code, text in bad:
+        ended = cli(*arguments)
+        (line,) = ended.stderr.splitlines()
+        assert (ended.exit_code, text in line) == (code, True), (arguments, ended.stderr)
 
 
 def test_errors_of_the_data_source_name_the_options_of_the_command(cli, monkeypatch):
@@ -234,7 +248,7 @@ def test_errors_of_the_data_source_name_the_options_of_the_command(cli, monkeypa
 
 def test_help_names_every_pipeline(cli):
     shown = cli("spark", "--help").stdout
-    for command in ("plan", "load", "archive", "report", "audit", "lapse", "demo"):
+    for command in ("plan", "load", "report", "audit", "lapse", "demo"):
         assert f"  {command} " in shown
         assert "Usage" in cli("spark", command, "--help").stdout
 

@@ -16,12 +16,13 @@ import pytest
 from pyarrow import fs, parquet
 
 from delayq import ConfigurationError, DelayQueue
-from delayq.spark import archive, compact_archive, read_archive
-from delayq.spark.datasource.schemas import EVENTS
-from delayq.spark.pipelines.archiving.archive_files import FORMER_NAMES, divide
-from delayq.spark.pipelines.archiving.archive_folder import SCHEMA, Folder
-from delayq.spark.pipelines.archiving.archive_reader import archive_facts, archive_start
-from delayq.spark.pipelines.archiving.compaction import Compacted, _clean, _compact, _merge_days, compact_if_due
+from delayq.archive import archive, archive_start, compact_archive, open_archive
+from delayq.archive.archive_files import FORMER_NAMES, divide
+from delayq.archive.archive_folder import SCHEMA, Folder
+from delayq.archive.compaction import Compacted, _clean, _compact, _merge_days, compact_if_due
+from delayq.bulk.files.schemas import EVENTS
+from delayq.spark import read_archive
+from tests.support.killed_file_system import KilledAt, KilledError
 
 QUERY = "8c1f0c5e-0000-4000-8000-123456789012"
 OTHER = "9d2f0c5e-0000-4000-8000-123456789012"
@@ -234,59 +235,6 @@ def test_compaction_of_two_processes_at_a_time_counts_once(folder, monkeypatch):
     assert read(folder) == read_plainly(folder) == once(120)
 
 
-class KilledError(OSError):
-    """The process is killed here."""
-
-
-class KilledAt(fs.FileSystemHandler):
-    """The local file system until a step that changes it: nothing is done from that step on."""
-
-    def __init__(self, step):
-        self.local, self.left = fs.LocalFileSystem(), step
-
-    def __getattribute__(self, name):
-        if name in {"delete_dir", "delete_file", "move", "create_dir", "open_output_stream", "copy_file"}:
-            self.left -= 1
-            if self.left < 0:
-                raise KilledError(name)
-        return super().__getattribute__(name)
-
-    def get_type_name(self):
-        return "killed"
-
-    def normalize_path(self, path):
-        return path
-
-    def get_file_info(self, paths):
-        return self.local.get_file_info(paths)
-
-    def get_file_info_selector(self, selector):
-        return self.local.get_file_info(selector)
-
-    def create_dir(self, path, recursive):
-        self.local.create_dir(path, recursive=recursive)
-
-    def delete_dir(self, path):
-        self.local.delete_dir(path)
-
-    def delete_file(self, path):
-        self.local.delete_file(path)
-
-    def move(self, src, dest):
-        self.local.move(src, dest)
-
-    def open_input_file(self, path):
-        return self.local.open_input_file(path)
-
-    def open_output_stream(self, path, metadata):
-        return self.local.open_output_stream(path)
-
-    def copy_file(self, src, dest):
-        self.local.copy_file(src, dest)
-
-    delete_dir_contents = delete_root_dir_contents = open_append_stream = open_input_stream = None
-
-
 def killed_at(folder, step, *, retain=None):
     """Compact until a step; returns whether there is such a step."""
     try:
@@ -362,7 +310,7 @@ def test_day_that_goes_on_and_large_files_are_not_merged_again(hourly, monkeypat
     folder = Folder.open(str(hourly))
     assert list(_merge_days(folder, date(2024, 5, 1), datetime.now(UTC))) == []
     assert list(_merge_days(folder, date(2026, 5, 1), datetime.now(UTC) - 3 * HOUR)) == []
-    monkeypatch.setattr("delayq.spark.pipelines.archiving.compaction.SMALL", 1)
+    monkeypatch.setattr("delayq.archive.compaction.SMALL", 1)
     assert list(_merge_days(folder, date(2026, 5, 1), datetime.now(UTC))) == []
 
 
@@ -491,15 +439,15 @@ def test_retain_deletes_whole_days(folder):
             compact_archive(str(folder), retain=wrong)
 
 
-def test_archive_knows_what_retain_has_deleted(spark, folder):
+def test_archive_knows_what_retain_has_deleted(folder):
     write_facts(folder, schema=2, queue="q")
-    assert archive_start(spark, str(folder)) is None
+    assert archive_start(str(folder)) is None
     compact_archive(str(folder), retain=datetime.now(UTC) - MIDNIGHT + 12 * HOUR)
-    assert archive_start(spark, str(folder)) is None
+    assert archive_start(str(folder)) is None
     for _ in range(2):
         compact_archive(str(folder), retain=datetime.now(UTC) - MIDNIGHT - 12 * HOUR)
-        assert archive_start(spark, str(folder)) == MIDNIGHT
-    assert archive_facts(spark, str(folder)) == {"schema": 3, "oldest": 2, "queue": "q", "start": "2024-05-02"}
+        assert archive_start(str(folder)) == MIDNIGHT
+    assert open_archive(str(folder)).facts == {"schema": 3, "oldest": 2, "queue": "q", "start": "2024-05-02"}
 
 
 def test_retain_killed_at_any_step_brings_no_day_back_in_part(folder, tmp_path):
@@ -599,7 +547,7 @@ def test_archive_with_the_former_names_of_columns_is_read_and_continued(spark, r
     path = str(tmp_path / "events")
     with DelayQueue("letters", url=redis_url, events=True) as queue:
         queue.send_delay_msg(1, "1h")
-        archive(spark, "letters", path, url=redis_url)
+        archive("letters", path, url=redis_url)
         (merged,) = Path(path).glob("day=*/*.parquet")
         table = parquet.read_table(merged, partitioning=None)
         parquet.write_table(table.rename_columns([FORMER_NAMES.get(name, name) for name in table.column_names]), merged)
@@ -612,26 +560,16 @@ def test_archive_with_the_former_names_of_columns_is_read_and_continued(spark, r
 
         age(Path(path))
         queue.send_delay_msg(2, "1h")
-        archive(spark, "letters", path, url=redis_url)
+        archive("letters", path, url=redis_url)
     (facts,) = Path(path, "_delayq").glob("part-*")
-    assert json.loads(facts.read_text()) == {"schema": 3, "oldest": 2, "queue": "letters"}
+    assert json.loads(facts.read_text()) == {"schema": 4, "oldest": 2, "queue": "letters"}
     assert offsets(read_archive(spark, path)) == Counter([1, 2])
     assert offsets(read_archive(spark, path, until=event.at)) == Counter()
     assert read_archive(spark, path).dtypes == spark.createDataFrame([], EVENTS).dtypes
 
 
 @pytest.mark.spark
-def test_archive_of_a_later_schema_is_refused(spark, redis_url, tmp_path):
-    path = str(tmp_path / "events")
-    with DelayQueue("letters", url=redis_url, events=True) as queue:
-        queue.send_delay_msg(1, "1h")
-    archive(spark, "letters", path, url=redis_url)
-    (facts,) = Path(path, "_delayq").glob("part-*")
-    assert facts.read_text() == '{"schema": 3, "oldest": 3, "queue": "letters"}\n'
-    assert read_plainly(Path(path)) == Counter([1])  # compacted at the end of the run
-    (Path(path) / "_delayq" / f".{facts.name}.crc").unlink()
-    facts.write_text('{"schema": 4}')
-    with pytest.raises(ConfigurationError, match=r"a later delayq wrote the archive at .*: its schema is 4"):
-        read_archive(spark, path)
-    with pytest.raises(ConfigurationError, match="a later delayq"):
-        archive(spark, "letters", path, url=redis_url)
+def test_archive_of_a_later_schema_is_refused(spark, folder):
+    write_facts(folder, schema=5)
+    with pytest.raises(ConfigurationError, match=r"a later delayq wrote the archive at .*: its schema is 5"):
+        read_archive(spark, str(folder))

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 import pytest
 from pyspark.logger import PySparkLogger
 
+from delayq.bulk.files.schemas import PLAN
 from delayq.bulk.reminder_rules import Rule, read_rules
 from delayq.errors import ConfigurationError
-from delayq.spark.datasource.schemas import PLAN
 from delayq.spark.pipelines.plan import plan
 
 AT = datetime(2030, 1, 31, 9, tzinfo=UTC)

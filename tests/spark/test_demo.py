@@ -8,12 +8,13 @@ import pytest
 import redis
 from pyspark.sql import functions as F
 
+from delayq.archive import archive
 from delayq.broker.keys import Keys
 from delayq.bulk.reminder_rules import Rule
 from delayq.demo.demo_server import DemoServer
 from delayq.demo.flights.flight_demo import flights, open_flight_demo
 from delayq.errors import DelayqError
-from delayq.spark import archive, load, report
+from delayq.spark import load, report
 from delayq.spark.pipelines.plan import plan
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -81,8 +82,8 @@ def test_audit_of_a_month_of_flights_passes_and_finds_planted_faults(spark, star
         client.xdel(keys.events, last[0])
         options = {"url": server.url, "prefix": demo.queue.prefix}
         with pytest.raises(DelayqError, match="1 "):
-            archive(spark, demo.queue.name, str(demo.folder / "archive"), **options)
-        archive(spark, demo.queue.name, str(demo.folder / "archive"), **options, fail_on_data_loss=False)
+            archive(demo.queue.name, str(demo.folder / "archive"), **options)
+        archive(demo.queue.name, str(demo.folder / "archive"), **options, fail_on_data_loss=False)
 
         result = demo.audit()
         assert not result.adds_up

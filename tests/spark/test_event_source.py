@@ -9,10 +9,13 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 
 from delayq import ConfigurationError, DelayQueue, EventsLostError, MessageEvent, NewMessage, ServerError
+from delayq.archive import log_reader
+from delayq.archive.archive_files import FORMER_NAMES
+from delayq.archive.log_follower import LogFollower
+from delayq.archive.log_gaps import Gap, gaps_between, told
 from delayq.broker.event_log import EventEntry
 from delayq.broker.keys import Keys
 from delayq.spark.datasource import event_reader
-from delayq.spark.datasource import event_reader as events
 from delayq.spark.datasource.compat import (
     LIMITS_BATCHES,
     ReadMaxRows,
@@ -20,10 +23,8 @@ from delayq.spark.datasource.compat import (
     offset_of_progress,
 )
 from delayq.spark.datasource.event_reader import EventsReader, EventStreamReader
-from delayq.spark.datasource.log_gaps import Gap, gaps_between, told
 from delayq.spark.datasource.source import register
 from delayq.spark.datasource.source_options import event_options
-from delayq.spark.pipelines.archiving.archive_files import FORMER_NAMES
 
 KEYS = Keys.of("delayq", "letters")
 MIN_TIME_OFFSET = 10**15
@@ -67,7 +68,7 @@ def rows(reader, partitions):
     found = []
     for partition in pickle.loads(pickle.dumps(partitions)):
         for batch in pickle.loads(pickle.dumps(reader)).read(partition):
-            assert batch.schema.equals(event_reader.SCHEMA)
+            assert batch.schema.equals(log_reader.SCHEMA)
             found += batch.to_pylist()
     return found
 
@@ -134,7 +135,7 @@ def test_purge_event_has_no_id(queue, reader):
 
 def test_columns_of_wrong_length_are_padded_or_cut():
     columns = {"ids": b"a b c", "dues": b"1000 2000", "tokens": b"1 2 3 4", "reasons": b"", "errors": b"x\n\nz"}
-    batch = event_reader.batch_of([EventEntry(7, "dead", 5000, columns)])
+    batch = log_reader.batch_of([EventEntry(7, "dead", 5000, columns)])
     due = [datetime.fromtimestamp(1, UTC), datetime.fromtimestamp(2, UTC), None]
     assert batch.column("due").to_pylist() == due
     assert batch.column("token").to_pylist() == [1, 2, 3]
@@ -144,8 +145,8 @@ def test_columns_of_wrong_length_are_padded_or_cut():
 
 @pytest.mark.parametrize("page", [1, 7, 1000])
 def test_rows_are_read_in_batches(queue, reader, monkeypatch, page):
-    monkeypatch.setattr(events, "PAGE", page)
-    monkeypatch.setattr(events, "BATCH_ROWS", 100)
+    monkeypatch.setattr(log_reader, "PAGE", page)
+    monkeypatch.setattr(log_reader, "BATCH_ROWS", 100)
     send(queue, 140)
     send(queue, 20, each=30)
     send(queue, 1, each=200)
@@ -521,16 +522,16 @@ def test_log_rolled_back_between_check_and_batch_is_noticed(queue, stream, redis
     (batch,) = follow(stream())
     send(queue, 5)
     log = stream()
-    known, checks = log._is_other, []
+    known, checks = LogFollower._is_other, []
 
-    def checked(start):
-        checks.append(known(start))
+    def checked(self, start):
+        checks.append(known(self, start))
         if len(checks) == 1:
             roll_back(redis_client, 6)
             send(queue, 9)
         return checks[-1]
 
-    monkeypatch.setattr(log, "_is_other", checked)
+    monkeypatch.setattr(LogFollower, "_is_other", checked)
     with pytest.raises(EventsLostError, match="was rolled back: offset 10 has"):
         follow(log, start=batch[1])
     assert checks == [False, True, True]
@@ -655,7 +656,7 @@ def test_spark_reads_the_log_as_a_table(queue, log_of):
 def test_columns_match_the_schema(queue, log_of):
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    assert to_arrow_schema(log_of().schema, timezone="UTC").equals(event_reader.SCHEMA)
+    assert to_arrow_schema(log_of().schema, timezone="UTC").equals(log_reader.SCHEMA)
 
 
 @pytest.mark.spark

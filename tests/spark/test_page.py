@@ -13,10 +13,10 @@ import pytest
 from delayq import ConfigurationError
 from delayq.cli.support.output import console, print_rich
 from delayq.queue.inspecting.event_log import EventKind
-from delayq.spark.report.overview import OUTCOMES, duration, overview_of
-from delayq.spark.report.page import page
-from delayq.spark.report.plots import MAX_POINTS, lateness_plot, rates_plot
-from delayq.spark.report.summary import summary
+from delayq.report.overview import OUTCOMES, duration, overview_of
+from delayq.report.page import page
+from delayq.report.plots import MAX_POINTS, lateness_plot, rates_plot
+from delayq.report.summary import summary
 
 T0 = datetime(2026, 3, 1, 9, tzinfo=UTC)
 TIME, MARK = pa.timestamp("us", tz="UTC"), pa.float64()

@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import functions as F
 
 from delayq.broker.keys import check_id
+from delayq.bulk.files.schemas import PLAN
 from delayq.bulk.message_ids import id_of
 from delayq.bulk.reminder_rules import NOT_IANA, Rule
 from delayq.errors import ConfigurationError
-from delayq.spark.datasource.schemas import PLAN
 from delayq.spark.pipelines.plan import plan
 from tests.support.plans import (
     INVALID_ROWS,

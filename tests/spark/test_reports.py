@@ -12,17 +12,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from delayq import ConfigurationError
+from delayq.archive.sql_engine import DuckDB
+from delayq.bulk.files.schemas import EVENTS
 from delayq.queue.inspecting.event_log import EventKind
-from delayq.spark.datasource.schemas import EVENTS
-from delayq.spark.report import report as report_module
-from delayq.spark.report.delivery_history import MAX_ROWS
-from delayq.spark.report.overview import OUTCOMES
-from delayq.spark.report.page import page
-from delayq.spark.report.plots import lateness_plot
-from delayq.spark.report.report import FORMATS, check_formats, replacing, report, write_tables
-from delayq.spark.report.report_tables import reports, width_of
-
-pytestmark = pytest.mark.spark
+from delayq.report import report as report_module
+from delayq.report.delivery_history import MAX_ROWS
+from delayq.report.overview import OUTCOMES
+from delayq.report.page import page
+from delayq.report.plots import lateness_plot
+from delayq.report.report import FORMATS, check_formats, replacing, report, write_tables
+from delayq.report.report_tables import reports, width_of
+from delayq.spark.pipelines.spark_report import report as report_on_spark
+from delayq.spark.spark_sql import SparkSql
+from tests.support.event_tables import loaded, table_of
 
 NAMES = [part.split()[0] for part in EVENTS.split(", ")]
 T0 = datetime(2026, 3, 28, 21, 40, tzinfo=UTC)
@@ -111,17 +113,20 @@ def events(spark):
     return spark.createDataFrame([tuple(row.values()) for row in LOG], EVENTS)
 
 
-@pytest.fixture(scope="module")
-def made(spark, events):
-    """The reports, made in a zone whose hours begin at half past."""
+@pytest.fixture(scope="module", params=["duckdb", pytest.param("spark", marks=pytest.mark.spark)])
+def made(request):
+    """The reports of both engines; on Spark in a zone whose hours begin at half past."""
+    if request.param == "duckdb":
+        made = reports(*loaded(row.values() for row in LOG))
+        made.tables()
+        return made
+    spark, events = map(request.getfixturevalue, ("spark", "events"))
     spark.conf.set("spark.sql.session.timeZone", "America/St_Johns")
     try:
-        made = reports(events)
-        kept = [shared.is_cached for shared in made._shared]
+        made = reports(SparkSql(spark), events)
         made.tables()
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
-    assert kept == [True] * 3
     return made
 
 
@@ -174,16 +179,16 @@ def test_rates_count_each_kind_by_minute(rows):
 @pytest.mark.parametrize(
     ("seconds", "width"), [(0, 1), (99, 1), (120, 2), (3600, 60), (86_399, 900), (216_000, 3600), (10**8, 3600)]
 )
-def test_width_of_the_rows_follows_the_length_of_the_log(spark, seconds, width):
+def test_width_of_the_rows_follows_the_length_of_the_log(seconds, width):
     rows = [event(1, "sent"), event(2, "acked", at=T0 + timedelta(seconds=seconds))]
-    assert width_of(spark.createDataFrame(rows, EVENTS)) == width
+    assert width_of(*loaded(rows)) == width
 
 
-def test_short_log_has_rows_of_a_second(spark):
+def test_short_log_has_rows_of_a_second():
     rows = [
         event(n, "delivered", f"m{n}", attempt=1, token=n, due=T0, at=T0 + timedelta(seconds=n)) for n in range(1, 100)
     ]
-    with reports(spark.createDataFrame(rows, EVENTS), width=1) as made:
+    with reports(*loaded(rows), width=1) as made:
         tables = made.tables()
     for name in ("lateness", "rates"):
         assert tables[name]["seconds"].to_pylist() == [1] * 99
@@ -316,7 +321,7 @@ def test_redeliveries_and_repeated_acks_are_explained_or_reported(rows):
     assert {("delivered", "delivered"), ("delivered", "acked"), ("delivered", "rejected"), ("acked", "acked")} < after
 
 
-def duplicates_in(spark, *stories: str):
+def duplicates_in(*stories: str):
     """Return the duplicates in some histories, each as message, kind and previous kind."""
     rows, offset = [], 0
     for n, story in enumerate(stories):
@@ -324,13 +329,13 @@ def duplicates_in(spark, *stories: str):
             offset += 1
             left = None if kind.endswith("!") else 1
             rows.append(event(offset, kind.rstrip("!"), str(n), token=offset, attempt=1, retries_left=left))
-    with reports(spark.createDataFrame(rows, EVENTS)) as made:
-        return [(int(row.id), row.kind, row.after) for row in made["duplicates"].collect()]
+    with reports(*loaded(rows)) as made:
+        rows = made.tables()["duplicates"].to_pylist()
+    return [(int(row["id"]), row["kind"], row["after"]) for row in rows]
 
 
-def test_expected_redeliveries_are_not_duplicates(spark):
+def test_expected_redeliveries_are_not_duplicates():
     assert duplicates_in(
-        spark,
         "sent promoted delivered acked sent promoted delivered discarded",
         "sent delivered nacked retried delivered expired retried delivered released delivered acked",
         "sent delivered nacked replaced promoted delivered acked",
@@ -343,9 +348,8 @@ def test_expected_redeliveries_are_not_duplicates(spark):
     ) == []  # fmt: skip
 
 
-def test_unexplained_redeliveries_are_duplicates(spark):
+def test_unexplained_redeliveries_are_duplicates():
     assert duplicates_in(
-        spark,
         "sent delivered promoted delivered acked",
         "sent delivered acked delivered acked",
         "sent delivered acked acked",
@@ -363,72 +367,99 @@ def test_unexplained_redeliveries_are_duplicates(spark):
     ]
 
 
-def test_session_time_zone_does_not_change_the_reports(spark, events, made):
-    spark.conf.set("spark.sql.session.timeZone", "Asia/Kathmandu")
-    try:
-        tables = reports(events).tables()
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", "UTC")
-    for name, table in made.tables().items():
-        assert tables[name].equals(table), name
-    assert str(tables["lateness"].schema.field("begin").type) == "timestamp[us, tz=UTC]"
+@pytest.mark.spark
+def test_session_time_zone_does_not_change_the_reports(spark, events):
+    tables = []
+    for zone in ("Asia/Kathmandu", "UTC"):
+        spark.conf.set("spark.sql.session.timeZone", zone)
+        tables.append(reports(SparkSql(spark), events).tables())
+    for name, table in tables[0].items():
+        assert tables[1][name].equals(table), name
+    assert str(tables[0]["lateness"].schema.field("begin").type) == "timestamp[us, tz=UTC]"
 
 
-def test_reports_release_cached_tables(made):
-    assert not any(shared.is_cached for shared in made._shared)
+@pytest.mark.spark
+def test_both_engines_make_the_same_tables(spark, events):
+    ours = reports(*loaded(row.values() for row in LOG)).tables()
+    for name, table in reports(SparkSql(spark), events).tables().items():
+        assert {one.name: one.type for one in table.schema} == {one.name: one.type for one in ours[name].schema}, name
+        assert table.to_pylist() == pytest.approx(ours[name].to_pylist()), name
+
+
+@pytest.mark.spark
+def test_reports_release_cached_tables(spark, events):
+    before = spark.catalog.listTables()
+    made = reports(SparkSql(spark), events)
+    made.tables()
+    assert spark.catalog.listTables() == before
     assert made["totals"].count() == len(EventKind)  # and can be read all the same
 
 
-def test_empty_log_has_empty_reports(spark):
-    tables = reports(spark.createDataFrame([], EVENTS)).tables()
+def test_empty_log_has_empty_reports():
+    tables = reports(*loaded([])).tables()
     full = {"log", "totals"}
     assert {name for name, table in tables.items() if table.num_rows} == full
     assert tables["log"].to_pylist()[0]["events"] == 0
     assert {row["events"] for row in tables["totals"].to_pylist()} == {0}
 
 
-def test_log_numbered_by_time_has_no_gap_report(spark):
+def test_log_numbered_by_time_has_no_gap_report():
     rows = [event(1_790_000_000_000_000_000 + n * 1000, "sent", str(n)) for n in range(3)]
-    with reports(spark.createDataFrame(rows, EVENTS)) as made:
-        assert made["log"].first().missing is None
-        assert made["gaps"].count() == 0
+    with reports(*loaded(rows)) as made:
+        assert made.tables()["log"]["missing"].to_pylist() == [None]
+        assert made.tables()["gaps"].num_rows == 0
 
 
-def test_gap_can_span_several_partitions_of_offsets(spark):
+def test_gap_can_span_several_partitions_of_offsets():
     rows = [event(offset, "sent", str(offset)) for offset in (5, 6, 70_000, 400_000, 400_002)]
-    with reports(spark.createDataFrame(rows, EVENTS)) as made:
-        gaps = made["gaps"].collect()
-    assert [tuple(gap) for gap in gaps] == [(7, 69_999, 69_993), (70_001, 399_999, 329_999), (400_001, 400_001, 1)]
+    with reports(*loaded(rows)) as made:
+        gaps = made.tables()["gaps"].to_pylist()
+    assert [tuple(gap.values()) for gap in gaps] == [
+        (7, 69_999, 69_993),
+        (70_001, 399_999, 329_999),
+        (400_001, 400_001, 1),
+    ]
 
 
-def test_unknown_kind_of_event_is_counted(spark):
+def test_unknown_kind_of_event_is_counted():
     rows = [event(1, "sent"), event(2, "beamed"), event(3, "delivered", token=1, attempt=1)]
-    with reports(spark.createDataFrame(rows, EVENTS)) as made:
-        totals = made["totals"].where("events > 0").collect()
-        again = made["redeliveries"].collect()
-    assert [(row.kind, row.events) for row in totals] == [("sent", 1), ("delivered", 1), ("beamed", 1)]
-    assert [(row.kind, row.after, row.explained) for row in again] == [("delivered", "other", True)]
+    with reports(*loaded(rows)) as made:
+        totals, again = (made.tables()[name].to_pylist() for name in ("totals", "redeliveries"))
+    seen = [(row["kind"], row["events"]) for row in totals if row["events"]]
+    assert seen == [
+        ("sent", 1),
+        ("delivered", 1),
+        ("beamed", 1),
+    ]
+    assert [(row["kind"], row["after"], row["explained"]) for row in again] == [("delivered", "other", True)]
 
 
-def test_number_of_listed_rows_is_limited(spark):
+def test_number_of_listed_rows_is_limited():
     rows = [event(n, "nacked", str(n), error=f"E{n}") for n in range(1, MAX_ROWS + 50)]
-    assert reports(spark.createDataFrame(rows, EVENTS))["errors"].count() == MAX_ROWS
+    assert reports(*loaded(rows)).tables()["errors"].num_rows == MAX_ROWS
 
 
-def test_invalid_column_is_refused(spark, events):
+def test_invalid_column_is_refused():
+    table = table_of([event(1, "sent")])
+    engine = DuckDB()
     with pytest.raises(ConfigurationError, match="its column 'token' is missing and must be bigint"):
-        reports(events.drop("token"))
+        reports(engine, engine.table(table.drop(["token"])))
+    at = table.schema.get_field_index("event_at")
+    text = table.set_column(at, "event_at", table["event_at"].cast("string"))
     with pytest.raises(ConfigurationError, match="its column 'event_at' is string and must be timestamp"):
-        reports(events.withColumn("event_at", events["event_at"].cast("string")))
+        reports(engine, engine.table(text))
 
 
-def test_stream_is_refused(spark):
+@pytest.mark.spark
+def test_stream_is_refused(spark, tmp_path):
     with pytest.raises(ConfigurationError, match="not a stream"):
-        reports(spark.readStream.format("rate").load())
+        report_on_spark(spark.readStream.format("rate").load(), tmp_path)
 
 
-def test_other_columns_are_ignored(events):
-    reports(events.selectExpr("'x' as part", "*").drop("holder", "run")).release()
+def test_other_columns_are_ignored():
+    engine = DuckDB()
+    table = table_of([event(1, "sent")]).drop(["holder", "run"])
+    reports(engine, engine.table(table.append_column("part", [["x"]]))).release()
 
 
 # Files
@@ -452,7 +483,10 @@ def test_each_table_is_written_to_one_file(made, rows, tmp_path):
     assert pq.read_table(tmp_path / "rates.parquet").equals(made.tables()["rates"])
 
 
-def test_spark_reads_the_written_tables(spark, made, rows, tmp_path):
+@pytest.mark.spark
+def test_spark_reads_the_written_tables(spark, events, tmp_path):
+    made = reports(SparkSql(spark), events)
+    rows = {name: table.to_pylist() for name, table in made.tables().items()}
     write_files(made, tmp_path, formats=["parquet"])
     assert not list(tmp_path.glob("*.csv"))
     back = spark.read.parquet(str(tmp_path / "lateness.parquet"))
@@ -460,9 +494,9 @@ def test_spark_reads_the_written_tables(spark, made, rows, tmp_path):
     assert back.selectExpr("unix_seconds(begin) as begin").first().begin == rows["lateness"][0]["begin"].timestamp()
 
 
-def test_report_is_written_completely_or_not_at_all(events, tmp_path, monkeypatch):
+def test_report_is_written_completely_or_not_at_all(tmp_path, monkeypatch):
     done = []
-    made = report(events, tmp_path / "out", queue="orders", told=done.append)
+    made = report(*loaded(row.values() for row in LOG), tmp_path / "out", queue="orders", told=done.append)
     assert done == list(made)
     page = (tmp_path / "out" / "report.html").read_text()
     assert "<h1>orders</h1>" in page
@@ -478,16 +512,16 @@ def test_report_is_written_completely_or_not_at_all(events, tmp_path, monkeypatc
     assert {file.name: file.stat().st_mtime_ns for file in (tmp_path / "out").iterdir()} == before
 
 
-def test_report_without_html_writes_no_page(events, made, tmp_path, monkeypatch):
-    monkeypatch.setattr(report_module, "reports", lambda events, width: made)
-    report(events, tmp_path, html=False, formats="csv")
+def test_report_without_html_writes_no_page(tmp_path):
+    report(*loaded([event(1, "sent")]), tmp_path, html=False, formats="csv")
     assert {file.suffix for file in tmp_path.iterdir()} == {".csv"}
 
 
-def test_unwritable_output_is_refused_before_any_computation(events, tmp_path):
+def test_unwritable_output_is_refused_before_any_computation(tmp_path):
+    events = loaded([event(1, "sent")])
     (tmp_path / "file").touch()
     with pytest.raises(ConfigurationError, match=r"cannot write the report to .*file"):
-        report(events, tmp_path / "file")
+        report(*events, tmp_path / "file")
     with pytest.raises(ConfigurationError, match="not 'cvs', did you mean 'csv'"):
-        report(events, tmp_path / "out", formats=["cvs"])
+        report(*events, tmp_path / "out", formats=["cvs"])
     assert not (tmp_path / "out").exists()

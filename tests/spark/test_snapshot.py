@@ -25,9 +25,9 @@ from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys
 from delayq.broker.requests import Failure, Receipt
 from delayq.broker.transport.executor import open_executor
+from delayq.bulk.reading import snapshot, snapshot_rows
 from delayq.options import read_settings
 from delayq.queue.control.limit_calls import limit_call
-from delayq.spark.datasource import snapshot_reader
 from delayq.spark.datasource.snapshot_reader import SnapshotReader
 from delayq.spark.datasource.source import read_messages, register
 from delayq.spark.datasource.source_options import snapshot_options
@@ -71,7 +71,7 @@ def rows(reader):
     found = []
     for partition in pickle.loads(pickle.dumps(reader.partitions())):
         for batch in pickle.loads(pickle.dumps(reader)).read(partition):
-            assert batch.schema.equals(snapshot_reader.SCHEMA)
+            assert batch.schema.equals(snapshot_rows.SCHEMA)
             found += batch.to_pylist()
     return found
 
@@ -218,13 +218,12 @@ def test_empty_queue_has_no_rows(queue, reader):
 @pytest.mark.parametrize("partitions", [1, 2, 4, 20])
 @pytest.mark.parametrize("dues", [1, 5, 1000], ids="{} due times".format)
 def test_each_message_is_in_one_partition(queue, reader, monkeypatch, *, count, partitions, dues):
-    monkeypatch.setattr(snapshot_reader, "PAGE", 4)
+    monkeypatch.setattr(snapshot, "PAGE", 4)
     base = datetime.now(UTC) + HOUR
     queue.send_many([NewMessage(n, at=base + timedelta(seconds=n % dues), id=f"m{n}") for n in range(count)])
     divided = reader(partitions=partitions)
-    sizes = [
-        sum(batch.num_rows for batch in divided.read(one)) for one in divided.partitions() if not one.is_dead_letter
-    ]
+    living = [one for one in divided.partitions() if not one.part.is_dead_letter]
+    sizes = [sum(batch.num_rows for batch in divided.read(one)) for one in living]
     assert sum(sizes) == count
     assert max(sizes) - min(sizes) <= 1  # by the quantiles of the due time, ties by id
     assert len(sizes) == min(partitions, count)
@@ -257,8 +256,8 @@ def test_due_period_applies_to_every_state(queue, executor, reader, state):
 
 
 def test_partition_is_read_in_batches(queue, reader, monkeypatch):
-    monkeypatch.setattr(snapshot_reader, "BATCH_ROWS", 20)
-    monkeypatch.setattr(snapshot_reader, "PAGE", 10)
+    monkeypatch.setattr(snapshot_rows, "BATCH_ROWS", 20)
+    monkeypatch.setattr(snapshot, "PAGE", 10)
     queue.send_many([NewMessage(n, delay="1h") for n in range(55)])
     divided = reader(partitions=1)
     sizes = [batch.num_rows for batch in divided.read(divided.partitions()[0])]
@@ -276,15 +275,15 @@ def test_large_payloads_are_read_in_small_pages(queue, redis_client, reader):
 
 
 def test_paging_continues_within_one_due_time(queue, reader, monkeypatch):
-    monkeypatch.setattr(snapshot_reader, "PAGE", 3)
+    monkeypatch.setattr(snapshot, "PAGE", 3)
     at = datetime(2030, 1, 1, tzinfo=UTC)
     queue.send_many([NewMessage(n, at=at, id=f"m{n}") for n in range(10)])
     assert sorted(by_id(reader())) == sorted(f"m{n}" for n in range(10))
 
 
 def test_paging_repeats_nothing_if_the_last_message_is_cancelled(queue, reader, monkeypatch):
-    monkeypatch.setattr(snapshot_reader, "PAGE", 3)
-    monkeypatch.setattr(snapshot_reader, "BATCH_ROWS", 1)
+    monkeypatch.setattr(snapshot, "PAGE", 3)
+    monkeypatch.setattr(snapshot_rows, "BATCH_ROWS", 1)
     at = datetime(2030, 1, 1, tzinfo=UTC)
     queue.send_many([NewMessage(n, at=at, id=f"m{n}") for n in range(10)])
     divided = reader(partitions=1, states="pending")
@@ -301,8 +300,8 @@ def test_paging_repeats_nothing_if_the_last_message_is_cancelled(queue, reader, 
 
 
 def test_message_promoted_during_the_reading_is_listed_once(queue, executor, reader, monkeypatch):
-    monkeypatch.setattr(snapshot_reader, "PAGE", 2)
-    monkeypatch.setattr(snapshot_reader, "BATCH_ROWS", 1)
+    monkeypatch.setattr(snapshot, "PAGE", 2)
+    monkeypatch.setattr(snapshot_rows, "BATCH_ROWS", 1)
     queue.send_many([NewMessage(n, id=f"m{n}") for n in range(6)])
     divided = reader(partitions=1)
     living, _ = divided.partitions()
@@ -330,8 +329,8 @@ def test_message_that_dies_during_the_reading_is_listed(queue, executor, reader,
 
 @pytest.mark.parametrize("seed", range(12))
 def test_random_changes_lose_or_repeat_no_remaining_message(queue, executor, reader, monkeypatch, seed):
-    monkeypatch.setattr(snapshot_reader, "PAGE", 5)
-    monkeypatch.setattr(snapshot_reader, "BATCH_ROWS", 1)
+    monkeypatch.setattr(snapshot, "PAGE", 5)
+    monkeypatch.setattr(snapshot_rows, "BATCH_ROWS", 1)
     chosen = random.Random(seed)
     ids = {f"m{n:02}" for n in range(60)}
     queue.send_many([NewMessage(1, delay=chosen.choice([0, 0, 0, "1h"]), id=id, retries=1) for id in sorted(ids)])
@@ -508,7 +507,7 @@ def test_columns_match_the_schema(spark, queue, redis_url):
     from pyspark.sql.pandas.types import to_arrow_schema
 
     table = read_messages(spark, "letters", url=redis_url)
-    assert to_arrow_schema(table.schema, timezone="UTC").equals(snapshot_reader.SCHEMA)
+    assert to_arrow_schema(table.schema, timezone="UTC").equals(snapshot_rows.SCHEMA)
 
 
 @pytest.mark.spark

@@ -14,15 +14,21 @@ import pytest
 import redis
 
 from delayq import DelayQueue, Reject, Retry
+from delayq.archive import DuckDB, archive, open_archive
+from delayq.archive.sql_engine import rows_of
+from delayq.audit.audit import audit
 from delayq.broker.keys import Keys
-from delayq.spark import archive, load, read_archive, read_messages
-from delayq.spark.datasource.schemas import EVENTS, PLAN, SNAPSHOT
-from delayq.spark.pipelines.audit import audit
+from delayq.bulk import load
+from delayq.bulk.connection import target_of
+from delayq.bulk.files.schemas import EVENTS, PLAN, SNAPSHOT
+from delayq.bulk.reading.snapshot import read_snapshot
+from delayq.spark import audit as audit_on_spark
 from delayq.testing.redis_server import find_program
+from tests.support.event_tables import table_of
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]  # one run serves all
+pytestmark = [pytest.mark.timeout(400)]  # one run serves all
 
 DAY, HOUR, MINUTE = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1)
 KEYS = Keys.of("delayq", "reminders")
@@ -241,7 +247,7 @@ class Story(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def story(spark, tmp_path_factory) -> Story:
+def story(tmp_path_factory) -> Story:
     """Plan, load, deliver and archive the messages; then change what is in Redis."""
     if not find_program():
         pytest.skip("needs redis-server")
@@ -268,18 +274,20 @@ def story(spark, tmp_path_factory) -> Story:
             for n, (id, life) in enumerate(LIVES.items())
         ]
         sent = [tuple(row.values()) for row in plan if LIVES[row["id"]]]
-        loaded = load(spark.createDataFrame(sent, PLAN), queue.name, url=url, run="r1")
+        loaded = load(table_of(sent, PLAN), queue.name, url=url, run="r1")
         assert loaded.new == len(sent)
         consume(queue)
         at = queue.stats().at + timedelta(milliseconds=1)
-        honest = snapshot(spark, url)
+        honest = snapshot(url)
         runs = queue.runs()
         for tamper in IN_REDIS.values():
             tamper.change(client)
-        changed = snapshot(spark, url)
-        archive(spark, queue.name, folder, url=url)
-        events = read_archive(spark, folder).orderBy("log_offset", "entry_index").collect()
-    return Story(plan, [event.asDict() for event in events], honest, changed, runs, at)
+        changed = snapshot(url)
+        archive(queue.name, folder, url=url)
+        engine = DuckDB()
+        events = rows_of(engine, open_archive(folder).table(engine))
+    events.sort(key=lambda event: (event["log_offset"], event["entry_index"]))
+    return Story(plan, events, honest, changed, runs, at)
 
 
 def consume(queue: DelayQueue[bytes]) -> None:
@@ -311,23 +319,36 @@ def consume(queue: DelayQueue[bytes]) -> None:
     queue.stop_consume()
 
 
-def snapshot(spark, url: str) -> list[tuple[Any, ...]]:
-    return [tuple(row) for row in read_messages(spark, "reminders", url=url, include_payload=True).collect()]
+def snapshot(url: str) -> list[tuple[Any, ...]]:
+    batches = read_snapshot(target_of("reminders", url, "delayq", None), include_payload=True)
+    return [tuple(row.values()) for row in batches.read_all().to_pylist()]
 
 
-def judge(spark, story: Story, plan: list[Row], events: Events, places: list[tuple[Any, ...]], *, runs: list[Any]):
-    return audit(
-        spark.createDataFrame([tuple(row.values()) for row in plan], PLAN),
-        spark.createDataFrame([tuple(event.values()) for event in events], EVENTS),
-        spark.createDataFrame(places, SNAPSHOT),
-        runs,
-        at=story.at,
-    )
+@pytest.fixture(scope="module", params=["duckdb", pytest.param("spark", marks=pytest.mark.spark)])
+def judge(request, story: Story):
+    """An audit of the story in one of the engines."""
+
+    def on_spark(plan, events, places, runs):
+        spark = request.getfixturevalue("spark")
+        tables = ((plan, PLAN), (events, EVENTS), (places, SNAPSHOT))
+        return audit_on_spark(*(spark.createDataFrame(*one) for one in tables), runs, at=story.at)
+
+    def in_duckdb(plan, events, places, runs):
+        engine = DuckDB()
+        tables = ((plan, PLAN), (events, EVENTS), (places, SNAPSHOT))
+        plan, events, places = (engine.table(table_of(*one)) for one in tables)
+        return audit(engine, [plan], events, places, runs, at=story.at)
+
+    def made(plan: list[Row], events: Events, places: list[tuple[Any, ...]], *, runs: list[Any]):
+        rows = [[tuple(row.values()) for row in table] for table in (plan, events)]
+        return (on_spark if request.param == "spark" else in_duckdb)(*rows, places, runs)
+
+    return made
 
 
-def test_run_adds_up_while_nothing_is_changed(spark, story):
+def test_run_adds_up_while_nothing_is_changed(judge, story):
     plan = [row for row in story.plan if LIVES[row["id"]]]
-    result = judge(spark, story, plan, story.events, story.honest, runs=story.runs)
+    result = judge(plan, story.events, story.honest, runs=story.runs)
     assert result.examples == []
     assert result.adds_up
     kinds = {event["kind"] for event in story.events}
@@ -335,7 +356,7 @@ def test_run_adds_up_while_nothing_is_changed(spark, story):
 
 
 @pytest.fixture(scope="module")
-def findings(spark, story) -> dict[str, list[str]]:
+def findings(judge, story) -> dict[str, list[str]]:
     """One audit of all changes: the findings of each id."""
     plan = [IN_PLAN.get(row["source"].replace("-", " "), Tamper("", dict, "")).change(row) for row in story.plan]
     plan = [row for row in plan if row and row["id"] != "planted"]
@@ -348,7 +369,7 @@ def findings(spark, story) -> dict[str, list[str]]:
         for changed in IN_LOG.get((id or "").replace("-", " "), Tamper("", list, "")).change(own)
     ]
     runs = [dataclasses.replace(run, new=run.new + 7) for run in story.runs]
-    result = judge(spark, story, plan, events, story.changed, runs=runs)
+    result = judge(plan, events, story.changed, runs=runs)
     found: dict[str, list[str]] = {}
     for one in result.examples:
         found.setdefault(one.id, []).append(one.what)

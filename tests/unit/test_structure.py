@@ -41,6 +41,9 @@ LAYERS = [
     {"queue"},
     {"streams", "workqueue", "reminders", "migrate", "metrics", "outbox", "telemetry", "web"},
     {"bulk"},
+    {"archive"},
+    {"report"},
+    {"audit"},
     {"testing", "spark", "delivery", "notify", "django"},
     {"demo"},
     {"cli", "__main__"},
@@ -295,7 +298,17 @@ def test_only_bulk_data_imports_arrow_and_only_spark_imports_spark():
         for module in MODULES
         for where, _ in module.imports
         if where.split(".")[0] in heavy and not within(module, "spark", "demo.flights")
-        if not (where.split(".")[0] == "pyarrow" and within(module, "bulk"))
+        if not (where.split(".")[0] == "pyarrow" and within(module, "bulk", "archive", "report", "audit"))
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_only_the_engine_of_queries_imports_duckdb():
+    found = [
+        f"{module} imports {where}"
+        for module in MODULES
+        for where, _ in module.imports
+        if where.split(".")[0] in {"duckdb", "sqlglot"} and module.name != "archive.sql_engine"
     ]
     assert not found, "\n".join(found)
 
@@ -525,7 +538,9 @@ def test_a_file_name_stands_for_one_thing():
 
 
 @pytest.mark.parametrize(
-    "package", ["", "bulk", "reminders", "spark", "telemetry", "testing"], ids=lambda name: name or "delayq"
+    "package",
+    ["", "archive", "audit", "bulk", "reminders", "report", "spark", "telemetry", "testing"],
+    ids=lambda name: name or "delayq",
 )
 def test_every_import_for_type_checkers_is_a_public_name(package):
     block = next(node for node in BY_NAME[package].tree.body if isinstance(node, ast.If))

@@ -78,3 +78,12 @@ def _kind(kind: Any) -> Any:
     if kind == pa.binary_view():
         return pa.large_binary()
     return pa.int64() if pa.types.is_unsigned_integer(kind) else kind
+
+
+def in_utc(table: pa.Table) -> pa.Table:
+    """Label the times of a table as UTC; the instants stay."""
+    zoned = [
+        pa.field(column.name, pa.timestamp("us", tz="UTC")) if pa.types.is_timestamp(column.type) else column
+        for column in table.schema
+    ]
+    return table.cast(pa.schema(zoned))

@@ -1,7 +1,9 @@
-"""`delayq spark audit` and `delayq spark demo`: check that every planned reminder is accounted for."""
+"""`delayq audit`, `delayq spark audit` and `delayq spark demo`: check that every planned reminder is accounted for."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from delayq.broker.engine import Feature
-from delayq.cli.bulk.spark_session import open_spark, where
+from delayq.cli.bulk.engines import LocalTables, SparkTables, Tables
+from delayq.cli.bulk.spark_session import open_spark
 from delayq.cli.support.exit_codes import CommandError, Exit
 from delayq.cli.support.options import DURATION, SERVER_WHEN, json_option, queue_with
 from delayq.cli.support.output import console, print_json, print_note, print_rich, table
@@ -23,49 +26,58 @@ from delayq.values.text import pluralize
 from delayq.values.times import from_millis, timestamp
 
 if TYPE_CHECKING:
-    from delayq.spark.pipelines.audit_result import Audit
+    from delayq.audit.audit_result import Audit
 
 _SHOWN_FINDINGS = 20
 
 
+_Options = Callable[..., Exit]
+
+
+def _audit_options(command: _Options) -> _Options:
+    """Give a command the arguments and options of an audit."""
+    options: list[Callable[..., Any]] = [
+        click.argument("plan", metavar="PLAN"),
+        click.argument("archive", metavar="ARCHIVE"),
+        queue_with(Feature.EVENTS),
+        click.option(
+            "--plan", "more", metavar="TABLE", multiple=True, help="Audit also this newer plan; it decides on its ids."
+        ),
+        click.option(
+            "--from",
+            "start",
+            type=SERVER_WHEN,
+            metavar="WHEN",
+            help="Audit reminders due from then on: a time, or -1d.",
+        ),
+        click.option(
+            "--until",
+            type=SERVER_WHEN,
+            metavar="WHEN",
+            help="Audit reminders due before then.  [default: what was loaded]",
+        ),
+        click.option(
+            "--max-late",
+            type=DURATION,
+            help="Make later deliveries findings, and judge what is overdue by it."
+            "  [default: the queue's objective, or 5m]",
+        ),
+        click.option(
+            "--allow-loss", is_flag=True, help="Audit also without entries of the log that are gone: a finding."
+        ),
+        click.option("--out", metavar="TABLE", help="Write the result for each reminder there, as Parquet."),
+        click.option("--report", metavar="FOLDER", help="Write verdict and findings there, for the report's page."),
+        json_option,
+        click.pass_obj,
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 @click.command(short_help="Compare a plan with ledger, archive and queue.")
-@click.argument("plan", metavar="PLAN")
-@click.argument("archive", metavar="ARCHIVE")
-@queue_with(Feature.EVENTS)
-@click.option(
-    "--plan", "more", metavar="TABLE", multiple=True, help="Audit also this newer plan; it decides on its ids."
-)
-@click.option(
-    "--from", "start", type=SERVER_WHEN, metavar="WHEN", help="Audit reminders due from then on: a time, or -1d."
-)
-@click.option(
-    "--until", type=SERVER_WHEN, metavar="WHEN", help="Audit reminders due before then.  [default: what was loaded]"
-)
-@click.option(
-    "--max-late",
-    type=DURATION,
-    help="Make later deliveries findings, and judge what is overdue by it.  [default: the queue's objective, or 5m]",
-)
-@click.option("--allow-loss", is_flag=True, help="Audit also without log entries that were deleted: a finding.")
-@click.option("--out", metavar="TABLE", help="Write the result for each reminder there, as Parquet.")
-@click.option("--report", metavar="FOLDER", help="Write verdict and findings there, for the report's page.")
-@json_option
-@click.pass_obj
-def audit(
-    session: Session,
-    /,
-    plan: str,
-    archive: str,
-    queue: str,
-    *,
-    more: tuple[str, ...],
-    max_late: timedelta | None,
-    allow_loss: bool,
-    out: str | None,
-    report: str | None,
-    as_json: bool,
-    **period: str | None,
-) -> Exit:
+@_audit_options
+def audit(session: Session, /, queue: str, **options: Any) -> Exit:
     """Account for each reminder of PLAN: scheduled, delivered, dead, cancelled; never missing, overdue, early, twice.
 
     First the queue is read, then the archive is updated, then all are compared. The exit code is 1 if there are
@@ -75,43 +87,71 @@ def audit(
     "undone": [[FIRST, LAST, EVENTS], …], "findings": {…}, "examples": [{"what", "id",
     "detail"}, …], "runs": [{"run", "state", "stored", "logged", "statuses": {…}, "findings", "adds_up"}, …]}.
     """
+    return _audit(session, LocalTables, queue, **options)
+
+
+@click.command("audit", short_help="Compare a plan with ledger, archive and queue.")
+@_audit_options
+def spark_audit(session: Session, /, queue: str, **options: Any) -> Exit:
+    """Account for each reminder of PLAN, as `delayq audit` does, on Spark: for tables of any size, place and format.
+
+    JSON: as of `delayq audit`.
+    """
+    return _audit(session, SparkTables, queue, **options)
+
+
+def _audit(
+    session: Session,
+    tables_of: Callable[[Session], Tables],
+    queue: str,
+    *,
+    plan: str,
+    archive: str,
+    more: tuple[str, ...],
+    max_late: timedelta | None,
+    allow_loss: bool,
+    out: str | None,
+    report: str | None,
+    as_json: bool,
+    **period: str | None,
+) -> Exit:
     found = session.existing_queue(queue)
     refuse_partitions(queue, session.partitions(queue), "an audit compares plans with one event log")
-    spark = open_spark()
+    tables = tables_of(session)
+    from delayq.archive.archive import archive as make_archive
+    from delayq.audit.audit import audit as make_audit
+    from delayq.audit.audit import with_digests
     from delayq.bulk.load_run import resolve
-    from delayq.spark.datasource.source import read_messages
-    from delayq.spark.pipelines.archiving.archive import archive as make_archive
-    from delayq.spark.pipelines.archiving.archive_reader import archive_start, read_archive
-    from delayq.spark.pipelines.archiving.rollback import undone
-    from delayq.spark.pipelines.audit import audit as make_audit
-    from delayq.spark.pipelines.audit import with_digests
-    from delayq.spark.pipelines.input_tables import read_table
-    from delayq.spark.report.report import write_audit
+    from delayq.report.report import write_audit
 
     start, until = (
         None if when is None else from_millis(resolve(when, name, timestamp(session.now)))
         for name, when in (("--from", period["start"]), ("--until", period["until"]))
     )
-    with spinner(f"auditing {queue}"):
-        places = with_digests(read_messages(spark, queue, include_payload=True, **where(session))).persist()
-        places.count()
-        make_archive(spark, queue, archive, **where(session), fail_on_data_loss=not allow_loss)
-        plans, events = [read_table(spark, name) for name in (plan, *more)], read_archive(spark, archive)
+    with spinner(f"auditing {queue}"), ExitStack() as kept:
+        engine = tables.engine
+        plans = [tables.plan(name) for name in (plan, *more)]
+        places = kept.enter_context(engine.kept(with_digests(engine, tables.messages(queue))))
+        engine.count(places)
+        make_archive(queue, archive, url=session.url, prefix=session.prefix, fail_on_data_loss=not allow_loss)
+        events = tables.events(archive)
         result = make_audit(
-            plans,
-            events,
+            engine,
+            [table for table, _ in plans],
+            events.table,
             places,
             found.runs(),
+            sources=[source for _, source in plans],
             at=session.now,
             start=start,
             until=until,
             max_late=max_late,
             default_max_late=_objective(found),
-            archive_start=archive_start(spark, archive),
-            undone=undone(spark, archive),
+            archive_start=events.start,
+            undone=events.undone,
         )
         if out is not None:
-            result.reminders.write.mode("overwrite").parquet(out)
+            tables.write(result.reminders, out)
         if report is not None:
             write_audit(report, result.facts(), result.table(), at=session.now)
     if as_json:
@@ -127,7 +167,7 @@ def _objective(queue: DelayQueue[Any]) -> timedelta | None:
 
 
 def _print_audit(result: Audit) -> Exit:
-    from delayq.spark.pipelines.audit_result import STATUSES
+    from delayq.audit.audit_result import STATUSES
 
     print_rich(table(["reminders", ""], list(result.counts().items())))
     if result.archive_start:

@@ -15,22 +15,23 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
+from delayq.archive.archive import archive
+from delayq.audit.audit_result import Audit
 from delayq.bulk.reminder_rules import Rule
 from delayq.demo.demo_server import DemoServer, remove_queue
 from delayq.demo.flights.flight_worker import NAME, OPTIONS
 from delayq.errors import ConfigurationError, DelayqError
 from delayq.options import QueueOptions
 from delayq.queue.delay_queue import DelayQueue
+from delayq.report.report import PAGE
+from delayq.report.summary import summary
 from delayq.spark.datasource.source import read_messages
-from delayq.spark.pipelines.archiving.archive import archive
-from delayq.spark.pipelines.archiving.archive_reader import read_archive
-from delayq.spark.pipelines.audit import audit
-from delayq.spark.pipelines.audit_result import Audit
+from delayq.spark.pipelines.archive_reader import read_archive
 from delayq.spark.pipelines.load import load
 from delayq.spark.pipelines.plan import plan
+from delayq.spark.pipelines.spark_audit import audit
+from delayq.spark.pipelines.spark_report import report
 from delayq.spark.pipelines.time_lapse import extent_of, lapse
-from delayq.spark.report.report import PAGE, report
-from delayq.spark.report.summary import summary
 from delayq.testing.child_process import ChildProcess
 from delayq.values.times import from_millis
 
@@ -176,7 +177,7 @@ class FlightDemo:
     def archive(self) -> None:
         """Archive the event log."""
         begun = time.monotonic()
-        result = archive(self.spark, self.queue.name, str(self.folder / "archive"), **self.where)
+        result = archive(self.queue.name, str(self.folder / "archive"), **self.where)
         took = time.monotonic() - begun
         self.print(f"archived {result.events:,} events in {took:.1f} s ({result.events / took:,.0f} a second)")
 

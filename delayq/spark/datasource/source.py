@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from delayq.bulk.files.schemas import EVENTS, SNAPSHOT, columns_of
+from delayq.bulk.reading.snapshot import STATES
 from delayq.errors import ConfigurationError
 from delayq.spark.datasource.event_reader import EventsReader, EventStreamReader
-from delayq.spark.datasource.schemas import EVENTS, SNAPSHOT, columns_of
 from delayq.spark.datasource.snapshot_reader import SnapshotReader
 from delayq.spark.datasource.source_options import (
-    STATES,
     as_options,
     event_options,
     snapshot_options,

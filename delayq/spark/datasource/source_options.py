@@ -14,6 +14,7 @@ from delayq.broker.scripts import MAX_IDS
 from delayq.broker.transport.server_url import find_url
 from delayq.bulk.connection import TargetQueue
 from delayq.bulk.load_options import CONFLICTS, MAX_PAYLOAD, ON_ERRORS, LoadOptions
+from delayq.bulk.reading.snapshot import STATES, SnapshotOptions
 from delayq.errors import ConfigurationError, did_you_mean, short_repr
 from delayq.options import QueueOptions
 from delayq.queue.sweeps.bulk_runs import check_run
@@ -56,10 +57,6 @@ _EVENTS = (
 MAX_PARTITIONS = 10_000
 
 
-STATES = tuple(state for state in State if state is not State.COMPLETED)
-"""The states that a snapshot reads: those of messages."""
-
-
 @dataclass(frozen=True, slots=True)
 class WriteOptions(LoadOptions):
     """How to write messages."""
@@ -77,21 +74,6 @@ class WriteOptions(LoadOptions):
         """Return the name of an option as in Spark: `maxPayload`."""
         first, *rest = name.split("_")
         return first + "".join(map(str.capitalize, rest))
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotOptions:
-    """Which messages of a queue to read."""
-
-    target: TargetQueue
-    states: tuple[State, ...]
-    due_from: int | None
-    """Milliseconds since 1970, inclusive."""
-    due_to: int | None
-    """Milliseconds since 1970, exclusive."""
-    partitions: int
-    include_payload: bool
-    pushdown: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from delayq.bulk.message_batches import COLUMNS
 from delayq.spark.datasource.source import register
 from delayq.spark.datasource.source_options import as_options, write_options
 from delayq.spark.datasource.writer import check_schema
-from delayq.spark.pipelines.planned_reminders import source_of
+from delayq.spark.pipelines.spark_audit import source_of
 from delayq.spark.spark_errors import error_of
 from delayq.values.times import Duration
 

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from delayq.broker.batches import batched
 from delayq.bulk.files.json_values import NULL, json_column
+from delayq.bulk.files.schemas import BATCH_ROWS, PLAN, arrow_schema, check_schema, columns_of
 from delayq.bulk.load_options import ON_ERRORS, check_choice
 from delayq.bulk.option_columns import columns_of_rules
 from delayq.bulk.plan_columns import (
@@ -33,7 +34,6 @@ from delayq.bulk.plan_columns import (
 from delayq.bulk.plan_rows import PlanRows, order_of, texts_of
 from delayq.bulk.reminder_rules import Rule, check_rules
 from delayq.errors import ConfigurationError
-from delayq.spark.datasource.schemas import BATCH_ROWS, PLAN, arrow_schema, check_schema, columns_of
 from delayq.spark.pipelines.message_ids import UTC_JSON, message_id
 from delayq.spark.spark_errors import error_of, reason_of
 from delayq.values.times import timestamp

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from delayq.bulk.files.schemas import PLAN, check_schema, columns_of
 from delayq.errors import ConfigurationError
-from delayq.spark.datasource.schemas import PLAN, check_schema, columns_of
 from delayq.values.times import Duration, from_millis, timestamp, to_millis
 
 if TYPE_CHECKING:

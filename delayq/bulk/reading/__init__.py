@@ -1,0 +1,1 @@
+"""What a queue has now, read in bulk."""

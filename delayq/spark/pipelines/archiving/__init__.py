@@ -1,1 +1,0 @@
-"""The archive of an event log."""

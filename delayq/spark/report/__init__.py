@@ -1,1 +1,0 @@
-"""The report on an event log: its tables, its page and its summary."""
