@@ -224,8 +224,8 @@ def test_errors_of_the_data_source_name_the_options_of_the_command(cli, monkeypa
         wrong = f"at most 10 are allowed (option {options.spelling('max_payload')})"
         raise PayloadTooLargeError(f"{wrong}: set {options.setting('on_error', 'collect')} to send the valid ones")
 
-    monkeypatch.setattr("delayq.cli.bulk.spark.open_spark", lambda: None)
-    monkeypatch.setattr("delayq.cli.bulk.spark.read_input", lambda *_: None)
+    monkeypatch.setattr("delayq.cli.bulk.loading.open_spark", lambda: None)
+    monkeypatch.setattr("delayq.cli.bulk.loading.read_input", lambda *_: None)
     monkeypatch.setattr(delayq.spark, "load", load)
     ended = cli("spark", "load", "@visits.csv", "visits")
     told = "at most 10 are allowed (option --max-payload): set --on-error collect to send the valid ones"
@@ -308,3 +308,31 @@ def test_plan_in_time_lapse_has_the_same_reminders_within_a_minute(spark, cli, v
     (tmp_path / "none").mkdir()
     spark.read.parquet(f"{tmp_path}/plan").where("false").write.mode("overwrite").parquet(f"{tmp_path}/none")
     assert cli("spark", "lapse", "@none", "@lapse").stderr == "delayq: the plan has no reminders to send\n"
+
+
+@pytest.mark.spark
+def test_plain_commands_take_spark_for_what_only_it_can_do(spark, cli, visits, tmp_path):
+    (tmp_path / "things.jsonl").write_text(
+        '{"id": "a", "time": "2030-01-31 09:00", "zone": "UTC", "tags": ["x", "y"]}\n'
+    )
+    (tmp_path / "rules.toml").write_text(RULES)
+    planned = cli("plan", "@things.jsonl", "@nested", "--rules", "@rules.toml")
+    assert planned.stderr.splitlines() == [
+        "planning on Spark: column 'tags' is nested",
+        f"planned {tmp_path}/nested: 1 new, 0 keep, 0 cancel",
+    ]
+    assert json.loads(spark.read.parquet(f"{tmp_path}/nested").head()["payload"])["tags"] == ["x", "y"]
+    assert "1 new" in cli("load", "@nested", "visits", "--engine", "spark").stderr
+
+    (tmp_path / "rules.toml").write_text(RULES + "where = \"id = 'b'\"\n")
+    planned = cli("plan", "@things.jsonl", "@some", "--rules", "@rules.toml", "--json")
+    assert (planned.stderr, json.loads(planned.stdout)["new"]) == (
+        "planning on Spark: rule 'day-before' has a where\n",
+        0,
+    )
+    (tmp_path / "rules.toml").write_text(RULES + 'where = "int(tags) > 1"\n')
+    refused = cli("plan", "@things.jsonl", "@none", "--rules", "@rules.toml")
+    assert (refused.exit_code, len(refused.stderr.splitlines())) == (2, 2), refused.stderr
+    assert (
+        cli("load", "table:nowhere", "visits").stderr.splitlines()[1].startswith("delayq: The table or view `nowhere`")
+    )

@@ -14,7 +14,15 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet
 
-from delayq.bulk.files.local_files import NOT_UTF_8, check_suffix, check_utf_8, is_file, is_folder, read_lines
+from delayq.bulk.files.local_files import (
+    NOT_UTF_8,
+    TEXT_FORMATS,
+    check_suffix,
+    check_utf_8,
+    is_file,
+    is_folder,
+    read_lines,
+)
 from delayq.errors import ConfigurationError
 
 _INSTANT = pa.timestamp("us", tz="UTC")
@@ -149,6 +157,6 @@ def _read_parquet(path: Path, repeated: Sequence[str] = ()) -> pa.Table:
     return table
 
 
-_READERS = {".csv": _read_csv, **dict.fromkeys((".jsonl", ".ndjson", ".json"), _read_json_lines)}
+_READERS = dict.fromkeys(TEXT_FORMATS, _read_json_lines) | {".csv": _read_csv}
 FORMATS = (*_READERS, ".parquet")
 """How the files of tables end; without a suffix they are Parquet."""
