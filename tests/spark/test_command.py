@@ -14,9 +14,11 @@ from pyspark.sql import functions as F
 
 import delayq.spark
 from delayq.broker.keys import Keys
+from delayq.cli.bulk import spark_session
 from delayq.errors import ConfigurationError, PayloadTooLargeError
 from delayq.spark.datasource.source_options import write_options
 from delayq.spark.pipelines.archiving.archive_run import ArchiveResult
+from delayq.spark.session import SUBMITTED
 
 THINGS = """\
 id,time,zone,patient
@@ -172,7 +174,7 @@ def test_archive_is_stopped_after_the_batch_in_progress(cli, visits, monkeypatch
         on_progress(result)
         return result
 
-    monkeypatch.setattr("delayq.cli.bulk.spark.open_spark", lambda: None)
+    monkeypatch.setattr("delayq.cli.bulk.spark.open_spark", lambda **_: None)
     monkeypatch.setattr(delayq.spark, "archive", archive)
     ended = cli("spark", "archive", "visits", "a", *words)
     told = (
@@ -239,6 +241,14 @@ def test_help_names_every_pipeline(cli):
         assert "Usage" in cli("spark", command, "--help").stdout
 
 
+@pytest.fixture
+def not_configured(monkeypatch):
+    """No variables that say which Spark or Java to use, or with which options."""
+    for name in (*SUBMITTED, *spark_session._OTHERS):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("not_configured")
 def test_settings_and_packages_of_spark_reach_the_session(cli, visits, monkeypatch):
     asked = []
 
@@ -251,11 +261,46 @@ def test_settings_and_packages_of_spark_reach_the_session(cli, visits, monkeypat
     for options in ((), (*before, "--master", "local[1]")):
         assert cli("spark", *options, "load", "t", "visits").stderr == "delayq: no session today\n"
     settings = {"spark.sql.shuffle.partitions": "3", "spark.x": "a=b", "spark.jars.packages": "io.delta:d:4"}
-    assert asked == [{"master": None}, {"master": "local[1]", **settings}]
+    assert asked == [{"master": None, **SHORT}, {"master": "local[1]", **settings, **SHORT}]
     for wrong in ("spark.x", "=1", "x=1", "spark.=1"):
         ended = cli("spark", "--conf", wrong, "load", "t", "visits")
         assert ended.exit_code == 2
         assert f"--conf must look like spark.driver.memory=4g, not {wrong!r}" in ended.stderr
+
+
+SHORT = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+
+
+REPORT = ("report", "a", "r")
+
+
+@pytest.mark.usefixtures("visits", "not_configured")
+@pytest.mark.parametrize(
+    ("words", "environ", "java"),
+    [
+        (("archive", "visits", "a"), "", SHORT),
+        (("--master", "local[2]", *REPORT), "", SHORT),
+        (("archive", "visits", "a", "--follow"), "", {}),
+        (("--master", "spark://there:7077", *REPORT), "", {}),
+        (("--master", "sc://there", *REPORT), "", {}),
+        (REPORT, "SPARK_REMOTE=sc://there", {}),
+        (REPORT, "JAVA_TOOL_OPTIONS=-XX:+UseZGC", {}),
+        (REPORT, "SPARK_CONF_DIR=conf", {}),
+        (("--conf", "spark.driver.extraJavaOptions=-Xss4m", *REPORT), "", {"spark.driver.extraJavaOptions": "-Xss4m"}),
+    ],
+)
+def test_short_commands_with_a_java_of_their_own_compile_less(cli, monkeypatch, words, environ, java):
+    asked = []
+
+    def session(app, *, master, **conf):
+        asked.append(conf)
+        raise ConfigurationError("no session today")
+
+    monkeypatch.setattr(delayq.spark, "session", session)
+    if environ:
+        monkeypatch.setenv(*environ.split("=", 1))
+    assert cli("spark", *words).stderr == "delayq: no session today\n"
+    assert asked == [java]
 
 
 @pytest.mark.spark

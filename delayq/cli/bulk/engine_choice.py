@@ -158,8 +158,6 @@ def open_bulk() -> Any:
     """Return the package that plans and loads without Spark; fails if what it needs is not installed."""
     try:
         import delayq.bulk.files.table_files
-        import delayq.bulk.load
-        import delayq.bulk.plan
     except ModuleNotFoundError as error:
         raise CommandError(f"{error.name} is not installed: pip install 'delayq[bulk]'") from error
     return delayq.bulk

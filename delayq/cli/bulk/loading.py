@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from delayq.bulk.load_options import CommandLineOptions, LoadOptions, check_load
-from delayq.bulk.load_run import Loaded
 from delayq.cli.bulk.engine_choice import PYTHON, choose_engine, open_bulk, processing_option
 from delayq.cli.bulk.spark_session import open_spark, read_input, short_errors, where
 from delayq.cli.support.exit_codes import interrupted
@@ -19,7 +18,10 @@ from delayq.cli.support.output import print_json, print_note
 from delayq.cli.support.progress import spinner
 from delayq.cli.support.session import Session
 from delayq.errors import DelayqError
-from delayq.queue.delay_queue import DelayQueue
+
+if TYPE_CHECKING:
+    from delayq.bulk.load_run import Loaded
+    from delayq.queue.delay_queue import DelayQueue
 
 MANY = 5_000_000
 """Rows from which Spark loads: it is not faster on one machine, but has only a part of them in memory."""

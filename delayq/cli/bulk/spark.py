@@ -22,12 +22,12 @@ from delayq.cli.support.progress import catch_stop_signals, spinner
 from delayq.cli.support.session import Session
 from delayq.cli.support.zones import zoned_iso
 from delayq.errors import DelayqError
-from delayq.queue.inspecting.counts import Stats
 from delayq.queue.placing.layout import refuse_partitions
 from delayq.values.text import format_duration, pluralize
 from delayq.values.times import from_millis, timestamp
 
 if TYPE_CHECKING:
+    from delayq.queue.inspecting.counts import Stats
     from delayq.spark.pipelines.archiving.archive_run import ArchiveResult
 
 
@@ -208,7 +208,7 @@ def archive(
             raise CommandError(f"queue {queue} has no archive at {archive}", Exit.NOT_FOUND)
         print_note(f"forgot the archive {archive} of queue {queue}")
         return Exit.OK
-    spark = open_spark()
+    spark = open_spark(short=not follow)
     from delayq.spark import archive as make_archive
 
     progress, asked = [""], list[bool]()
