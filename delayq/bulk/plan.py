@@ -22,6 +22,7 @@ from delayq.bulk.plan_columns import (
     check_changes,
     check_columns,
     invalid_rows,
+    payload_columns,
     reason_of_row,
     repeated_ids,
 )
@@ -41,6 +42,12 @@ def _check_table(things: pa.Table, rules: tuple[Rule, ...]) -> PlanRows:
             raise ConfigurationError(f"rule {rule.name!r}: a where is a condition of Spark: use `delayq spark plan`")
     check_columns([(field.name, spark_name(field.type), str(field.type)) for field in things.schema], rules)
     return PlanRows(rules, things.column_names)
+
+
+def nested_column(things: pa.Table, rules: Iterable[Rule]) -> str | None:
+    """Return a column that only Spark can write into a payload: a list, a map or a struct; None if there is none."""
+    names = {name for rule in rules for name in payload_columns(things.column_names, rule)}
+    return next((one.name for one in things.schema if one.name in names and pa.types.is_nested(one.type)), None)
 
 
 def _refusals(things: pa.Table, rows: PlanRows, *, collect: bool) -> dict[int, tuple[str | None, str]]:

@@ -116,7 +116,8 @@ _LOCAL: SparkConf = {
     "spark.driver.host": "localhost",
     "spark.driver.bindAddress": "127.0.0.1",
 }
-_SUBMITTED = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE")  # set by `spark-submit` and others that choose the master
+SUBMITTED = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE")
+"""Variables that `spark-submit` and others set when they choose the master."""
 _CONNECT_TIMEOUT = 20.0  # seconds to reach a server; PySpark's default is ten minutes
 
 
@@ -144,7 +145,7 @@ def session(app: str = "delayq", *, master: str | None = None, **conf: Setting) 
         return SparkSession.active()
     except PySparkRuntimeError:  # no active session
         pass
-    if master is None and not any(name in os.environ for name in _SUBMITTED):
+    if master is None and not any(name in os.environ for name in SUBMITTED):
         master = LOCAL
     try:
         if (master or os.environ.get("SPARK_REMOTE", "")).startswith("sc://"):

@@ -97,3 +97,10 @@ def test_delta_table_is_not_read_as_parquet(tmp_path):
     (tmp_path / "_delta_log").mkdir()
     with pytest.raises(ConfigurationError, match=f"{tmp_path} is a Delta table, whose files have deleted rows too"):
         read_table(tmp_path)
+
+
+def test_iceberg_table_is_not_read_as_parquet(tmp_path):
+    (tmp_path / "metadata").mkdir()
+    (tmp_path / "metadata" / "v1.metadata.json").write_text("{}")
+    with pytest.raises(ConfigurationError, match=f"{tmp_path} is an Iceberg table, whose files have deleted rows too"):
+        read_table(tmp_path)

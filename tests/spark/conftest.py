@@ -28,6 +28,9 @@ COVERAGE = "COVERAGE_PROCESS_CONFIG"
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Faster start; tests are too short to benefit from better compiled code."""
 
+ON_SPARK = {f"DELAYQ_{command}_ENGINE": "spark" for command in ("SPARK_PLAN", "SPARK_LOAD")}
+"""The environment in which small tables are planned and loaded on Spark too."""
+
 INTERRUPTED = pytest.StashKey[bool]()
 
 
@@ -169,12 +172,15 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def cli(redis_url, tmp_path, monkeypatch):
-    """Runs a command in this process; `@name` is a file in the test's folder: the JVM has another working directory."""
+    """Runs a command in this process, plans and loads on Spark unless the test says otherwise.
+
+    `@name` is a file in the test's folder: the JVM has another working directory.
+    """
     monkeypatch.chdir(tmp_path)
 
     def run(*words):
         arguments = [re.sub("^@", f"{tmp_path}/", one) for one in words]
-        environment = {"DELAYQ_URL": redis_url, "COLUMNS": None}
+        environment = {"DELAYQ_URL": redis_url, "COLUMNS": None} | ON_SPARK
         ended = CliRunner().invoke(main, arguments, env=environment, prog_name="delayq")
         assert isinstance(ended.exception, SystemExit | None), ended.exc_info
         return ended

@@ -18,8 +18,10 @@ import delayq.spark
 from delayq.archive.archive_run import ArchiveResult
 from delayq.broker.keys import Keys
 from delayq.bulk import write_table
+from delayq.cli.bulk import spark_session
 from delayq.errors import ConfigurationError, PayloadTooLargeError
 from delayq.spark.datasource.source_options import write_options
+from delayq.spark.session import SUBMITTED
 
 THINGS = """\
 id,time,zone,patient
@@ -238,8 +240,8 @@ def test_errors_of_the_data_source_name_the_options_of_the_command(cli, monkeypa
         wrong = f"at most 10 are allowed (option {options.spelling('max_payload')})"
         raise PayloadTooLargeError(f"{wrong}: set {options.setting('on_error', 'collect')} to send the valid ones")
 
-    monkeypatch.setattr("delayq.cli.bulk.spark.open_spark", lambda: None)
-    monkeypatch.setattr("delayq.cli.bulk.spark.read_input", lambda *_: None)
+    monkeypatch.setattr("delayq.cli.bulk.loading.open_spark", lambda: None)
+    monkeypatch.setattr("delayq.cli.bulk.loading.read_input", lambda *_: None)
     monkeypatch.setattr(delayq.spark, "load", load)
     ended = cli("spark", "load", "@visits.csv", "visits")
     told = "at most 10 are allowed (option --max-payload): set --on-error collect to send the valid ones"
@@ -253,6 +255,14 @@ def test_help_names_every_pipeline(cli):
         assert "Usage" in cli("spark", command, "--help").stdout
 
 
+@pytest.fixture
+def not_configured(monkeypatch):
+    """No variables that say which Spark or Java to use, or with which options."""
+    for name in (*SUBMITTED, *spark_session._OTHERS):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("not_configured")
 def test_settings_and_packages_of_spark_reach_the_session(cli, visits, monkeypatch):
     asked = []
 
@@ -265,11 +275,46 @@ def test_settings_and_packages_of_spark_reach_the_session(cli, visits, monkeypat
     for options in ((), (*before, "--master", "local[1]")):
         assert cli("spark", *options, "load", "t", "visits").stderr == "delayq: no session today\n"
     settings = {"spark.sql.shuffle.partitions": "3", "spark.x": "a=b", "spark.jars.packages": "io.delta:d:4"}
-    assert asked == [{"master": None}, {"master": "local[1]", **settings}]
+    assert asked == [{"master": None, **SHORT}, {"master": "local[1]", **settings, **SHORT}]
     for wrong in ("spark.x", "=1", "x=1", "spark.=1"):
         ended = cli("spark", "--conf", wrong, "load", "t", "visits")
         assert ended.exit_code == 2
         assert f"--conf must look like spark.driver.memory=4g, not {wrong!r}" in ended.stderr
+
+
+SHORT = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+
+
+REPORT = ("report", "a", "r")
+
+
+@pytest.mark.usefixtures("visits", "not_configured")
+@pytest.mark.parametrize(
+    ("words", "environ", "java"),
+    [
+        (("archive", "visits", "a"), "", SHORT),
+        (("--master", "local[2]", *REPORT), "", SHORT),
+        (("archive", "visits", "a", "--follow"), "", {}),
+        (("--master", "spark://there:7077", *REPORT), "", {}),
+        (("--master", "sc://there", *REPORT), "", {}),
+        (REPORT, "SPARK_REMOTE=sc://there", {}),
+        (REPORT, "JAVA_TOOL_OPTIONS=-XX:+UseZGC", {}),
+        (REPORT, "SPARK_CONF_DIR=conf", {}),
+        (("--conf", "spark.driver.extraJavaOptions=-Xss4m", *REPORT), "", {"spark.driver.extraJavaOptions": "-Xss4m"}),
+    ],
+)
+def test_short_commands_with_a_java_of_their_own_compile_less(cli, monkeypatch, words, environ, java):
+    asked = []
+
+    def session(app, *, master, **conf):
+        asked.append(conf)
+        raise ConfigurationError("no session today")
+
+    monkeypatch.setattr(delayq.spark, "session", session)
+    if environ:
+        monkeypatch.setenv(*environ.split("=", 1))
+    assert cli("spark", *words).stderr == "delayq: no session today\n"
+    assert asked == [java]
 
 
 @pytest.mark.spark
@@ -322,3 +367,31 @@ def test_plan_in_time_lapse_has_the_same_reminders_within_a_minute(spark, cli, v
     (tmp_path / "none").mkdir()
     spark.read.parquet(f"{tmp_path}/plan").where("false").write.mode("overwrite").parquet(f"{tmp_path}/none")
     assert cli("spark", "lapse", "@none", "@lapse").stderr == "delayq: the plan has no reminders to send\n"
+
+
+@pytest.mark.spark
+def test_plain_commands_take_spark_for_what_only_it_can_do(spark, cli, visits, tmp_path):
+    (tmp_path / "things.jsonl").write_text(
+        '{"id": "a", "time": "2030-01-31 09:00", "zone": "UTC", "tags": ["x", "y"]}\n'
+    )
+    (tmp_path / "rules.toml").write_text(RULES)
+    planned = cli("plan", "@things.jsonl", "@nested", "--rules", "@rules.toml")
+    assert planned.stderr.splitlines() == [
+        "planning on Spark: column 'tags' is nested",
+        f"planned {tmp_path}/nested: 1 new, 0 keep, 0 cancel",
+    ]
+    assert json.loads(spark.read.parquet(f"{tmp_path}/nested").head()["payload"])["tags"] == ["x", "y"]
+    assert "1 new" in cli("load", "@nested", "visits", "--engine", "spark").stderr
+
+    (tmp_path / "rules.toml").write_text(RULES + "where = \"id = 'b'\"\n")
+    planned = cli("plan", "@things.jsonl", "@some", "--rules", "@rules.toml", "--json")
+    assert (planned.stderr, json.loads(planned.stdout)["new"]) == (
+        "planning on Spark: rule 'day-before' has a where\n",
+        0,
+    )
+    (tmp_path / "rules.toml").write_text(RULES + 'where = "int(tags) > 1"\n')
+    refused = cli("plan", "@things.jsonl", "@none", "--rules", "@rules.toml")
+    assert (refused.exit_code, len(refused.stderr.splitlines())) == (2, 2), refused.stderr
+    assert (
+        cli("load", "table:nowhere", "visits").stderr.splitlines()[1].startswith("delayq: The table or view `nowhere`")
+    )

@@ -112,15 +112,20 @@ def test_innermost_cause_of_a_java_error_is_the_reason(spark, cli, visits):
     assert line == "ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found"
 
 
-def test_delta_table_is_not_read_as_parquet(spark, cli, visits, tmp_path):
-    """Its folder keeps the files of former versions, with rows that were deleted."""
+def test_delta_or_iceberg_table_is_not_read_as_parquet(spark, cli, visits, tmp_path):
+    """The folder keeps the files of former versions, with rows that were deleted."""
     rows = spark.sql("SELECT 'deleted' AS id, now() + INTERVAL 1 HOUR AS due, '1' AS payload")
     rows.write.parquet(f"{tmp_path}/table")
     (tmp_path / "table" / "_delta_log").mkdir()
     (tmp_path / "table" / "_delta_log" / "0.json").write_text("{}")
     for table in ("@table", (tmp_path / "table").as_uri()):
-        line = line_of(cli("spark", "load", table, "visits"))
-        assert line.startswith("Failed to find the data source: delta. Make sure ")
+        line = line_of(cli("spark", "load", table, "visits"), 2)
+        assert "/table is a Delta table, and Spark has no Java packages for it: add --packages" in line
+    (tmp_path / "table" / "_delta_log").rename(tmp_path / "table" / "metadata")
+    (tmp_path / "table" / "metadata" / "0.json").rename(tmp_path / "table" / "metadata" / "v1.metadata.json")
+    assert "/table is an Iceberg table, whose files have deleted" in line_of(
+        cli("spark", "load", "@table", "visits"), 2
+    )
     assert visits.counts().living == 0
     rows.write.parquet(f"{tmp_path}/plain")
     assert "1 new" in cli("spark", "load", (tmp_path / "plain").as_uri(), "visits").stderr

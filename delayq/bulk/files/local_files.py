@@ -9,6 +9,8 @@ from typing import IO
 
 from delayq.errors import ConfigurationError
 
+TEXT_FORMATS = (".csv", ".jsonl", ".ndjson", ".json")
+"""How the files of tables end that are texts."""
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 

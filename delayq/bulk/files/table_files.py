@@ -14,12 +14,21 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet
 
-from delayq.bulk.files.local_files import NOT_UTF_8, check_suffix, check_utf_8, is_file, is_folder, read_lines
+from delayq.bulk.files.local_files import (
+    NOT_UTF_8,
+    TEXT_FORMATS,
+    check_suffix,
+    check_utf_8,
+    is_file,
+    is_folder,
+    read_lines,
+)
 from delayq.errors import ConfigurationError
 
 _INSTANT = pa.timestamp("us", tz="UTC")
 _parquet: Any = pyarrow.parquet
 """Untyped: its stubs lack some parameters."""
+_LAKE = "whose files have deleted rows too: see the recipe in `delayq docs spark-recipes`"
 MAX_CELL = 1 << 30
 """Bytes of a cell of CSV or a line of JSON: more than a payload may have."""
 
@@ -30,15 +39,15 @@ def read_table(path: str | Path, *, repeated: Sequence[str] = ()) -> pa.Table:
     A `.csv` file starts with its column names; its columns are texts, and an empty cell is null. A
     `.json`, `.jsonl` or `.ndjson` file has an object a line; a field that an object lacks is null. `.parquet`, or no
     suffix, is Parquet, whose columns `repeated` stay dictionaries: a text that is stored once for many rows is in
-    memory once. Raises `ConfigurationError` for a missing or unreadable file, another suffix, and a Delta table.
+    memory once. Raises `ConfigurationError` for a missing or unreadable file, another suffix, and tables of Delta and
+    Iceberg.
     """
     file = Path(path)
     if not (is_file(file) or is_folder(file)):
         raise ConfigurationError(f"there is no file or folder {str(path)!r}")
     if is_delta(file):
-        raise ConfigurationError(
-            f"{path} is a Delta table, whose files have deleted rows too: see the recipe in `delayq docs spark-recipes`"
-        )
+        raise ConfigurationError(f"{path} is a Delta table, {_LAKE}")
+    check_not_iceberg(path)
     suffix = "" if is_folder(file) else check_suffix(file, FORMATS)
     read = _READERS.get(suffix, partial(_read_parquet, repeated=repeated))
     try:
@@ -52,6 +61,12 @@ def read_table(path: str | Path, *, repeated: Sequence[str] = ()) -> pa.Table:
 def is_delta(path: str | Path) -> bool:
     """Return whether a folder is a Delta table: its log tells which of its Parquet files have the rows of today."""
     return is_folder(Path(path) / "_delta_log")
+
+
+def check_not_iceberg(path: str | Path) -> None:
+    """Raise `ConfigurationError` for the folder of an Iceberg table: its metadata tells which files are of today."""
+    if any((Path(path) / "metadata").glob("*.metadata.json")):
+        raise ConfigurationError(f"{path} is an Iceberg table, {_LAKE}")
 
 
 def files_of(path: str | Path) -> list[str]:
@@ -149,6 +164,6 @@ def _read_parquet(path: Path, repeated: Sequence[str] = ()) -> pa.Table:
     return table
 
 
-_READERS = {".csv": _read_csv, **dict.fromkeys((".jsonl", ".ndjson", ".json"), _read_json_lines)}
+_READERS = dict.fromkeys(TEXT_FORMATS, _read_json_lines) | {".csv": _read_csv}
 FORMATS = (*_READERS, ".parquet")
 """How the files of tables end; without a suffix they are Parquet."""

@@ -1,25 +1,21 @@
-"""`delayq plan`, `load`, `export` and `import`: bulk data without Spark."""
+"""`delayq plan`, `load`, `export` and `import`: bulk data, without Spark if it is small."""
 
 from __future__ import annotations
 
 import sys
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import fields
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from delayq.broker.engine import Feature
-from delayq.bulk.load_options import CommandLineOptions, LoadOptions, check_load
+from delayq.cli.bulk.engine_choice import PYTHON, open_bulk
+from delayq.cli.bulk.loading import LoadCommand, load_options
+from delayq.cli.bulk.planning import PlanCommand, plan_options
 from delayq.cli.support import standard_streams
 from delayq.cli.support.exit_codes import CommandError, Exit, interrupted
 from delayq.cli.support.options import (
     DURATION,
-    SERVER_WHEN,
-    F,
     json_option,
     max_payload_option,
     queue_with,
@@ -27,204 +23,44 @@ from delayq.cli.support.options import (
     states_option,
 )
 from delayq.cli.support.output import print_json, print_note
-from delayq.cli.support.progress import progress_bars, spinner
+from delayq.cli.support.progress import progress_bars
 from delayq.cli.support.session import Session
 from delayq.values.text import pluralize
 
-if TYPE_CHECKING:
-    from delayq.queue.delay_queue import DelayQueue
-
-MANY = 1_000_000
-"""Reminders from which Spark is worth its start."""
-
-
-_PLAN_OPTIONS = (
-    click.option(
-        "--on-error",
-        type=click.Choice(["fail", "collect"]),
-        default="fail",
-        help="Handle invalid rows: fail, or leave them out and count them as refused.",
-    ),
-    click.option("--rejects", metavar="TABLE", help="With --on-error collect, write their ids and reasons as Parquet."),
-    click.option(
-        "--accept-changes", is_flag=True, help="Send most reminders again, as their payloads get or lose columns."
-    ),
-)
-
-
-def _with(options: Sequence[Callable[[F], F]], function: F) -> F:
-    """Add options to a command, in their order."""
-    for option in reversed(options):
-        function = option(function)
-    return function
-
-
-def plan_options(function: F) -> F:
-    """Add the options of a plan, with Spark or without."""
-    return _with(_PLAN_OPTIONS, function)
-
-
-def check_plan_paths(out: str | Path, previous: str | Path | None, rejects: str | None, on_error: str) -> None:
-    """Raise a usage error if a plan would be written over another table, or there are no rejects to write."""
-    if previous is not None and Path(previous).absolute() == Path(out).absolute():
-        raise click.UsageError(f"{out} is also the previous plan: write the new one to another path")
-    if rejects is None:
-        return
-    if on_error != "collect":
-        raise click.UsageError("--rejects needs --on-error collect")
-    others = [Path(one).absolute() for one in (out, previous) if one is not None]
-    if Path(rejects).absolute() in others:
-        raise click.UsageError(f"{rejects} is also a plan: write the rejects to another path")
-
-
-def tell_plan(plan: str, counts: dict[str, int], *, as_json: bool) -> None:
-    """Print how many reminders a plan has of each action, and how many rows were refused."""
-    if as_json:
-        print_json({"plan": plan, **counts})
-        return
-    told = (f"{number:,} {what}" for what, number in counts.items() if number or what != "refused")
-    print_note(f"planned {plan}: " + ", ".join(told))
-
 
 @click.command()
-@click.argument("things", metavar="FILE", type=click.Path(path_type=Path))
-@click.argument("out", metavar="PLAN", type=click.Path(path_type=Path))
-@click.option("--rules", required=True, type=click.Path(exists=True, dir_okay=False), help="Set the TOML file.")
-@click.option(
-    "--previous", metavar="PLAN", type=click.Path(path_type=Path), help="Mark only what differs from it as new."
-)
+@click.argument("things", metavar="FILE")
+@click.argument("out", metavar="PLAN")
 @plan_options
-@json_option
-def plan(
-    *,
-    things: Path,
-    out: Path,
-    rules: str,
-    previous: Path | None,
-    on_error: str,
-    rejects: str | None,
-    accept_changes: bool,
-    as_json: bool,
-) -> None:
+def plan(**options: Any) -> None:
     """Plan reminders for the rows of FILE (columns id, time and zone), and write them to PLAN as Parquet.
 
-    FILE is CSV, JSON Lines (.jsonl) or Parquet. The plan is the same as that of `delayq spark plan`, which is for
-    tables that do not fit into memory. With --previous, reminders that are no longer wanted stay in PLAN as cancels
-    until they are past.
+    FILE is CSV, JSON Lines (.jsonl) or Parquet. The plan is the same with Spark and without; a table of the catalog, a
+    URL and a `where` need Spark, as does --engine spark. With --previous, reminders that are no longer wanted stay in
+    PLAN as cancels until they are past.
 
     JSON: {"plan", "new", "keep", "cancel", "refused"}.
     """
-    from delayq.bulk.reminder_rules import read_rules
-
-    known = read_rules(rules)
-    check_plan_paths(out, previous, rejects, on_error)
-    bulk = open_bulk()
-    with spinner("planning"):
-        before = None if previous is None else bulk.read_table(previous)
-        table = bulk.read_table(things)
-        planned = bulk.plan(
-            table,
-            known,
-            previous=before,
-            since=datetime.now(UTC),
-            on_error=on_error,
-            accept_changes=accept_changes,
-            tell=print_note,
-        )
-        refused = bulk.refused_rows(table, known) if on_error == "collect" else None
-        if refused is not None and rejects is not None:
-            bulk.write_table(refused, rejects)
-        bulk.write_table(planned, out)
-    counts = {"new": 0, "keep": 0, "cancel": 0} | Counter(planned["action"].to_pylist())
-    tell_plan(str(out), counts | {"refused": 0 if refused is None else refused.num_rows}, as_json=as_json)
-    if planned.num_rows >= MANY and not as_json:
-        print_note("a plan of this size is made faster by `delayq spark plan`, on all processors")
-
-
-def open_bulk() -> Any:
-    """Return the package that plans and loads without Spark; fails if what it needs is not installed."""
-    try:
-        import delayq.bulk.files.table_files
-        import delayq.bulk.load
-        import delayq.bulk.plan
-    except ModuleNotFoundError as error:
-        raise CommandError(f"{error.name} is not installed: pip install 'delayq[bulk]'") from error
-    return delayq.bulk
-
-
-_OPTIONS = (
-    click.option(
-        "--from", "start", type=SERVER_WHEN, default="now", metavar="WHEN", help="Load what is due from then on."
-    ),
-    click.option(
-        "--until", type=SERVER_WHEN, metavar="WHEN", help="Load messages due before then: a time, or +1d from --from."
-    ),
-    click.option("--run", metavar="NAME", help="Set the name in the ledger (`delayq runs`); generated by default."),
-    click.option(
-        "--on-conflict",
-        type=click.Choice(["skip", "replace", "fail"]),
-        default="skip",
-        help="Choose what to do with a message whose id is already pending.",
-    ),
-    click.option("--on-error", type=click.Choice(["fail", "collect"]), default="fail", help="Handle invalid rows."),
-    click.option(
-        "--max-rows-per-second",
-        type=click.FloatRange(min=0, min_open=True),
-        help="Limit the rows sent (on Spark by each task).",
-    ),
-    click.option("--batch-size", type=click.IntRange(1, 1000), default=200, help="Set the messages per call."),
-    click.option(
-        "--default-retries", type=click.IntRange(0), default=3, help="Set the retries of rows that name none."
-    ),
-    max_payload_option,
-    click.option(
-        "--dedupe-window", type=DURATION, help="Refuse ids so long after they are settled.  [default: 1d at first]"
-    ),
-)
-
-
-def load_options(function: F) -> F:
-    """Add the options of a load, with Spark or without."""
-    return _with(_OPTIONS, function)
-
-
-def progress_of(ledger: DelayQueue[Any], run: str | None) -> str:
-    """Return what a load has sent so far."""
-    info = next((info for info in ledger.runs() if info.state == "writing" and run in (None, info.run)), None)
-    return f"{info.sent:,} rows" if info else ""
+    PlanCommand(**options).make(PYTHON, {})
 
 
 @click.command()
-@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
-@queue_with(Feature.SPARK)
+@click.argument("file", metavar="FILE")
 @load_options
-@json_option
 @click.pass_obj
-def load(session: Session, /, file: Path, queue: str, *, run: str | None, as_json: bool, **options: Any) -> None:
+def load(
+    session: Session, /, file: str, queue: str, *, engine: str, run: str | None, as_json: bool, **options: Any
+) -> None:
     """Load the messages of FILE that are due in a period into QUEUE; repeat it to add only what is missing.
 
     FILE is CSV, JSON Lines (.jsonl) or Parquet, with the columns id, due and payload, and optionally retries, headers
     and the options of a send, such as name, priority or expires: `delayq docs bulk-columns`. A due time has its zone:
     2027-01-31T09:00:00+01:00. Or FILE is a plan of `delayq plan` or `delayq spark plan`: then its cancels are carried
-    out as well. `delayq spark load` does the same for tables that do not fit into memory.
+    out as well. Spark loads tables that do not fit into memory.
 
     JSON: {"run", "state", "new", "exists", "replaced", "running", "settled", "refused", "past", "cancelled"}.
     """
-    open_bulk()
-    from delayq.bulk.load import load_table
-
-    sent = check_load(CommandLineOptions, **{field.name: options.pop(field.name) for field in fields(LoadOptions)})
-    ledger: DelayQueue[Any] = session.queue(queue)
-    place: dict[str, Any] = {"url": session.url, "prefix": session.prefix, "deadline": session.timeout}
-    try:
-        with spinner(f"loading {file}", lambda: progress_of(ledger, run)):
-            info = load_table(file, queue, sent, run=run, **place, **options)
-    except KeyboardInterrupt as error:
-        raise interrupted(error) from error
-    if as_json:
-        print_json(info.facts())
-        return
-    print_note(info.told())
+    LoadCommand(session, file, queue, run, options).make(engine, PYTHON, {}, as_json=as_json)
 
 
 @click.command()

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import click
 
-from delayq.broker.engine import Feature
-from delayq.bulk.load_options import CommandLineOptions, LoadOptions
 from delayq.cli.bulk.audit import demo, spark_audit
-from delayq.cli.bulk.local import check_plan_paths, load_options, plan_options, progress_of, tell_plan
+from delayq.cli.bulk.engine_choice import SPARK
+from delayq.cli.bulk.loading import LoadCommand, load_options
+from delayq.cli.bulk.planning import PlanCommand, plan_options
 from delayq.cli.bulk.reporting import spark_report
-from delayq.cli.bulk.spark_session import SparkGroup, open_spark, read_input, where
-from delayq.cli.support.options import DURATION, WHEN, json_option, queue_with
+from delayq.cli.bulk.spark_session import SparkGroup, open_spark, spark_options
+from delayq.cli.support.options import DURATION, WHEN, json_option
 from delayq.cli.support.output import print_json, print_note
 from delayq.cli.support.progress import spinner
 from delayq.cli.support.session import Session
 from delayq.cli.support.zones import zoned_iso
-from delayq.errors import DelayqError
-from delayq.queue.delay_queue import DelayQueue
 from delayq.values.text import format_duration, pluralize
 
 _MARGIN = 30.0
@@ -100,109 +97,47 @@ _schema_option = click.option("--schema", metavar="DDL", help="The columns of a 
 
 @spark.command(short_help="Plan reminders for the rows of a table.")
 @click.argument("things", metavar="TABLE")
-@click.argument("out", metavar="PLAN", type=click.Path(path_type=str))
-@click.option("--rules", required=True, type=click.Path(exists=True, dir_okay=False), help="Set the TOML file.")
-@click.option("--previous", metavar="TABLE", help="Compare with this plan: mark only new or changed reminders as new.")
+@click.argument("out", metavar="PLAN")
 @plan_options
 @_schema_option
-@json_option
-def plan(
-    *,
-    things: str,
-    out: str,
-    rules: str,
-    previous: str | None,
-    on_error: str,
-    rejects: str | None,
-    accept_changes: bool,
-    schema: str | None,
-    as_json: bool,
-) -> None:
+def plan(*, schema: str | None, **options: Any) -> None:
     """Plan reminders for the rows of TABLE (columns id, time and zone), and write them to PLAN as Parquet.
 
-    With --previous, reminders that are no longer wanted stay in PLAN as cancels until they are past.
+    Small files are planned without Spark, which takes long to start: the plan is the same. With --previous, reminders
+    that are no longer wanted stay in PLAN as cancels until they are past.
 
     JSON: {"plan", "new", "keep", "cancel", "refused"}.
     """
-    from delayq.spark import read_rules
-
-    known = read_rules(rules)
-    check_plan_paths(out, previous, rejects, on_error)
-    spark = open_spark()
-    from delayq.spark import plan as make_plan
-    from delayq.spark import refused_rows
-    from delayq.spark.pipelines.input_tables import read_table
-
-    with spinner("planning"):
-        before = None if previous is None else read_table(spark, previous)
-        table = read_input(spark, things, schema)
-        planned = make_plan(
-            table,
-            known,
-            previous=before,
-            since=datetime.now(UTC),
-            on_error=on_error,
-            accept_changes=accept_changes,
-            tell=print_note,
-        )
-        refused = 0
-        if on_error == "collect":
-            wrong = refused_rows(table, known)
-            if rejects is not None:
-                wrong.write.mode("overwrite").parquet(rejects)
-                wrong = spark.read.parquet(rejects)
-            refused = wrong.count()
-        planned.write.mode("overwrite").parquet(out)
-        counted = spark.read.parquet(out).groupBy("action").count().collect()
-    counts = {"new": 0, "keep": 0, "cancel": 0} | {row["action"]: row["count"] for row in counted}
-    tell_plan(out, counts | {"refused": refused}, as_json=as_json)
-
-
-def _print(text: str, facts: dict[str, Any], *, as_json: bool) -> None:
-    """Print the outcome as JSON, or as a note: the result is a table elsewhere."""
-    if as_json:
-        print_json(facts)
-    else:
-        print_note(text)
+    PlanCommand(schema=schema, **options).make(SPARK, {"--schema": schema, **spark_options()})
 
 
 @spark.command(short_help="Load a table of messages or a plan into a queue.")
 @click.argument("table", metavar="TABLE")
-@queue_with(Feature.SPARK)
 @load_options
 @_schema_option
-@json_option
 @click.pass_obj
 def load(
-    session: Session, /, table: str, queue: str, *, run: str | None, schema: str | None, as_json: bool, **options: Any
+    session: Session,
+    /,
+    table: str,
+    queue: str,
+    *,
+    engine: str,
+    run: str | None,
+    schema: str | None,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Load the messages of TABLE that are due in a period into QUEUE; repeat it to add only what is missing.
 
     TABLE has the columns id, due and payload, and optionally retries, headers and options of a send, such as name. Or
-    it is a plan: then its cancels are carried out as well.
+    it is a plan: then its cancels are carried out as well. Small files are loaded without Spark, which takes long to
+    start.
 
     JSON: {"run", "state", "new", "exists", "replaced", "running", "settled", "refused", "past", "cancelled"}.
     """
-    spark = open_spark()
-    from delayq.spark import load as load_table
-
-    ledger: DelayQueue[Any] = session.queue(queue)
-    try:
-        with spinner(f"loading {table}", lambda: progress_of(ledger, run)):
-            info = load_table(read_input(spark, table, schema), queue, run=run, **where(session), **options)
-    except DelayqError as error:
-        raise type(error)(_in_options(str(error))) from error
-    _print(info.told(), info.facts(), as_json=as_json)
-
-
-def _in_options(text: str) -> str:
-    """Return an error of the data source with the options of the command line: `--on-error collect`."""
-    from delayq.spark.datasource.source_options import WriteOptions
-
-    for field in fields(LoadOptions):
-        theirs, ours = WriteOptions.spelling(field.name), CommandLineOptions.spelling(field.name)
-        text = re.sub(rf"\b{theirs}\b", ours, text.replace(f"{theirs}=", f"{ours} "))
-    return text
+    command = LoadCommand(session, table, queue, run, options, schema)
+    command.make(engine, SPARK, {"--schema": schema, **spark_options()}, as_json=as_json)
 
 
 spark.add_command(spark_report)

@@ -72,7 +72,8 @@ class _QueueName(Checked):
 
 
 def _engine() -> type[EngineCommands]:
-    return ENGINES[click.get_current_context().params.get("engine", "delay")].commands
+    engine = click.get_current_context().params.get("engine")  # plans and loads have another option of this name
+    return ENGINES.get(str(engine), ENGINES["delay"]).commands
 
 
 def _duration(value: Any, name: str, min: int = 0) -> timedelta:
@@ -179,6 +180,13 @@ lease_option = click.option(
 )
 
 # Other options
+
+
+def add_options(options: Sequence[Callable[[F], F]], function: F) -> F:
+    """Add options to a command, in their order."""
+    for option in reversed(options):
+        function = option(function)
+    return function
 
 
 class _JsonOption(click.Option):

@@ -16,11 +16,12 @@ from pyspark.sql.types import DataType, MapType, StructType
 
 from delayq.broker.message.ids import new_id
 from delayq.bulk.connection import connect, context_of, open_queue
-from delayq.bulk.message_batches import MessageSender, check_columns
+from delayq.bulk.message_batches import check_columns
 from delayq.errors import ConfigurationError
 from delayq.queue.sweeps.bulk_runs import MAX_REFUSALS, end_run
 from delayq.spark.datasource.compat import DataSourceStreamArrowWriter
 from delayq.spark.datasource.source_options import WriteOptions
+from delayq.spark.datasource.task_sender import send_rows
 
 _ADVICE = {
     "id": "cast it to STRING",
@@ -55,10 +56,6 @@ def _type_name(kind: DataType) -> str:
     return kind.typeName()
 
 
-def _row_of_task(number: int) -> str:
-    return f"row {number + 1} of the task"
-
-
 class _QueueWriter:
     """Base of the batch writer and the stream writer."""
 
@@ -74,10 +71,7 @@ class _QueueWriter:
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
         """Send the rows of a task; returns when all are stored."""
-        sender = MessageSender(self.options.target, self.options, self.run, _row_of_task)
-        for batch in iterator:
-            # Spark compares names of columns in any case.
-            sender.send(batch.rename_columns([name.lower() for name in batch.schema.names]))
+        sender = send_rows(self.options, self.run, iterator)
         return TaskResult(sender.rows, sender.refused, sender.refusals)
 
     def _end(self, messages: list[Any], *, epoch: int = -1) -> None:

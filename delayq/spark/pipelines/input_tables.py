@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from delayq.bulk.files.local_files import check_utf_8
-from delayq.bulk.files.table_files import check_names, files_of, is_delta
+from delayq.bulk.files.table_files import check_names, check_not_iceberg, files_of, is_delta
 from delayq.bulk.plan_columns import check_case
 from delayq.errors import ConfigurationError
 
@@ -42,13 +42,15 @@ def read_table(spark: SparkSession, source: str, schema: str | None = None) -> D
 
     Without a suffix it is Parquet, or Delta if the folder is such a table. A CSV file starts with its column names; all
     columns are texts unless `schema` gives their types, as in `"id STRING, due TIMESTAMP"`. A quote in quotes is
-    doubled. Raises `ConfigurationError` for a missing path.
+    doubled. Raises `ConfigurationError` for a missing path, an Iceberg folder, and Delta without its Java packages.
     """
     if source.startswith(_TABLE):
         return spark.read.table(source.removeprefix(_TABLE))
     if "://" not in source and not any(sign in source for sign in "*?[{") and not Path(source).exists():
         raise ConfigurationError(f"there is no file or folder {source!r}; for a table of the catalog use table:NAME")
     kind = _format_of(source)
+    if kind == "parquet" and "://" not in source:
+        check_not_iceberg(source)
     if kind in _TEXT_FORMATS:
         _check_text(spark, source, is_csv=kind == "csv")
     if kind == "parquet":
@@ -59,10 +61,20 @@ def read_table(spark: SparkSession, source: str, schema: str | None = None) -> D
             return _with_microseconds(spark, source, fine)
     try:
         return _reader(spark, source, schema).load(source)
-    except AnalysisException as error:
-        if found := _REPEATED.search(str(error)):
-            check_case([found[1]] * 2)
+    except Exception as error:  # PySpark's, or one of Java
+        _explain(error, source)
         raise
+
+
+def _explain(error: Exception, source: str) -> None:
+    """Raise `ConfigurationError` for an error of Spark that says better what is wrong with a table."""
+    if found := _REPEATED.search(str(error)):
+        check_case([found[1]] * 2)
+    if "DATA_SOURCE_NOT_FOUND" in str(error):
+        raise ConfigurationError(
+            f"{source} is a Delta table, and Spark has no Java packages for it: add --packages and --conf as in `delayq"
+            " docs spark-recipes`, which reads it without Spark, too"
+        ) from error
 
 
 def _check_text(spark: SparkSession, source: str, *, is_csv: bool) -> None:

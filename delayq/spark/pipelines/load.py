@@ -11,10 +11,12 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from delayq.bulk.connection import TargetQueue
+from delayq.bulk.files.schemas import arrow_schema
 from delayq.bulk.load_run import Loaded, LoadRun, When, begin_load, cancel_ids, window_of
 from delayq.bulk.message_batches import COLUMNS
-from delayq.spark.datasource.source import register
-from delayq.spark.datasource.source_options import as_options, write_options
+from delayq.queue.sweeps.bulk_runs import MAX_REFUSALS
+from delayq.spark.datasource.source_options import WriteOptions, as_options, write_options
+from delayq.spark.datasource.task_sender import send_rows
 from delayq.spark.datasource.writer import check_schema
 from delayq.spark.pipelines.spark_audit import source_of
 from delayq.spark.spark_errors import error_of
@@ -76,7 +78,6 @@ def load(
         dedupeWindow=None if window is None else f"{window}ms",
     )
     options = write_options(texts)
-    texts["url"] = options.target.url
     messages = messages.toDF(*map(str.lower, messages.columns))  # as Spark, which compares names in any case
     to_send, to_cancel = _parts(messages)
     check_schema(to_send.schema)
@@ -89,9 +90,8 @@ def load(
         has_due="due" in to_send.columns,
         dedupe_window=options.dedupe_window,
     )
-    texts["runId"] = begun.name
     try:
-        outside = _send(to_send, texts, begun)
+        outside = _send(to_send, options, begun)
         cancelled = {} if to_cancel is None else _cancel(to_cancel, options.target)
     except Exception as error:
         ours = error_of(error)
@@ -111,17 +111,36 @@ def _parts(messages: DataFrame) -> tuple[DataFrame, DataFrame | None]:
     return messages.where(~is_cancel).select(*columns), messages.where(is_cancel)
 
 
-def _send(messages: DataFrame, options: dict[str, str], run: LoadRun) -> dict[str, int]:
-    """Write the rows within the horizon; returns the counts of the others, taken in the same job."""
-    register(messages.sparkSession)
+def _send(messages: DataFrame, options: WriteOptions, run: LoadRun) -> dict[str, int]:
+    """Send the rows within the horizon and end the run; returns the counts of the others, taken in the same job.
+
+    The rows are not written through the data source: that starts three more Python processes, and their imports.
+    """
     counts, first, last = Observation(), run.first, run.last
     if run.has_horizon:
         past = F.expr("false") if first is None else F.col("due") < F.timestamp_millis(F.lit(first))
         later = F.expr("false") if last is None else F.col("due") >= F.timestamp_millis(F.lit(last))
         observed = messages.observe(counts, F.count_if(past).alias("past"), F.count_if(later).alias("later"))
         messages = observed.where(~F.coalesce(past | later, F.expr("false")))
-    messages.write.format("delayq").mode("append").options(**options).save()
+    try:
+        told = messages.mapInArrow(partial(_send_rows, options, run.name), _SENT).collect()
+    except Exception as error:
+        run.abort(error_of(error) or error)
+        raise
+    refusals = [(row["id"], row["reason"]) for row in told if row["reason"] is not None]
+    run.commit(refusals[:MAX_REFUSALS], sum(row["refused"] for row in told))
     return counts.get if run.has_horizon else {}
+
+
+_SENT = "refused BIGINT, id STRING, reason STRING"
+"""What a task tells that has sent its rows: how many it has refused, and the first of them."""
+
+
+def _send_rows(options: WriteOptions, run: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    sender = send_rows(options, run, batches)
+    told: list[dict[str, Any]] = [{"refused": sender.refused}]
+    told += ({"refused": 0, "id": id, "reason": reason} for id, reason in sender.refusals)
+    yield pa.RecordBatch.from_pylist(told, arrow_schema(_SENT))
 
 
 def _cancel(messages: DataFrame, target: TargetQueue) -> dict[str, int]:
