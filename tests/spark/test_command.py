@@ -292,9 +292,7 @@ REPORT = ("report", "a", "r")
 @pytest.mark.parametrize(
     ("words", "environ", "java"),
     [
-        (("archive", "visits", "a"), "", SHORT),
         (("--master", "local[2]", *REPORT), "", SHORT),
-        (("archive", "visits", "a", "--follow"), "", {}),
         (("--master", "spark://there:7077", *REPORT), "", {}),
         (("--master", "sc://there", *REPORT), "", {}),
         (REPORT, "SPARK_REMOTE=sc://there", {}),

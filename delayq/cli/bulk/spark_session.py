@@ -63,8 +63,8 @@ _OTHERS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_HOME
 """Variables that bring options of Java, among which may be another garbage collector: Java refuses two."""
 
 
-def open_spark(*, short: bool = True) -> SparkSession:
-    """Return the Spark session of the current command; one that may run for long is not `short`."""
+def open_spark() -> SparkSession:
+    """Return the Spark session of the current command."""
     from delayq.spark import session
     from delayq.spark.spark_errors import silence_py4j
 
@@ -75,7 +75,7 @@ def open_spark(*, short: bool = True) -> SparkSession:
         conf["spark.jars.packages"] = options["packages"]
     master = options.get("master")
     configured = any(name in os.environ for name in (*SUBMITTED, *_OTHERS)) or any("JavaOptions" in one for one in conf)
-    if short and not configured and (master or LOCAL).startswith("local"):
+    if not configured and (master or LOCAL).startswith("local"):
         conf["spark.driver.extraJavaOptions"] = _SHORT
     with spinner("starting Spark"):
         spark = session("delayq", master=master, **conf)
