@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from delayq.bulk.reminder_rules import read_rules as read_rules
     from delayq.spark.datasource.source import read_messages as read_messages
     from delayq.spark.datasource.source import register as register
+    from delayq.spark.datasource.staging.settling import Settled as Settled
+    from delayq.spark.datasource.staging.settling import settle as settle
     from delayq.spark.pipelines.archiving.archive import archive as archive
     from delayq.spark.pipelines.archiving.archive import create_views as create_views
     from delayq.spark.pipelines.archiving.archive import forget_archive as forget_archive

@@ -52,6 +52,7 @@ SMALL = {
     *("deliveries", "retries", "meta", "dead_ids", "runs", "schedule_states", "limits", "declared"),
     "history",
     "moving",  # numbers: no script reads a batch
+    *("readers", "staged"),  # numbers and ids: no script reads the texts of what is staged
     *("hash", "runs"),  # in `snapshot`: a column of records, retries or errors; in `run`: the ledger
 }
 """Hashes whose values are short, by the names they have in the scripts."""
