@@ -8,7 +8,7 @@ again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain, compress, pairwise
 from typing import Any, NamedTuple
 
 from delayq.broker.calls import Calls
@@ -31,6 +31,8 @@ class StageReply(NamedTuple):
     left: int
     """What else waits to be claimed."""
     now: int
+    unsure: int = 0
+    """Messages claimed by it that may not start now: they expire, have hours, or join a group."""
 
 
 class CommitReply(NamedTuple):
@@ -79,11 +81,15 @@ class StagedMessages(NamedTuple):
     attributes: list[bytes]
 
     @classmethod
-    def read(cls, number: int, ids: bytes, texts: bytes) -> StagedMessages:
-        """Parse what `stage` has stored under a number."""
+    def read(cls, number: int, ids: bytes, texts: bytes, withheld: bytes | None) -> StagedMessages:
+        """Parse what `stage` has stored under a number, without the rows that `withhold` names."""
         names, (tokens, dues, attempts, retries, *sizes) = _read_ids(ids)
         found = _cut(texts, chain.from_iterable(zip(*sizes, strict=True)))
-        return cls(number, names, tokens, dues, attempts, retries, found[::3], found[1::3], found[2::3])
+        columns: Any = names, tokens, dues, attempts, retries, found[::3], found[1::3], found[2::3]
+        if withheld:
+            kept = [row not in {*map(int, withheld.split())} for row in range(len(names))]
+            columns = [[*compress(column, kept)] for column in columns]
+        return cls(number, *columns)
 
 
 def _read_ids(stored: bytes) -> tuple[list[bytes], list[list[int]]]:
@@ -136,8 +142,8 @@ def read_staged(calls: Calls, reader: str, numbers: Sequence[int]) -> RedisComma
     """Read what is staged under these numbers; those without anything are left out."""
 
     def read(reply: list[bytes | None]) -> list[StagedMessages]:
-        rows = zip(numbers, reply[::2], reply[1::2], strict=True)
-        return [StagedMessages.read(number, ids, texts) for number, ids, texts in rows if ids and texts is not None]
+        rows = zip(numbers, reply[::3], reply[1::3], reply[2::3], strict=True)
+        return [StagedMessages.read(*row, withheld) for *row, withheld in rows if None not in row]
 
     return RedisCommand(("HMGET", calls.keys.staged, *_fields(reader, numbers)), read)
 
@@ -155,6 +161,11 @@ def read_receipts(calls: Calls, reader: str, numbers: Sequence[int]) -> RedisCom
     return RedisCommand(("HMGET", calls.keys.staged, *(f"{reader} {number}" for number in numbers)), read)
 
 
+def withhold(calls: Calls, reader: str, number: int, rows: Iterable[int]) -> RedisCommand[Any]:
+    """Leave rows, by their positions, out of what is read under a number that no batch has yet."""
+    return RedisCommand(("HSET", calls.keys.staged, f"{reader} {number} withheld", " ".join(map(str, rows))), int)
+
+
 def forget_reader(calls: Calls, reader: str, numbers: Sequence[int]) -> list[RedisCommand[Any]]:
     """Delete a reader, and what it has staged under these numbers."""
     pages = [numbers[at : at + 100] for at in range(0, len(numbers), 100)]
@@ -163,4 +174,4 @@ def forget_reader(calls: Calls, reader: str, numbers: Sequence[int]) -> list[Red
 
 
 def _fields(reader: str, numbers: Iterable[int]) -> list[str]:
-    return [f"{reader} {number}{what}" for number in numbers for what in ("", " texts")]
+    return [f"{reader} {number}{what}" for number in numbers for what in ("", " texts", " withheld")]

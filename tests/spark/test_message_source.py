@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pickle
 import time
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 from pyspark.sql.types import StringType, StructField, StructType
 
 from delayq import ConfigurationError, DelayQueue, MessagesLostError, NewMessage, PartitionsError
@@ -16,7 +21,7 @@ from delayq.spark.datasource import source_options
 from delayq.spark.datasource.compat import ReadMaxRows
 from delayq.spark.datasource.schemas import CLAIMED, columns_of
 from delayq.spark.datasource.source import DelayqSource
-from delayq.spark.datasource.staging import message_reader
+from delayq.spark.datasource.staging import message_reader, message_staging
 from delayq.spark.datasource.staging.message_reader import MessageStreamReader
 from delayq.spark.datasource.staging.settling import settle_rows
 from tests.support.waiting import wait_until
@@ -344,3 +349,102 @@ def test_messages_are_for_streams_only(redis_url):
     source = DelayqSource({"queue": "visits", "url": redis_url, "read": "messages"})
     with pytest.raises(ConfigurationError, match=r"use spark\.readStream"):
         source.reader(StructType([StructField(name, StringType()) for name in columns_of(CLAIMED)]))
+
+
+def test_message_that_may_not_start_is_in_no_batch(queue, stream, redis_client):
+    closed = "20:00-21:00" if datetime.now(UTC).hour < 12 else "02:00-03:00"
+    fill(queue, 3)
+    queue.send("x", id="expired", expires=0.001)
+    queue.send("x", id="dropped", expires=0.001, missed="drop")
+    queue.send("x", id="held", expires="1h")
+    redis_client.hset(KEYS.attributes, "m00001", f"hours={closed}")
+    time.sleep(0.01)
+    reader = stream()
+    start = reader.initialOffset()
+    end, batch = next_batch(reader, start)
+    assert sorted(ids(batch)) == ["held", "m00000", "m00002"]
+    reader = stream()
+    assert rows(reader, start, end) == batch
+    counts = queue.counts()
+    assert (counts.active, counts.dead, counts.backoff) == (3, 1, 1)
+    reader.commit(end)
+    assert (acked(queue), redis_client.exists(KEYS.staged)) == (3, 0)
+    assert (queue.stats().totals["missed"], queue.stats().totals["discarded"]) == (2, 1)
+
+
+def test_message_that_may_not_start_is_in_no_batch_after_a_crash(queue, stream, monkeypatch):
+    queue.send("x", id="expired", expires=0.001)
+    queue.send("x", id="held", expires="1h")
+    time.sleep(0.01)
+    reader = stream()
+    start = reader.initialOffset()
+    with monkeypatch.context() as patch:
+        patch.setattr(message_staging, "withhold_unready", lambda *_, **__: iter(()))
+        assert len(next_batch(reader, start)[1]) == 2  # the process ends before it has looked at them
+    assert ids(next_batch(stream(), start)[1]) == ["held"]
+    assert queue.counts().dead == 1
+
+
+class Plan(NamedTuple):
+    """What a queue holds, and how much of it each batch takes."""
+
+    messages: list[tuple[int, int | None, str]]
+    """Minutes until each is due, its priority and its name."""
+    released: int
+    """Messages that were claimed before, and returned."""
+    running: int | None
+    """How many of one name may run."""
+    paused: bool
+    sizes: list[int]
+
+
+PLANS = st.builds(
+    Plan,
+    st.lists(
+        st.tuples(st.integers(-5, 3), st.sampled_from([None, -2, 1, 5]), st.sampled_from(["", "mail", "report"])),
+        max_size=12,
+    ),
+    st.integers(1, 3),
+    st.sampled_from([None, 1, 3]),
+    st.sampled_from([False, False, True]),
+    st.lists(st.integers(1, 5), min_size=1, max_size=4),
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(plan=PLANS)
+@example(plan=Plan([(-1, 5, "mail"), (-2, None, ""), (-1, None, "mail")], 1, 1, False, [2, 2]))
+def test_batches_have_the_order_of_leases(redis_url, redis_client, stream, plan):
+    """What is claimed for batches of a queue is what leases claim of a copy of it, in their order."""
+    redis_client.flushall()
+    now = datetime.now(UTC)
+    expected = []
+    with filled(redis_url, "copy", plan, now) as queue:
+        for size in plan.sizes:
+            with queue.lease(n=size) as leased:  # a batch is committed before the next one is claimed
+                expected.append([one.id for one in leased])
+    with filled(redis_url, "visits", plan, now):
+        reader = stream()
+        position, found = reader.initialOffset(), []
+        for size in plan.sizes:
+            position, batch = next_batch(reader, position, size)
+            found.append(ids(batch))
+    assert found == expected
+
+
+@contextmanager
+def filled(url, name, plan, now):
+    """Open a queue that has what a plan says."""
+    with DelayQueue(name, url=url) as queue:
+        queue.send_many(
+            NewMessage("x", at=now + timedelta(minutes=due), id=f"m{n}", priority=priority, name=kind or None)
+            for n, (due, priority, kind) in enumerate(plan.messages)
+        )
+        with queue.lease(n=plan.released) as leased:
+            for message in leased:
+                message.release()
+        if plan.running:
+            queue.limits.set("mail", running=plan.running)
+        if plan.paused:
+            queue.pause()
+        yield queue

@@ -12,6 +12,7 @@ READER = World(
     staged={
         "r 4": "1 T-7 -5 2 2 1 2 6|a",
         "r 4 texts": "Ahaname=a",
+        "r 4 withheld": "3",
         "r 5": "1 T-1 -5 2 2 1 0 0|x",
         "r 5 texts": "X",
         "s 4": "1 T-2 -5 2 2 1 0 0|y",
@@ -22,7 +23,7 @@ READER = World(
 
 def _left(*numbers: int, reader: str = "5 6 -50 7") -> World:
     """Return what is left of the reader without these numbers."""
-    gone = {f"r {number}{what}" for number in numbers for what in ("", " texts")}
+    gone = {f"r {number}{what}" for number in numbers for what in ("", " texts", " withheld")}
     return World(
         readers=READER.readers | {"r": reader},
         staged={name: text for name, text in READER.staged.items() if name not in gone},

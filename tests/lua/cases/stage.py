@@ -58,6 +58,26 @@ _PLAIN = [
             staged={"r 1": "1 T+0 -5 2 3 1 2 6|a", "r 1 texts": "Ahaname=n"},
         ),
     ),
+    *(
+        Case(
+            f"a message that may not start: {text}",
+            waiting("a", attributes={"a": text}) + BEGUN,
+            stage(),
+            StageReply(1, 1, 0, NOW, unsure),
+            _leased(
+                "a",
+                attributes={"a": text},
+                readers=readers(f"1 1 0 {LEASE}"),
+                staged={"r 1": f"1 T+0 -5 1 3 1 0 {len(text)}|a", "r 1 texts": f"A{text}"},
+            ),
+        )
+        for text, unsure in {
+            "expires=+5": 1,
+            "name=n hours=09:00-10:00": 1,
+            "joins=g": 1,
+            "name=hours/joins:expires": 0,
+        }.items()
+    ),
     Case(
         "the next number, with others before it and another reader",
         waiting("ab") + BEGUN.but(readers=readers("3 4 -50 7") | {"s": "1 9 -5 7"}, staged={"r 4": "x", "s 9": "y"}),

@@ -41,7 +41,7 @@ local statuses, wanted = '', (#arguments - 4) / 2
 if wanted > 0 then statuses = ack(arguments) else begin(meta, slot) end
 local is_done = #statuses == wanted
 if is_done then
-  redis.call('HDEL', staged, name, name .. ' texts')
+  redis.call('HDEL', staged, name, name .. ' texts', name .. ' withheld')
   if first == number then redis.call('HSET', readers, reader, sum(number, 1) .. rest) end
 end
 local _, acked = string.gsub(statuses, '1', '')

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from delayq.broker.message.ids import new_id
@@ -25,6 +25,7 @@ from delayq.broker.transport.operation import Operation
 from delayq.bulk.connection import TargetQueue, calls_of, connect, context_of
 from delayq.errors import ConfigurationError
 from delayq.safe_log import SafeLog
+from delayq.spark.datasource.staging.withholding import withhold_unready
 
 log = SafeLog("delayq.spark")
 
@@ -111,6 +112,8 @@ class MessageStaging:
         (state,) = yield [read_reader(calls, self._reader)]
         self._check(state.run == self._run)
         if state.last > after:  # claimed by a call whose reply no batch has used
+            (now,) = yield [calls.time()]
+            yield from self._withhold(range(after + 1, state.last + 1), now)
             return Claimed(state.last, 0)
         yield [calls.unack_to_retry()]
         left, looks = most, 0
@@ -124,11 +127,16 @@ class MessageStaging:
                 yield [calls.collect(context_of(self._target).settings)]
             found, looks = sum(one.staged for one in staged), looks + 1
             self._first = self._first or (after + 1 if found else 0)
+            yield from self._withhold([one.number for one in staged if one.unsure], staged[-1].now)
             after, left = max(after, staged[-1].number), left - found
             # The server may have known the script that claims, and had to load the other, which ran after it.
             if not found and (looks > 1 or not promoted[-1].waiting):
                 break
         return Claimed(after, most - left)
+
+    def _withhold(self, numbers: Sequence[int], now: int) -> Operation[None]:
+        context = context_of(self._target)
+        return withhold_unready(context, self._reader, numbers, now=now, lease=self._lease)
 
     def _claim(self, wanted: int, after: int) -> ScriptCall[StageReply]:
         names = {"consumer_id": f"spark:{self._reader}", "reader": self._reader, "run": self._run}
