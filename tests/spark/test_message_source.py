@@ -17,6 +17,7 @@ from delayq import ConfigurationError, DelayQueue, MessagesLostError, NewMessage
 from delayq.broker.keys import Keys
 from delayq.broker.staged import read_readers
 from delayq.bulk.connection import TargetQueue, calls_of
+from delayq.queue.repairing.repair_report import FindingKind
 from delayq.spark.datasource import source_options
 from delayq.spark.datasource.compat import ReadMaxRows
 from delayq.spark.datasource.schemas import CLAIMED, columns_of
@@ -276,6 +277,23 @@ def test_abandoned_reader_is_forgotten_after_a_week(queue, stream, redis_client)
 
 def read_all(client):
     return read_readers(calls_of(TargetQueue("visits", ""))).parse(client.hgetall(KEYS.readers))
+
+
+def test_doctor_tells_of_claims_of_a_query_that_is_gone(queue, stream, redis_client):
+    fill(queue, 3)
+    reader = stream(lease="1s")
+    start = reader.initialOffset()
+    reader.latestOffset(start, ReadMaxRows(2))
+    found = {finding.kind for finding in queue.examine().findings}
+    assert FindingKind.READER not in found
+    wait_until(lambda: FindingKind.READER in {finding.kind for finding in queue.examine().findings}, 10)
+    (told,) = [finding for finding in queue.examine().findings if finding.kind is FindingKind.READER]
+    assert told.text.startswith(f"{start['reader']} was last heard of at 20")
+    assert not queue.examine().healthy
+    queue.repair()
+    assert FindingKind.READER not in {finding.kind for finding in queue.examine().findings}
+    assert not redis_client.exists(KEYS.staged, KEYS.readers)
+    assert len(next_batch(stream(), stream().initialOffset())[1]) == 3
 
 
 def test_progress_tells_what_waits(queue, stream):
