@@ -15,10 +15,14 @@ import pyarrow.dataset as ds
 import pytest
 
 from delayq import DelayQueue, NewMessage
+from delayq.spark.datasource.compat import LIMITS_BATCHES
 from tests.spark.conftest import JAVA_OPTIONS
 from tests.support.processes import Process
 
-pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(300)]
+pytestmark = [
+    *(pytest.mark.long, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(300)),
+    pytest.mark.skipif(not LIMITS_BATCHES, reason="needs batches with a limit"),
+]
 
 MESSAGES = 8_000
 WORKER_KILLS = 26

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import time
 from contextlib import contextmanager
@@ -19,12 +20,12 @@ from delayq.broker.staged import read_readers
 from delayq.bulk.connection import TargetQueue, calls_of
 from delayq.queue.repairing.repair_report import FindingKind
 from delayq.spark.datasource import source_options
-from delayq.spark.datasource.compat import ReadMaxRows
+from delayq.spark.datasource.compat import LIMITS_BATCHES, ReadMaxRows
 from delayq.spark.datasource.schemas import CLAIMED, columns_of
-from delayq.spark.datasource.source import DelayqSource
+from delayq.spark.datasource.source import DelayqSource, register
 from delayq.spark.datasource.staging import message_reader, message_staging
 from delayq.spark.datasource.staging.message_reader import MessageStreamReader
-from delayq.spark.datasource.staging.settling import settle_rows
+from delayq.spark.datasource.staging.settling import settle, settle_rows
 from tests.support.waiting import wait_until
 
 KEYS = Keys.of("delayq", "visits")
@@ -466,3 +467,46 @@ def filled(url, name, plan, now):
         if plan.paused:
             queue.pause()
         yield queue
+
+
+def test_reading_needs_a_spark_that_limits_batches(redis_url, monkeypatch):
+    monkeypatch.setattr(message_reader, "LIMITS_BATCHES", False)
+    source = DelayqSource({"queue": "visits", "url": redis_url, "read": "messages"})
+    with pytest.raises(ConfigurationError, match=r"read=messages needs PySpark 4\.2 or later"):
+        source.streamReader(StructType())
+
+
+@pytest.mark.skipif(not LIMITS_BATCHES, reason="needs batches with a limit")
+def test_query_consumes_settles_and_commits(spark, queue, redis_url, redis_client, tmp_path):
+    register(spark)
+    fill(queue, 250)
+    options = {"queue": "visits", "url": redis_url, "read": "messages", "maxMessagesPerBatch": "100"}
+    batches, settled = [], []
+
+    def handle(batch, number):
+        found = [row.id for row in batch.selectExpr("id", "CAST(payload AS STRING)").collect()]
+        batches.append(found)
+        if number == 1:
+            bad = batch.where(f"id = '{found[0]}'").selectExpr("id", "token", "'no score' AS error")
+            settled.extend(settle(bad, "visits", how="reject", url=redis_url) for _ in range(2))
+
+    writer = spark.readStream.format("delayq").options(**options).load().writeStream.foreachBatch(handle)
+    query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert [len(found) for found in batches] == [100, 100, 50]
+    assert sorted(id for found in batches for id in found) == [f"m{n:05}" for n in range(250)]
+    assert settled == [(1, 0), (0, 1)]
+    (dead,) = queue.dead.list().messages
+    assert (dead.id, acked(queue), redis_client.hlen(KEYS.messages)) == (batches[1][0], 249, 0)
+    assert not redis_client.exists(KEYS.staged)
+    told = [json.loads(progress.json)["sources"][0]["latestOffset"] for progress in query.recentProgress]
+    assert [one["waiting"] for one in told][:3] == [150, 50, 0]
+
+
+@pytest.mark.skipif(not LIMITS_BATCHES, reason="needs batches with a limit")
+def test_settle_refuses_what_it_cannot_settle(spark):
+    with pytest.raises(ConfigurationError, match="how must be ack, nack or reject, not 'forget'"):
+        settle(spark.createDataFrame([("a", 1)], "id STRING, token BIGINT"), "visits", how="forget")
+    for columns in ("id STRING, n BIGINT", "id STRING, token STRING", "id STRING, token BIGINT, error INT"):
+        with pytest.raises(ConfigurationError, match="settle needs the columns id and token of the stream"):
+            settle(spark.createDataFrame([], columns), "visits")
