@@ -143,7 +143,7 @@ def read_staged(calls: Calls, reader: str, numbers: Sequence[int]) -> RedisComma
 
     def read(reply: list[bytes | None]) -> list[StagedMessages]:
         rows = zip(numbers, reply[::3], reply[1::3], reply[2::3], strict=True)
-        return [StagedMessages.read(*row, withheld) for *row, withheld in rows if None not in row]
+        return [StagedMessages.read(n, ids, texts, left) for n, ids, texts, left in rows if ids and texts is not None]
 
     return RedisCommand(("HMGET", calls.keys.staged, *_fields(reader, numbers)), read)
 

@@ -242,7 +242,7 @@ class AsyncLease(_LeaseBase[AsyncMessage[T]], Generic[T, E]):
         if self._blocked:
             await pass_on(self._executor, lambda: [self._context.calls.wake()])
         if self._deliveries:
-            released = self._send([Completion(self._deliveries, Disposition.RELEASE)])
+            released = settle_all(self._context, [Completion(self._deliveries, Disposition.RELEASE)])
             with suppress(DelayqError):
                 await self._executor.perform(released, should_retry=lambda _: False)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from delayq.broker.requests import ScriptCall
 from delayq.broker.staged import CommitReply, commit_staged_call
-from tests.lua.cases.states import BACKOFF, CROWD, LEASED, RETRY, STATES, STOPPING, logged
+from tests.lua.cases.states import BACKOFF, CROWD, LEASED, READY, RETRY, STATES, STOPPING, logged
 from tests.support.scripts import Case, World, calls
 
 READER = World(
@@ -64,6 +64,13 @@ CASES = [
             "in this life alone": _again("leased -5 3 T-7 T-6 v"),
             "failed": BACKOFF.but(deliveries={"a": "backoff -5 3 T-9 T-4 v"}),
         }.items()
+    ),
+    Case(
+        "another life of the id, which was not delivered",
+        READY.but(deliveries={"a": "ready -5 0 0 T-4 v"}) + READER,
+        commit(),
+        CommitReply(0, 0, 0),
+        READY.but(deliveries={"a": "ready -5 0 0 T-4 v"}) + _left(4),
     ),
     Case(
         "another life of the id",

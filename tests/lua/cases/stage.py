@@ -104,6 +104,13 @@ _PLAIN = [
         _leased("ab", readers=readers(f"7 7 0 {LEASE}"), staged={"r 7": _AB, "r 7 texts": "AB"}),
     ),
     Case(
+        "a state whose first number is beyond the last",
+        waiting("ab") + BEGUN.but(readers=readers("9 4 -50 7")),
+        stage(),
+        StageReply(5, 2, 0, NOW),
+        _leased("ab", readers=readers(f"5 5 0 {LEASE}"), staged={"r 5": _AB, "r 5 texts": "AB"}),
+    ),
+    Case(
         "texts that are no state of a reader",
         waiting("ab") + BEGUN.but(readers=readers("gibberish")),
         stage(),

@@ -38,7 +38,7 @@ for n, record in ipairs(#ids > 0 and redis.call('HMGET', deliveries, unpack(ids)
   end
 end
 local statuses, wanted = '', (#arguments - 4) / 2
-if wanted > 0 then statuses = ack(arguments) else begin(meta, slot) end
+if wanted > 0 then statuses = ack(arguments) end
 local is_done = #statuses == wanted
 if is_done then
   redis.call('HDEL', staged, name, name .. ' texts', name .. ' withheld')

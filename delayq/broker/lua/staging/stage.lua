@@ -21,8 +21,8 @@ if known_run ~= run then return remember(meta, slot, sequence, now, string.forma
 -- Changes nothing: a full Redis refuses a script whose first write may add data, and what is claimed is stored twice.
 redis.call('HSETNX', readers, reader .. ' run', run)
 local first, last = string.match(state or '', '^(%d+) (%d+) ')
-last = math.max(whole(last) or 0, tonumber(after))
-first = math.min(whole(first) or last + 1, last + 1)
+last = math.max(whole(last) or after, after)
+first = math.min(whole(first) or math.huge, last + 1)
 
 local claimed = ready_to_unack({slot, sequence, override, wanted, lease, consumer})
 local retry_counts, lines, ids, texts, unsure = claimed[6], {}, {}, {}, 0
