@@ -79,6 +79,8 @@ class StagedMessages(NamedTuple):
     payloads: list[bytes]
     headers: list[bytes]
     attributes: list[bytes]
+    withheld: int = 0
+    """Rows that were left out."""
 
     @classmethod
     def read(cls, number: int, ids: bytes, texts: bytes, withheld: bytes | None) -> StagedMessages:
@@ -86,10 +88,11 @@ class StagedMessages(NamedTuple):
         names, (tokens, dues, attempts, retries, *sizes) = _read_ids(ids)
         found = _cut(texts, chain.from_iterable(zip(*sizes, strict=True)))
         columns: Any = names, tokens, dues, attempts, retries, found[::3], found[1::3], found[2::3]
-        if withheld:
-            kept = [row not in {*map(int, withheld.split())} for row in range(len(names))]
+        left_out = {*map(int, (withheld or b"").split())}
+        if left_out:
+            kept = [row not in left_out for row in range(len(names))]
             columns = [[*compress(column, kept)] for column in columns]
-        return cls(number, *columns)
+        return cls(number, *columns, withheld=len(left_out))
 
 
 def _read_ids(stored: bytes) -> tuple[list[bytes], list[list[int]]]:

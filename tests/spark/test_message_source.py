@@ -401,7 +401,18 @@ def test_message_that_may_not_start_is_in_no_batch_after_a_crash(queue, stream, 
         patch.setattr(message_staging, "withhold_unready", lambda *_, **__: iter(()))
         assert len(next_batch(reader, start)[1]) == 2  # the process ends before it has looked at them
     assert ids(next_batch(stream(), start)[1]) == ["held"]
+    assert ids(next_batch(stream(), start)[1]) == ["held"]
     assert queue.counts().dead == 1
+
+
+def test_query_goes_on_after_redis_has_lost_its_reader(queue, stream, redis_client):
+    fill(queue, 3)
+    reader = stream()
+    end, _ = next_batch(reader, reader.initialOffset(), 2)
+    redis_client.delete(KEYS.readers)
+    reader.commit(end)
+    last, batch = next_batch(reader, end)
+    assert (last["offset"], ids(batch)) == (end["offset"] + 1, ["m00002"])
 
 
 class Plan(NamedTuple):

@@ -26,7 +26,7 @@ from delayq.safe_log import SafeLog
 from delayq.spark.datasource.compat import LIMITS_BATCHES, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from delayq.spark.datasource.schemas import CLAIMED, arrow_schema, record_batch
 from delayq.spark.datasource.source_options import MessageStreamOptions
-from delayq.spark.datasource.staging.message_staging import MessageStaging, read_numbers
+from delayq.spark.datasource.staging.message_staging import MessageStaging, read_due, read_numbers
 from delayq.values.codec import decode_headers
 from delayq.values.text import pluralize
 
@@ -107,7 +107,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         """Let the query end once it has claimed as many messages as are due now."""
         self._check_queue()
-        self._left = MessageStaging(self._options.target, "", lease=self._options.lease).due().waiting
+        self._left = read_due(self._options.target).waiting
 
     def latestOffset(self, start: Position, limit: ReadLimit) -> Position:
         """Claim the messages of the next batch, and return where it ends; all up to `start` is committed."""
@@ -129,7 +129,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return, for the progress report, how many messages wait, and when the oldest was due (ms since 1970)."""
         if self._staging is None:
             return None
-        due = self._staging.due()
+        due = read_due(self._options.target)
         return self._position | {"waiting": due.waiting, "oldest_due": due.oldest}
 
     def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:

@@ -10,6 +10,7 @@ from delayq.broker.replies import CountsReply
 from delayq.broker.requests import ScriptCall
 from delayq.broker.staged import (
     MAX_STAGED,
+    ReaderState,
     StagedMessages,
     StageReply,
     begin_reading,
@@ -94,11 +95,6 @@ class MessageStaging:
         """Renew the leases of a batch that a run before has claimed."""
         connect(self._target).perform(self._renew(first, last if self._first == 0 else min(last, self._first - 1)))
 
-    def due(self) -> Due:
-        """Return what may be claimed now."""
-        counts: CountsReply = connect(self._target).call(calls_of(self._target).counts())
-        return Due(counts.overdue + counts.throttled, counts.oldest_due)
-
     def _begin(self) -> Operation[None]:
         calls = calls_of(self._target)
         now, readers = yield [calls.time(), read_readers(calls)]
@@ -107,10 +103,17 @@ class MessageStaging:
                 yield forget_reader(calls, name, range(state.first, state.last + 1))
         yield [begin_reading(calls, self._reader, self._run)]
 
-    def _stage(self, after: int, most: int) -> Operation[Claimed]:
+    def _state(self) -> Operation[ReaderState]:
         calls = calls_of(self._target)
         (state,) = yield [read_reader(calls, self._reader)]
-        self._check(state.run == self._run)
+        if not state.run:  # Redis has lost it: the numbers go on after those of the checkpoint
+            yield [begin_reading(calls, self._reader, self._run)]
+        self._check(state.run in ("", self._run))
+        return state
+
+    def _stage(self, after: int, most: int) -> Operation[Claimed]:
+        calls = calls_of(self._target)
+        state = yield from self._state()
         if state.last > after:  # claimed by a call whose reply no batch has used
             (now,) = yield [calls.time()]
             yield from self._withhold(range(after + 1, state.last + 1), now)
@@ -118,7 +121,8 @@ class MessageStaging:
         yield [calls.unack_to_retry()]
         left, looks = most, 0
         while left:
-            ends = range(0, min(left, ROUND * MAX_STAGED), MAX_STAGED)
+            # The first round trip finds whether anything is due.
+            ends = range(0, min(left, (ROUND if looks else 1) * MAX_STAGED), MAX_STAGED)
             claims = [self._claim(min(MAX_STAGED, left - done), after) for done in ends]
             replies = yield [call for claim in claims for call in (calls.pending_to_ready(), claim)]
             promoted, staged = replies[::2], replies[1::2]
@@ -144,8 +148,7 @@ class MessageStaging:
 
     def _commit(self, through: int) -> Operation[tuple[int, int]]:
         calls = calls_of(self._target)
-        (state,) = yield [read_reader(calls, self._reader)]
-        self._check(state.run == self._run)
+        state = yield from self._state()
         numbers, acked, late = [*range(state.first, min(state.last, through) + 1)], 0, 0
         while numbers:
             now, later = numbers[:ROUND], numbers[ROUND:]
@@ -169,6 +172,12 @@ class MessageStaging:
                 f"another query consumes queue {self._target.queue!r} with the same checkpoint: stop one of them, or"
                 " give each a checkpoint of its own"
             )
+
+
+def read_due(target: TargetQueue) -> Due:
+    """Return what may be claimed of a queue now."""
+    counts: CountsReply = connect(target).call(calls_of(target).counts())
+    return Due(counts.overdue + counts.throttled, counts.oldest_due)
 
 
 def read_numbers(target: TargetQueue, reader: str, first: int, last: int) -> Iterator[list[StagedMessages]]:

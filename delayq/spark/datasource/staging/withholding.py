@@ -20,12 +20,12 @@ def withhold_unready(
 ) -> Operation[None]:
     """Settle what may not start at the server's time `now` (ms), as any consumer does, and leave it out of the batch.
 
-    It is noted first: a crash leaves it leased, so that it comes again, and no batch has it meanwhile.
+    It is noted first, and once: a crash leaves it leased, so that it comes again, and no batch has it meanwhile.
     """
     for number in numbers:
         (found,) = yield [read_staged(context.calls, reader, [number])]
         for messages in found:
-            unready = dict(_unready(messages, context, now, lease))
+            unready = {} if messages.withheld else dict(_unready(messages, context, now, lease))
             if unready:
                 yield [withhold(context.calls, reader, number, [*unready])]
                 yield from settle_all(context, [*unready.values()])
