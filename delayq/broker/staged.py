@@ -92,7 +92,7 @@ class StagedMessages(NamedTuple):
         if left_out:
             kept = [row not in left_out for row in range(len(names))]
             columns = [[*compress(column, kept)] for column in columns]
-        return cls(number, *columns, withheld=len(left_out))
+        return cls(number, *columns)._replace(withheld=len(left_out))
 
 
 def _read_ids(stored: bytes) -> tuple[list[bytes], list[list[int]]]:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 import pytest
+import redis
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import StringType, StructField, StructType
@@ -18,6 +19,7 @@ from delayq import ConfigurationError, DelayQueue, MessagesLostError, NewMessage
 from delayq.broker.keys import Keys
 from delayq.broker.staged import read_readers
 from delayq.bulk.connection import TargetQueue, calls_of
+from delayq.cli.admin.acl import Role, rules
 from delayq.queue.repairing.repair_report import FindingKind
 from delayq.spark.datasource import source_options
 from delayq.spark.datasource.compat import LIMITS_BATCHES, ReadMaxRows
@@ -521,3 +523,23 @@ def test_settle_refuses_what_it_cannot_settle(spark):
     for columns in ("id STRING, n BIGINT", "id STRING, token STRING", "id STRING, token BIGINT, error INT"):
         with pytest.raises(ConfigurationError, match="settle needs the columns id and token of the stream"):
             settle(spark.createDataFrame([], columns), "visits")
+
+
+def test_rights_of_a_consumer_are_enough(start_redis):
+    server = start_redis()
+    with redis.Redis.from_url(server.url) as admin, DelayQueue("visits", url=server.url) as queue:
+        fill(queue, 3)
+        queue.preload()
+        admin.execute_command("ACL", "SETUSER", "spark", "on", ">secret", *rules([Role.CONSUMER]))
+        url = server.url.replace("unix://", "unix://spark:secret@")
+        options = source_options.message_options({"queue": "visits", "url": url, "read": "messages"})
+        reader = MessageStreamReader(options)
+        reader.prepareForTriggerAvailableNow()
+        end, batch = next_batch(reader, reader.initialOffset())
+        again = MessageStreamReader(options)
+        assert rows(again, end | {"offset": 0}, end) == batch
+        assert settle_rows(options.target, "nack", 60_000, batch[:1]) == "1"
+        assert again.latestOffset(end, ReadMaxRows(5)) == end
+        assert again.reportLatestOffset()["offset"] == end["offset"]
+        again.commit(end)
+        assert acked(queue) == 2

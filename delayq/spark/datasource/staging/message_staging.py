@@ -105,6 +105,7 @@ class MessageStaging:
 
     def _state(self) -> Operation[ReaderState]:
         calls = calls_of(self._target)
+        state: ReaderState
         (state,) = yield [read_reader(calls, self._reader)]
         if not state.run:  # Redis has lost it: the numbers go on after those of the checkpoint
             yield [begin_reading(calls, self._reader, self._run)]
