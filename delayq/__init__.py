@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from delayq.errors import EventsLostError as EventsLostError
     from delayq.errors import InvalidValueError as InvalidValueError
     from delayq.errors import MessageFailedError as MessageFailedError
+    from delayq.errors import MessagesLostError as MessagesLostError
     from delayq.errors import NoCallbackError as NoCallbackError
     from delayq.errors import NoReplyError as NoReplyError
     from delayq.errors import NoResultError as NoResultError

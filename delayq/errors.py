@@ -16,6 +16,7 @@
 * `SignatureError`: a webhook request is forged or too old; reply 401 and ignore it.
 * `CalendarChangedError`: other processes are importing the same calendar; retry.
 * `EventsLostError`: entries of the event log are gone; continue without them, or keep more of them.
+* `MessagesLostError`: a batch of Spark cannot be read again; continue without what is missing.
 * `UnknownScheduleError`: no schedule of the queue has this name; add it, or fix the name.
 * `UnknownOccurrenceError`: a schedule has no occurrence at this time; the error names the nearest.
 * `MessageFailedError`: the message whose result was asked for has failed; the error says why.
@@ -118,6 +119,10 @@ class CannotConnectError(ServerError):
 
 class EventsLostError(DelayqError):
     """Entries of the event log were deleted before they were read."""
+
+
+class MessagesLostError(DelayqError):
+    """What a batch of Spark has claimed is gone from Redis before the batch was committed."""
 
 
 class CalendarChangedError(DelayqError):

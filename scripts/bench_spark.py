@@ -42,6 +42,7 @@ from delayq.broker.requests import Outgoing
 from delayq.bulk.reading.snapshot import PAGE
 from delayq.queue.sweeps.stored_messages import snapshot_call
 from delayq.spark import read_archive, read_messages, register, report, session
+from delayq.streams import Relay
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -133,6 +134,35 @@ class SparkBench:
         # A stream runs for a long time, so only its micro-batches count, not its start.
         took = sum(progress.durationMs["triggerExecution"] for progress in query.recentProgress)
         return 1000 * n / took, raw
+
+    def consume(self) -> tuple[float, float]:
+        """Messages per second of the micro-batches that consume them, and of a relay, which moves them to a stream."""
+        n = self._fill_due()
+        with DelayQueue(QUEUE, url=self.url) as queue:
+            relayed = rate_of(n, lambda: Relay(queue, "raw").run(burst=True))
+        self._fill_due()
+        checkpoint = self.folder / "consume"
+        shutil.rmtree(checkpoint, ignore_errors=True)
+        read = {"read": "messages", "maxMessagesPerBatch": "100000"}
+        query = (
+            self.spark.readStream.format("delayq")
+            .options(**self.options, **read)
+            .load()
+            .writeStream.format("noop")
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        if self.client.hlen(self.calls.keys.messages):
+            raise AssertionError(f"{self.client.hlen(self.calls.keys.messages)} of {n} messages were not consumed")
+        return 1000 * n / sum(progress.durationMs["triggerExecution"] for progress in query.recentProgress), relayed
+
+    def _fill_due(self) -> int:
+        self.client.flushall()
+        due = self.spark.read.parquet(self.messages).withColumn("due", F.expr("timestamp_millis(0)"))
+        due.limit(self.scaled(400_000)).write.format("delayq").mode("append").options(**self.options).save()
+        return int(self.client.zcard(self.calls.keys.pending))
 
     def snapshot(self) -> tuple[float, float]:
         """Messages per second of a snapshot read, and of a bare loop that reads the same pages."""
@@ -265,6 +295,7 @@ def measure(bench: SparkBench, rounds: int, only: str, report_progress: Callable
         "memory": Figure("memory", "largest worker, 1 M rows", None, " MiB"),
         "small": Figure("small", "largest worker, 100,000 rows", None, " MiB"),
         "sink": Figure("sink", "streaming sink, rows in its micro-batches", at_least(0.75)),
+        "consume": Figure("consume", "consumed messages, in micro-batches", at_least(0.6)),
         "snapshot": Figure("snapshot", "snapshot, messages", at_least(0.8)),
         "archive": Figure("archive", "event log to Parquet, events", _rate_goal(100_000)),
         "report": Figure("report", "report over 6 M events", at_most(15, " s"), " s"),
@@ -278,10 +309,13 @@ def measure(bench: SparkBench, rounds: int, only: str, report_progress: Callable
         report_progress("once, not counted")
         bench.sink()
         bench.snapshot()
+    if only in "consume":
+        report_progress("consume, not counted")
+        bench.consume()
     for turn in range(rounds):
         if only in "write":
             bench.small()  # starts Python workers: Spark ends those that were idle for a minute
-        for name in ("write", "small", "sink", "snapshot", "archive", "report", "follow", "ten_minutes"):
+        for name in ("write", "small", "sink", "consume", "snapshot", "archive", "report", "follow", "ten_minutes"):
             if only not in name:
                 continue
             report_progress(f"round {turn + 1} of {rounds}: {name}")

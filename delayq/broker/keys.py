@@ -188,6 +188,12 @@ class Keys:
     """hash: archive of the event log → its last offset, and its location."""
     notifiers: str
     """hash: notifier → how far it has read the event log, what it has told and what it has still to deliver (JSON)."""
+    readers: str
+    """hash: reader of batches → first and last number that it has staged, when it was last heard of and its lease (ms);
+    with " run" after it, its latest run; only of queues that Spark consumes."""
+    staged: str
+    """hash: reader and number → claimed messages that its batch is made of, packed; with " texts", their payloads,
+    headers and attributes."""
     plans: str
     """hash: calendar → revision and plan of its reminders, packed; only of calendars that were imported."""
     schedules: str

@@ -3,7 +3,8 @@
 A fragment lies in a folder `lib`. Other engines have a `lua` of their own: `workqueue/claim` is that of `workqueue`.
 
 The header of a file is its contract: `KEYS` names the parts of a queue's keys in order (see `Keys`), `ARGV` the
-arguments, `Uses` the fragments in front of it. A script whose arguments begin with slot and sequence executes once.
+arguments, `Runs` other scripts that it calls as functions of their arguments, `Uses` the fragments in front of it. A
+script whose arguments begin with slot and sequence executes once.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ GUARDED = frozenset(
 
 Claims and settlements do not ask: what was claimed in a partition is settled there.
 """
-ANSWERING_NUMBERS = frozenset({"pending_to_ready"})
+ANSWERING_NUMBERS = frozenset({"pending_to_ready", "stage", "commit_staged"})
 """Scripts that read texts and answer numbers alone, so that a smaller budget makes no reply smaller.
 
 As another script, which the server may not know yet, it would be executed after the claim that follows it.
@@ -169,8 +170,9 @@ def script(name: str) -> Script:
         raise FileNotFoundError(f"there is no script {name}")
     header = _header(source)
     fragments = [_fragment(engine, fragment) for fragment in re.findall(r"\w+", header.get("Uses", ""))]
-    text = "\n".join([*fragments, source]).encode()
     parts = tuple(entry.rpartition(": ")[2].split()[0] for entry in header["KEYS"].split(", "))
+    functions = [_function(one, parts) for one in re.findall(r"\w+", header.get("Runs", ""))]
+    text = "\n".join([*fragments, *functions, source]).encode()
     return Script(name, text, _digest(text), parts, header["ARGV"].startswith("slot, sequence"))
 
 
@@ -179,6 +181,13 @@ def keys_and_commands(name: str) -> tuple[set[str], set[str]]:
     called = re.findall(r"redis\.p?call\('(\w+)'(?:, '(\w+)')?", script(name).text.decode().lower())
     commands = {f"{word}|{second}" if word in {"xinfo", "xgroup", "memory"} else word for word, second in called}
     return set(script(name).parts), commands
+
+
+def _function(name: str, parts: tuple[str, ...]) -> str:
+    """Return a script as a function of its arguments, for a script whose keys have these parts."""
+    one = script(name)
+    keys = ", ".join(f"KEYS[{parts.index(part) + 1}]" for part in one.parts)
+    return f"local function {name}(ARGV)\nlocal KEYS = {{{keys}}}\n{one.text.decode()}\nend"
 
 
 def _fragment(engine: str, name: str) -> str:
@@ -218,5 +227,5 @@ def _header(source: str) -> dict[str, str]:
         if not line.startswith("--"):
             break
         lines.append(line.removeprefix("--").strip())
-    labelled = re.split(r"(KEYS|ARGV|Returns|Re-run|Uses): ", " ".join(lines))[1:]
+    labelled = re.split(r"(KEYS|ARGV|Returns|Re-run|Runs|Uses): ", " ".join(lines))[1:]
     return {label: body.strip() for label, body in zip(labelled[::2], labelled[1::2], strict=True)}

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from delayq.bulk.reminder_rules import read_rules as read_rules
     from delayq.spark.datasource.source import read_messages as read_messages
     from delayq.spark.datasource.source import register as register
+    from delayq.spark.datasource.staging.settling import Settled as Settled
+    from delayq.spark.datasource.staging.settling import settle as settle
     from delayq.spark.pipelines.archive_reader import archive_start as archive_start
     from delayq.spark.pipelines.archive_reader import read_archive as read_archive
     from delayq.spark.pipelines.archive_views import create_views as create_views

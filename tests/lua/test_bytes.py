@@ -11,6 +11,7 @@ from delayq.broker.partition_calls import deaths_out_call, move_out_call, schedu
 from delayq.broker.replies import ClaimReply, TurnReply
 from delayq.broker.requests import Receipt, Rejection
 from delayq.broker.results import Completed
+from delayq.broker.staged import CommitReply, commit_staged_call
 from delayq.bulk.import_messages import ImportedDeath, dead_import_call
 from delayq.queue.repairing.repair import repair_dead_call
 from delayq.queue.sweeps.stored_messages import snapshot_call
@@ -52,6 +53,7 @@ SMALL = {
     *("deliveries", "retries", "meta", "dead_ids", "runs", "schedule_states", "limits", "declared"),
     "history",
     "moving",  # numbers: no script reads a batch
+    *("readers", "staged"),  # numbers and ids: no script reads the texts of what is staged
     *("hash", "runs"),  # in `snapshot`: a column of records, retries or errors; in `run`: the ledger
 }
 """Hashes whose values are short, by the names they have in the scripts."""
@@ -243,6 +245,19 @@ def test_settlement_reads_attributes_that_fit(executor, settle):
     assert deliver(executor, settle(FOUR)) == "11"
     assert deliver(executor, settle(FOUR[2:]), sequence=2) == "11"
     assert observe(executor).attributes == {}
+
+
+def test_commit_of_a_batch_reads_attributes_that_fit(executor):
+    staged = "; ".join("1 T-9 -5 1 2 9 0 0" for _ in FOUR) + "|" + "".join(FOUR)
+    reader = World(readers={"r run": "this", "r": "4 4 -5 9"}, staged={"r 4": staged, "r 4 texts": "x"})
+    attributed = World(attributes=dict.fromkeys(FOUR, BIG), meta={"schema": 2, "unique": 1})
+    plant(executor, LEASED + attributed + reader)
+    call = commit_staged_call(calls, 4, reader="r", run="this")
+    assert deliver(executor, call) == CommitReply(2, 0, 1)
+    assert deliver(executor, call) == CommitReply(2, 0, 1)
+    assert (observe(executor).unack.keys(), observe(executor).readers) == ({"c", "d"}, reader.readers)
+    assert deliver(executor, call, sequence=2) == CommitReply(2, 0, 0)
+    assert observe(executor).staged == {}
 
 
 def test_batch_with_large_successors_is_settled_at_once(redis_url):

@@ -10,6 +10,7 @@ from delayq.broker.requests import Failure, Receipt, Release
 from delayq.errors import OutcomeUnknown
 from tests.lua.cases.pending_to_unack import pending
 from tests.lua.cases.ready_to_unack import claim, waiting
+from tests.lua.cases.stage import BEGUN, stage
 from tests.lua.cases.turn import held, turn
 from tests.support.scripts import KEYS, NOW, T, World, at, calls, deliver, observe, plant
 
@@ -183,3 +184,10 @@ def test_turn_that_is_overtaken_or_remembered_by_another_program_answers_nothing
         with pytest.raises(OutcomeUnknown, match="overtaken"):
             deliver(executor, turn(1, "x T-7", "y T-7"))
     assert observe(executor) == before
+
+
+def test_staged_message_with_unreadable_retries_has_none(executor):
+    plant(executor, waiting("a") + BEGUN)
+    executor.client.hset(KEYS.retries, "a", "many")
+    assert deliver(executor, stage()).staged == 1
+    assert executor.client.hget(KEYS.staged, "r 1").split()[3:5] == [b"1", b"0"]  # attempt, retries

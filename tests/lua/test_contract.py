@@ -21,7 +21,7 @@ TYPES = dict(
     re.findall(r'^    (\w+): str\n    """(zset|list|set|hash|stream): ', inspect.getsource(Keys), re.MULTILINE)
 )
 """The Redis type of each key, by the docstrings of their class."""
-LABELS = ["KEYS", "ARGV", "Returns", "Re-run", "Uses"]
+LABELS = ["KEYS", "ARGV", "Returns", "Re-run", "Runs", "Uses"]
 READING = (
     {
         "EXISTS",
@@ -163,6 +163,11 @@ def test_declared_keys_match_parts_types_and_order_of_the_body(name):
         assert list(names.values()) == [part for part, _ in declared[:4]]
         assert {part for part, _ in declared} == set(TYPES)
         assert body(name).count("KEYS") == body(name).count("unpack(KEYS") == 2
+    elif "Runs" in header(name):  # the keys that it names, then those that only the other script uses
+        own = list(names.values())
+        others = [part for one in header(name)["Runs"].split(", ") for part in load(one).parts]
+        assert own == [part for part, _ in declared[: len(own)]]
+        assert {part for part, _ in declared[len(own) :]} == {*others} - {*own}
     elif len(declared) == 1:
         assert set(re.findall(r"KEYS.{3}", body(name))) == {"KEYS[1]"}
     else:

@@ -23,6 +23,7 @@ from delayq.broker.replies import ClaimedMessage, ClaimReply, CollectReply, Expi
 from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Release
 from delayq.broker.results import Completed
 from delayq.broker.scripts import MAX_IDS
+from delayq.broker.staged import CommitReply, StageReply, commit_staged_call
 from delayq.bulk.import_messages import ImportedDeath, dead_import_call
 from delayq.queue.repairing.repair import recount_call, repair_call, repair_dead_call
 from delayq.queue.results.result_waits import await_ends_call
@@ -32,6 +33,8 @@ from delayq.queue.sweeps.rekeying import rekey_call
 from delayq.schedules.calls import ScheduleFire, SchedulePut, fire_call, schedule_put_call, schedule_remove_call
 from delayq.worker.delivery.joining import Joined, join_call
 from tests.lua.cases.moving import SOURCE, TARGET, arrived, message, packed, sent_off
+from tests.lua.cases.ready_to_unack import LEASE
+from tests.lua.cases.stage import BEGUN, readers, stage
 from tests.lua.tables import MUTATING
 from tests.support.scripts import ANYWHERE, LOG, NOW, Case, Dead, Kept, T, World, calls, deliver, observe, plant
 
@@ -112,6 +115,8 @@ NEW = sent(pending=each(50))
 AGAIN = delivered("pending", pending=each(50), deliveries=each("pending 50 1 T-7 T-7 w"))
 FAILED = delivered("backoff", unack=each(50), retries=each(1), errors=each("boom"))
 EXPIRED = {"errors": each("lease expired"), "meta": {"expired": MAX_IDS}}
+STAGED = "; ".join(f"22 T+{n} -5 2 2 1 1 0" for n in range(MAX_IDS)) + "|" + "".join(IDS)
+COMMITTED = "; ".join(["22 T-7 -5 1 2 1 1 0"] * MAX_IDS) + "|" + "".join(IDS)
 CLAIM = calls.ready_to_unack(MAX_IDS, lease=100, consumer_id="me")
 DUE_CLAIM = calls.pending_to_unack(MAX_IDS, lease=100, consumer_id="me")
 TURN = calls.turn(MAX_IDS, ahead=0, lease=100, consumer_id="me")
@@ -187,6 +192,22 @@ CASES = [
         PRIOR.but(deliveries=each("ranked -5 0 T-7 T-7 w"), meta=RANKS | {"released": MAX_IDS}, wake=1),
     ),
     Case("from pending", PENDING, DUE_CLAIM, *claimed_new()),
+    Case(
+        "staged",
+        READY + BEGUN,
+        stage(MAX_IDS),
+        StageReply(1, MAX_IDS, 0, NOW),
+        claimed(False)[1].but(
+            unack=each(LEASE), readers=readers(f"1 1 0 {LEASE}"), staged={"r 1": STAGED, "r 1 texts": "mh" * MAX_IDS}
+        ),
+    ),
+    Case(
+        "committed",
+        LEASED + BEGUN.but(readers=readers("1 1 0 9"), staged={"r 1": COMMITTED, "r 1 texts": "mh" * MAX_IDS}),
+        commit_staged_call(calls, 1, reader="r", run="this"),
+        CommitReply(MAX_IDS, 0, 0),
+        World(meta={"acked": MAX_IDS}, readers=readers("2 1 0 9")),
+    ),
     Case("from pending, in a turn", PENDING, TURN, TurnReply("", claimed_new()[0], NOW * 1000), claimed_new()[1]),
     Case("from ready", READY, CLAIM, *claimed(False)),
     Case("from retry", RETRY, CLAIM, *claimed(True)),
@@ -464,6 +485,8 @@ LOGGED = {
     "failed": "nacked",
     "spent": "nacked",
     "asked for": "",
+    "staged": "delivered",
+    "committed": "acked",
     "withdrawn": "released",
     "extended": "",
     "collected": "dead",
@@ -483,6 +506,7 @@ LOGGED = {
 """Events that the log has for a case, where they differ from its name."""
 REMEMBERED = {
     "leased",
+    "committed",
     "joined",
     "completed",
     "rejected",

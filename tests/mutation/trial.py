@@ -34,6 +34,7 @@ NOT_IN_STATE_MACHINE = {
         "snapshot",
         "wake",
     ),
+    *("stage", "commit_staged"),
     *("withdraw", "presence", "keep_presence", "workers_page", "history", "remove", "rekey"),
     *("rekey_page", "dead_import", "edit", "forget", "forget_events", "kept_ids"),
     *("move_out", "move_in", "deaths_out", "deaths_in", "schedules_out", "schedules_in", "moved", "repartition"),

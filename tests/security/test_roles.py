@@ -45,6 +45,7 @@ SCRIPTS = {
             "ready_to_unack",
             "pending_to_unack",
             "turn",
+            *("stage", "commit_staged"),
             "unack_to_retry",
             "collect_garbage",
             "wake",
@@ -74,7 +75,7 @@ SCRIPTS = {
 """The scripts that each role may run."""
 PLAIN = {
     Role.PRODUCER: {"hsetnx", "wait", "xread"},
-    Role.CONSUMER: {"hsetnx", "exists", "blpop"},
+    Role.CONSUMER: {"hsetnx", "exists", "blpop", "hgetall"},
     Role.INSPECTOR: {"exists", "hgetall", "memory|usage", "xinfo|stream", "xrange", "xrevrange", "xread"},
 }
 """Commands of each role besides scripts and the commands that all roles need."""

@@ -110,6 +110,8 @@ class World:
     One in `limits` reads "number interval burst places held paused next spread spread_until reason", with `next` in
     microseconds from `NOW`, as in +500, or 0 for none, which may be "next/since/last/spare", with tokens from `T`;
     `held` may be "held/trial_at/trial_pause/trials".
+    One in `readers` reads "first last heard lease", one in `staged` "size token due attempt retries payload headers
+    attributes; …|ids" with the sizes of the texts, which are in "… texts".
     A counter of `meta` that is 0 counts as absent. In `done`, an end of an id's own is half a millisecond more. `wake`
     is the length of that list. The entries of `events` are numbered 0-1, 0-2, 0-3 …
     """
@@ -147,6 +149,8 @@ class World:
     runs: dict[str, str] = field(default_factory=dict)
     refusals: dict[str, str] = field(default_factory=dict)
     notifiers: dict[str, str] = field(default_factory=dict)
+    readers: dict[str, str] = field(default_factory=dict)
+    staged: dict[str, str] = field(default_factory=dict)
     schedules: dict[str, int] = field(default_factory=dict)
     schedule_specs: dict[str, str] = field(default_factory=dict)
     schedule_states: dict[str, str] = field(default_factory=dict)
@@ -244,6 +248,8 @@ def plant(executor: Executor, world: World) -> None:
             KEYS.runs: {run: _run_out(record) for run, record in world.runs.items()},
             KEYS.refusals: dict(world.refusals),
             KEYS.notifiers: dict(world.notifiers),
+            KEYS.readers: {name: _reader_out(text) for name, text in world.readers.items()},
+            KEYS.staged: {name: _staged_out(text) for name, text in world.staged.items()},
             KEYS.schedule_specs: {name: _bytes(spec) for name, spec in world.schedule_specs.items()},
             KEYS.schedule_states: {name: _state_out(state) for name, state in world.schedule_states.items()},
             KEYS.plans: {calendar: _bytes(plan) for calendar, plan in world.plans.items()},
@@ -527,6 +533,34 @@ def _state_in(data: bytes) -> str:
     return " ".join((_token_in(revision), fired, "-" if last == "0" else str(int(last) - NOW), paused))
 
 
+def _reader_out(text: str) -> str:
+    first, last, heard, *lease = text.split(" ") if " " in text else (text, "", "")
+    return " ".join((first, last, str(NOW + int(heard)), *lease)) if heard else text
+
+
+def _reader_in(data: bytes) -> str:
+    first, last, heard, *lease = data.decode().split(" ") if b" " in data else (data.decode(), "", "")
+    return " ".join((first, last, str(int(heard) - NOW), *lease)) if heard else first
+
+
+def _staged_out(text: str) -> bytes:
+    if "|" not in text:
+        return _bytes(text)
+    rows, ids = text.split("|")
+    cells = [row.split(" ") for row in rows.split("; ")]
+    lines = (" ".join((size, _token_out(token), str(NOW + int(due)), *rest)) for size, token, due, *rest in cells)
+    return _bytes("\n".join(lines) + "\n\n" + ids)
+
+
+def _staged_in(data: bytes) -> str:
+    lines, is_table, ids = _text(data).partition("\n\n")
+    if not is_table:
+        return lines
+    cells = [line.split(" ") for line in lines.split("\n")]
+    rows = (" ".join((size, _token_in(token), str(int(due) - NOW), *rest)) for size, token, due, *rest in cells)
+    return "; ".join(rows) + "|" + ids
+
+
 def _event_out(text: str) -> list[str | bytes]:
     head, *columns = text.split("; ")
     kind, time = head.split(" ")
@@ -596,6 +630,8 @@ _READ: dict[str, Any] = {
     "runs": lambda held: {run.decode(): _run_in(record) for run, record in held.items()},
     "refusals": _texts,
     "notifiers": _texts,
+    "readers": lambda held: {name.decode(): _reader_in(text) for name, text in held.items()},
+    "staged": lambda held: {name.decode(): _staged_in(text) for name, text in held.items()},
     "schedules": _times,
     "schedule_specs": _texts,
     "schedule_states": lambda held: {name.decode(): _state_in(state) for name, state in held.items()},

@@ -52,6 +52,12 @@ SNAPSHOT = (
 )
 """The current state of a queue: one row per message; `payload` is null unless requested."""
 
+CLAIMED = (
+    "id STRING, name STRING, due TIMESTAMP, payload BINARY, headers MAP<STRING,STRING>, attempt INT, retries_left INT,"
+    " expires TIMESTAMP, token BIGINT"
+)
+"""The messages that a stream consumes, one row each; `id` and `token` are the right to settle one."""
+
 PLAN = (
     "id STRING, source STRING, rule STRING, occurrence INT, due TIMESTAMP, payload STRING, revision INT,"
     " action STRING, retries INT"

@@ -99,10 +99,11 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
         ),
         # Without the run ledger a consumer does not send, and without HEXISTS it neither cancels nor redrives. A
         # callback that sends or waits for results also needs the rights of a producer. With SSCAN it sees the names of
-        # all queues.
+        # all queues. Spark, as a consumer, looks with HGETALL for readers that are gone.
         Role.CONSUMER: Grant(
             [
                 *("pending_to_ready", "ready_to_unack", "pending_to_unack", "turn", "unack_to_retry"),
+                *("stage", "commit_staged"),
                 *("collect_garbage", "wake"),
                 *("ack", "complete", "nack", "extend", "release", "reject", "withdraw", "report", "ack_some", "join"),
                 *("close", "declare"),
@@ -110,7 +111,7 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
                 *("presence", "keep_presence", "workers_page", "history"),
                 *("fire", "schedules_due", *_SCHEDULES),
             ],
-            (*OPENING, "hsetnx", "exists", "blpop"),
+            (*OPENING, "hsetnx", "exists", "blpop", "hgetall"),
             registry=("sadd", "sscan"),
         ),
         # Reads payloads and headers, too. None of its commands can write.
@@ -128,7 +129,7 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
         Role.ADMIN: Grant(
             names(),
             (
-                *(*OPENING, "hsetnx", "wait", "blpop", "exists", "memory|usage", "script|load"),
+                *(*OPENING, "hsetnx", "wait", "blpop", "exists", "hgetall", "memory|usage", "script|load"),
                 *("xinfo|stream", "xrange", "xrevrange", "xread", "xtrim"),
             ),
             ("*",),

@@ -57,7 +57,7 @@ def spark_options() -> dict[str, Any]:
     return options | {name: os.environ.get(name) for name in SUBMITTED}
 
 
-_SHORT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Lets Java compile less, and collect garbage in one thread: a command takes a third less processor time."""
 _OTHERS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_HOME", "SPARK_CONF_DIR")
 """Variables that bring options of Java, among which may be another garbage collector: Java refuses two."""
@@ -76,7 +76,7 @@ def open_spark() -> SparkSession:
     master = options.get("master")
     configured = any(name in os.environ for name in (*SUBMITTED, *_OTHERS)) or any("JavaOptions" in one for one in conf)
     if not configured and (master or LOCAL).startswith("local"):
-        conf["spark.driver.extraJavaOptions"] = _SHORT
+        conf["spark.driver.extraJavaOptions"] = _JAVA_OPTIONS
     with spinner("starting Spark"):
         spark = session("delayq", master=master, **conf)
     if not context.find_root().params.get("traceback"):

@@ -146,7 +146,7 @@ class _LeaseBase(Generic[M]):
             except UndecodableError as error:
                 policy = self._context.settings.policy
                 failed += log_completions([undecodable(delivery, error, policy)], error, policy, self._context.queue)
-        yield from self._send(failed)
+        yield from settle_all(self._context, failed)
 
     def _settle(self, error: BaseException | None) -> Operation[None]:
         """Settle the messages that were not settled by hand, as if a callback had ended with `error`."""
@@ -155,21 +155,24 @@ class _LeaseBase(Generic[M]):
             policy = self._context.settings.policy
             ended = [Completion(deliveries, *disposition_of(deliveries, None, error, policy))]
             # An exception goes on to the caller, who has its traceback.
-            yield from self._send(log_completions(ended, error, policy, self._context.queue, traced=False))
+            completions = log_completions(ended, error, policy, self._context.queue, traced=False)
+            yield from settle_all(self._context, completions)
 
-    def _send(self, completions: list[Completion]) -> Operation[None]:
-        calls = self._context.calls
-        scopes = ClosedScopes(calls) if calls.capabilities.has(Feature.LIMITS) else None
-        settlements = PendingSettlements(calls, self._context.settings, scopes)
-        settlements.add(completions)
-        parts: list[LoopPart] = [settlements] if scopes is None else [scopes, settlements]
-        while any(part.pending() for part in parts):  # one call settles a limited number of messages
-            plan = [call for part in parts for call in part.plan(0.0)]
-            replies = yield [call for call, _ in plan]
-            for (_, read), reply in zip(plan, replies, strict=True):
-                read(reply)
-            if any("2" in reply for reply in replies):
-                yield [self._context.calls.collect(self._context.settings)]
+
+def settle_all(context: EngineContext, completions: list[Completion]) -> Operation[None]:
+    """Settle deliveries that were claimed without a consumer loop."""
+    calls = context.calls
+    scopes = ClosedScopes(calls) if calls.capabilities.has(Feature.LIMITS) else None
+    settlements = PendingSettlements(calls, context.settings, scopes)
+    settlements.add(completions)
+    parts: list[LoopPart] = [settlements] if scopes is None else [scopes, settlements]
+    while any(part.pending() for part in parts):  # one call settles a limited number of messages
+        plan = [call for part in parts for call in part.plan(0.0)]
+        replies = yield [call for call, _ in plan]
+        for (_, read), reply in zip(plan, replies, strict=True):
+            read(reply)
+        if any("2" in reply for reply in replies):
+            yield [calls.collect(context.settings)]
 
 
 class Lease(_LeaseBase[Message[T]], Generic[T, E]):
@@ -239,7 +242,7 @@ class AsyncLease(_LeaseBase[AsyncMessage[T]], Generic[T, E]):
         if self._blocked:
             await pass_on(self._executor, lambda: [self._context.calls.wake()])
         if self._deliveries:
-            released = self._send([Completion(self._deliveries, Disposition.RELEASE)])
+            released = settle_all(self._context, [Completion(self._deliveries, Disposition.RELEASE)])
             with suppress(DelayqError):
                 await self._executor.perform(released, should_retry=lambda _: False)
 

@@ -24,6 +24,7 @@ from delayq.broker.replies import integers, pairs, statuses
 from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.results import KeptRecord
 from delayq.broker.scripts import MAX_IDS, MAX_MOVED
+from delayq.broker.staged import forget_reader, read_readers
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ServerError
 from delayq.queue.inspecting.counts import stats_of, waiting_text
@@ -41,6 +42,7 @@ from delayq.queue.repairing.repair_report import (
 )
 from delayq.queue.server_check import newer, survey
 from delayq.values.checks import check_bool
+from delayq.values.times import from_millis
 
 LOST = b"events_lost"
 """The field of `meta` that counts the entries which could not be written."""
@@ -249,6 +251,7 @@ class _Examination:
             self._collector.add(FindingKind.GATE, "", count=lines, fixed=self._fix)
         if wake:
             self._collector.add(FindingKind.WAKE, "", count=wake, fixed=self._fix)
+        yield from self._readers()
         counted, ways = yield [self._context.calls.counts(), ways_call(self._context.calls)]
         stuck = sum(number < (counted.now - STUCK) * 1000 for way in ways for number in way.numbers)
         if stuck:
@@ -267,6 +270,17 @@ class _Examination:
             self._collector.add(FindingKind.SLO, slo_text(slo), count=slo.late if slo.missed else 0)
         if stats.nobody_consumes:
             self._collector.add(FindingKind.UNCONSUMED, waiting_text(stats), count=stats.counts.overdue)
+
+    def _readers(self) -> Operation[None]:
+        calls = self._context.calls
+        now, readers = yield [calls.time(), read_readers(calls)]
+        for name, state in readers.items():
+            if state.last < state.first or state.heard + state.lease >= now:
+                continue
+            text = f"{name} was last heard of at {from_millis(state.heard).isoformat()}: start its query again"
+            self._collector.add(FindingKind.READER, text, fixed=self._fix)
+            if self._fix:
+                yield forget_reader(calls, name, range(state.first, state.last + 1))
 
     def _page(self, part: str, cursor: str) -> Operation[tuple[str, list[bytes]]]:
         """Read the next ids of a structure; the cursor is '' at the start and '0' at the end."""

@@ -50,6 +50,11 @@ class FindingKind(StrEnum):
     """Held back by a limit that would never let it go. Repaired by asking the limit again."""
     ON_ITS_WAY = "on its way to another partition"
     """Batches that left over a minute ago, so whoever moved them was killed. Not repaired: run `delayq partitions`."""
+    READER = "claims of a silent reader"
+    """A query of Spark has claimed messages, and was not heard of for longer than its lease, so that they come again.
+
+    Repaired by forgetting the claims: if it starts again, its batch in flight is lost.
+    """
     FIELD = "unknown field"
     """A field of `meta` that delayq does not write. Not repaired."""
     EVENTS = "event log incomplete"

@@ -1,4 +1,4 @@
-"""The PySpark data source `format("delayq")`: writes messages, reads the queue and its event log.
+"""The PySpark data source `format("delayq")`: writes messages, reads the queue and its event log, consumes messages.
 
 Spark creates a source per query on the driver; its readers and writers are pickled and sent to the executors.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from delayq.bulk.files.schemas import EVENTS, SNAPSHOT, columns_of
+from delayq.bulk.files.schemas import CLAIMED, EVENTS, SNAPSHOT, columns_of
 from delayq.bulk.reading.snapshot import STATES
 from delayq.errors import ConfigurationError
 from delayq.spark.datasource.event_reader import EventsReader, EventStreamReader
@@ -20,10 +20,12 @@ from delayq.spark.datasource.snapshot_reader import SnapshotReader
 from delayq.spark.datasource.source_options import (
     as_options,
     event_options,
+    message_options,
     snapshot_options,
     table_to_read,
     write_options,
 )
+from delayq.spark.datasource.staging.message_reader import MessageStreamReader, check_streaming
 from delayq.spark.datasource.writer import BatchWriter, StreamWriter
 
 if TYPE_CHECKING:
@@ -84,8 +86,8 @@ class DelayqSource(DataSource):
         return "delayq"
 
     def schema(self) -> str:
-        """Return the columns of the table to read: the queue, or its event log."""
-        return SNAPSHOT if table_to_read(self.options) == "snapshot" else EVENTS
+        """Return the columns of the table to read: the queue, its event log, or the messages that a stream consumes."""
+        return {"snapshot": SNAPSHOT, "events": EVENTS, "messages": CLAIMED}[table_to_read(self.options)]
 
     def reader(self, schema: StructType) -> SnapshotReader | EventsReader:
         """Return a reader of the queue's current state, or of its event log."""
@@ -93,13 +95,20 @@ class DelayqSource(DataSource):
             raise ConfigurationError("a view with its own columns is for INSERT only; to read, create one without them")
         if table_to_read(self.options) == "snapshot":
             return SnapshotReader(snapshot_options(self.options))
+        if table_to_read(self.options) == "messages":
+            raise ConfigurationError("messages are consumed by a stream only: use spark.readStream")
         return EventsReader(event_options(self.options, streaming=False))
 
-    def streamReader(self, schema: StructType) -> EventStreamReader:  # noqa: ARG002 - always the same
-        """Return a reader that streams the event log."""
+    def streamReader(self, schema: StructType) -> EventStreamReader | MessageStreamReader:  # noqa: ARG002 - the same
+        """Return a reader that streams the event log, or one that consumes messages."""
         # Spark does not tell `schema()` that it is for a stream, so the option must.
+        if table_to_read(self.options) == "messages":
+            check_streaming()
+            return MessageStreamReader(message_options(self.options))
         if table_to_read(self.options) != "events":
-            raise ConfigurationError('only the event log can be streamed: add .option("read", "events")')
+            raise ConfigurationError(
+                'only the event log and messages can be streamed: add .option("read", "events"), or "messages"'
+            )
         return EventStreamReader(event_options(self.options, streaming=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001 - Spark's

@@ -26,6 +26,9 @@ T = TypeVar("T")
 
 Start = int | Literal["earliest", "latest"]
 _EARLIEST: Start = "earliest"
+Table = Literal["snapshot", "events", "messages"]
+_LEASE = 3_600_000
+"""Milliseconds of a lease of a stream that consumes messages, by default: an hour."""
 
 _NUMBER = re.compile(r"[0-9]{1,12}(\.[0-9]{1,12})?")
 
@@ -53,6 +56,8 @@ _EVENTS = (
     "failOnRollback",
     "partitions",
 )
+
+_MESSAGES = ("read", "maxMessagesPerBatch", "lease", "failOnDataLoss", "partitions")
 
 MAX_PARTITIONS = 10_000
 
@@ -92,6 +97,19 @@ class EventOptions:
     fail_on_data_loss: bool
     fail_on_rollback: bool
     """Whether a log that was deleted or rolled back ends a stream."""
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class MessageStreamOptions:
+    """How to consume the messages of a queue, and in which batches."""
+
+    target: TargetQueue
+    max_messages: int
+    """Messages per micro-batch."""
+    lease: int
+    """Milliseconds that a micro-batch may take, from its claims to the commit."""
+    fail_on_data_loss: bool
     partitions: int
 
 
@@ -153,9 +171,21 @@ def event_options(raw: Mapping[str, str], *, streaming: bool) -> EventOptions:
     )
 
 
-def table_to_read(raw: Mapping[str, str]) -> Literal["snapshot", "events"]:
+def message_options(raw: Mapping[str, str]) -> MessageStreamOptions:
+    """Validate the options of a stream that consumes messages; raises `ConfigurationError`."""
+    options = OptionReader(raw, _MESSAGES)
+    return MessageStreamOptions(
+        target=_target(options),
+        max_messages=options.integer("maxMessagesPerBatch", 10_000, min=1, max=1 << 31),
+        lease=options.parse("lease", _LEASE, lambda text, name: to_millis(text, name, min=1000)),
+        fail_on_data_loss=options.boolean("failOnDataLoss", default=True),
+        partitions=options.integer("partitions", 2, min=1, max=MAX_PARTITIONS),
+    )
+
+
+def table_to_read(raw: Mapping[str, str]) -> Table:
     """Return the table that the option `read` names."""
-    kind: Literal["snapshot", "events"] = OptionReader(raw, None).choice("read", "snapshot", ("snapshot", "events"))
+    kind: Table = OptionReader(raw, None).choice("read", "snapshot", ("snapshot", "events", "messages"))
     return kind
 
 

@@ -1,0 +1,1 @@
+"""Spark as a consumer of a queue: claims messages for its batches, reads them, and settles them."""
