@@ -6,13 +6,14 @@ batch that a kill interrupted is written again, up to the same end. See `archive
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from threading import Event
 
 from delayq.archive.archive_files import SCHEMA_VERSION, Undone, check_version, oldest_version, undone_of
-from delayq.archive.archive_folder import Folder
+from delayq.archive.archive_folder import Folder, in_use
 from delayq.archive.archive_position import Position, archives, position_of_spark
 from delayq.archive.archive_run import ArchiveResult, ArchiveRun
 from delayq.archive.compaction import check_retain
@@ -27,10 +28,12 @@ from delayq.bulk.connection import calls_of, connect, target_of
 from delayq.errors import ConfigurationError, EventsLostError
 from delayq.safe_log import SafeLog
 from delayq.values.checks import check_int
-from delayq.values.times import Duration, to_millis
+from delayq.values.times import Duration, monotonic, to_millis
 
 log = SafeLog("delayq.archive")
 
+POLL_INTERVAL = 0.2
+"""Seconds between two looks at how far another process is."""
 KEEP = 1000
 """Archived entries that trimming leaves in the log, because a power cut may lose files not yet on disk."""
 
@@ -50,6 +53,7 @@ def archive(
     max_events: int = 1_000_000,
     fail_on_data_loss: bool = True,
     retain: Duration | None = None,
+    wait: Duration | None = None,
     on_progress: Callable[[ArchiveResult], object] | None = None,
     stop: Event | None = None,
 ) -> ArchiveResult:
@@ -60,7 +64,8 @@ def archive(
     the end
     that the log had at the start; otherwise it runs a batch `every` so often until Ctrl-C, or until `stop` is set. A
     batch has at most `max_entries` log entries, and at most `max_events` events unless its only entry has more.
-    `on_progress` is called after each batch.
+    `on_progress` is called after each batch. With `wait`, another process that archives to the folder is no error: it
+    has so long to reach the end that the log has now.
 
     Each batch is a small file, and once an hour they are merged into one for each day (in UTC): by the follower, or at
     the end of a run; see `compact_archive`, also for `retain`. `delayq.spark.read_archive` and `open_archive` read
@@ -97,7 +102,12 @@ def archive(
     path = path.rstrip("/") or path
     folder = Folder.made(path)
     stop, done = stop or Event(), list[Undone]()
-    with folder.writing():
+    with folder.writing() as is_free:
+        if not is_free:
+            if wait is None:
+                raise in_use(path)
+            _await_other(folder, path, bounds.last, to_millis(wait, "wait"))
+            return ArchiveResult(queue, path)
         position = _position(folder, path, checkpoint, {"queue": queue, "offset": bounds.first - 1})
         tell = on_progress or (lambda _: None)
         run = ArchiveRun(follower, folder, path, position, keep if trim else None, kept, tell, stop)
@@ -151,6 +161,15 @@ def archive_start(path: str) -> datetime | None:
 def undone(path: str) -> list[Undone]:
     """Return the roll-backs that an archive has seen, the first one first: events that a crash of Redis has undone."""
     return open_archive(path).undone
+
+
+def _await_other(folder: Folder, path: str, last: int, timeout: int) -> None:
+    """Wait until another process has archived up to an offset, some milliseconds at most."""
+    end = monotonic() + timeout / 1000
+    while (position := Position.of(folder.facts())) is None or position.at["offset"] < last:
+        if monotonic() >= end:
+            raise in_use(path)
+        time.sleep(POLL_INTERVAL)
 
 
 def _position(folder: Folder, path: str, checkpoint: str | None, begin: Offset) -> Position:

@@ -68,12 +68,10 @@ class Folder:
         return cls(system, root.rstrip("/"))
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Refuse a second process that archives to the folder, as far as it is on this machine."""
+    def writing(self) -> Iterator[bool]:
+        """Let one process at a time archive to the folder, as far as it is on this machine; yields whether it may."""
         with self._lock(".archiving", wait=False) as is_free:
-            if not is_free:
-                raise ConfigurationError(f"another process archives to {self.root}: stop it, or use another folder")
-            yield
+            yield is_free
 
     @contextmanager
     def locked(self, *, wait: bool) -> Iterator[bool]:
@@ -220,7 +218,7 @@ class Folder:
 
         def noted(facts: dict[str, Any]) -> dict[str, Any]:
             if facts.get("position") != known:
-                raise ConfigurationError(f"another process archives to {self.root}: stop it, or use another folder")
+                raise in_use(self.root)
             return {"position": position} if position != known else {}
 
         self.change_facts(noted)
@@ -317,6 +315,11 @@ def _as_today(table: pa.Table) -> pa.Table:
         if field.name not in table.column_names:
             table = table.append_column(field, pa.nulls(table.num_rows, field.type))
     return table.select(SCHEMA.names).cast(SCHEMA)
+
+
+def in_use(path: str) -> ConfigurationError:
+    """Return the error for a folder that another process archives to."""
+    return ConfigurationError(f"another process archives to {path}: stop it, or use another folder")
 
 
 def changed(info: fs.FileInfo) -> datetime:

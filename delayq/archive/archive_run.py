@@ -38,15 +38,15 @@ class ArchiveResult:
 
     queue: str
     archive: str
-    first: int | None
+    first: int | None = None
     """The first archived offset."""
-    last: int | None
-    entries: int | None
+    last: int | None = None
+    entries: int | None = 0
     """Log entries; None before Redis 7, which does not number them."""
-    events: int
+    events: int = 0
     """Rows: one per message and event."""
-    batches: int
-    trimmed: int
+    batches: int = 0
+    trimmed: int = 0
     """Log entries deleted."""
     kept_for: str | None = None
     """The archive, if another one, that is furthest behind and so prevents further trimming."""

@@ -6,7 +6,9 @@ otherwise (functions, nulls in order, integer division) SQLGlot translates; the 
 
 from __future__ import annotations
 
+import os
 import re
+import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -77,7 +79,10 @@ class DuckDB:
         except ImportError as error:
             raise ConfigurationError(f"this needs {error.name}: pip install 'delayq[archive]', or use Spark") from error
         self._translate = sqlglot.transpile
-        self._connection = duckdb.connect()
+        spilled = f"{tempfile.gettempdir()}/delayq-{os.getpid()}"
+        # Nothing is downloaded: what the queries use is in the package.
+        settings: dict[str, Any] = {"autoinstall_known_extensions": "false", "temp_directory": spilled}
+        self._connection = duckdb.connect(config=settings)
         self._connection.execute("SET TimeZone = 'UTC'")
         for function in _FUNCTIONS:
             self._connection.execute(f"CREATE MACRO {function}")

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from delayq.archive.sql_engine import SqlEngine, micros_of
+from delayq.bulk.files.schemas import check_types
 from delayq.bulk.load_run import UNKNOWN
 from delayq.queue.sweeps.bulk_runs import RunInfo
 
@@ -47,6 +48,7 @@ def planned(
     parts = {}
     for number, (plan, source) in enumerate(zip(plans, sources, strict=True)):
         columns = engine.types(plan)
+        check_types(columns, {"id": "string", "due": "timestamp"}, "this is no plan")
         action = "action" if "action" in columns else "'new'"
         payload = "sha2(payload, 256)" if "payload" in columns else "CAST(NULL AS STRING)"
         # Cancels are carried out, and rows without a due time sent, whatever the horizon.

@@ -279,7 +279,7 @@ def test_errors_are_one_sentence(queue, run, redis_url, redis_client, tmp_path):
             use(folder)
 
 
-def test_second_process_on_a_folder_is_refused(queue, run, folder):
+def test_second_process_on_a_folder_is_refused_or_waits(queue, run, redis_client, folder):
     refused = []
 
     def other(_):
@@ -289,6 +289,12 @@ def test_second_process_on_a_folder_is_refused(queue, run, folder):
 
     run(folder, on_progress=other)
     assert refused
+
+    def beside(_):
+        assert run(folder, wait="10s").events == 0
+
+    send(queue, 2)
+    assert run(folder, on_progress=beside).last == kept_offsets(redis_client)[-1]
 
     # On another machine, where the lock is not seen.
     def elsewhere(result):

@@ -213,6 +213,8 @@ def test_usage_error_is_reported_before_spark_starts(cli, visits, tmp_path):
 
 def test_errors_of_archive_report_and_audit_are_one_line(cli, visits, tmp_path):
     (tmp_path / "file").touch()
+    (tmp_path / "plan.csv").write_text("id,due\na,2030-01-01T00:00:00Z\n")
+    (tmp_path / "bad.parquet").write_text("no")
     assert cli("archive", "visits", "@archive").exit_code == 0
     bad = [
         (("archive", "nope", "archive"), 3, "no queue named 'nope'"),
@@ -225,6 +227,8 @@ def test_errors_of_archive_report_and_audit_are_one_line(cli, visits, tmp_path):
         (("report", "@archive", "out", "--from", "soon"), 2, "soon"),
         (("audit", "nowhere", "@archive", "visits"), 2, "nowhere"),
         (("audit", "table:plans", "@archive", "visits"), 2, "table:plans"),
+        (("audit", "@plan.csv", "@archive", "visits"), 2, "this is no plan: its column 'due' is string and must be"),
+        (("audit", "@bad.parquet", "@archive", "visits"), 2, "cannot read"),
         (("audit", "@archive", "@archive", "nope"), 3, "no queue named 'nope'"),
     ]
     for arguments, code, text in bad:

@@ -6,6 +6,7 @@ import csv
 import random
 from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from itertools import pairwise
 
 import pyarrow.parquet as pq
@@ -15,7 +16,6 @@ from delayq import ConfigurationError
 from delayq.archive.sql_engine import DuckDB
 from delayq.bulk.files.schemas import EVENTS
 from delayq.queue.inspecting.event_log import EventKind
-from delayq.report import report as report_module
 from delayq.report.delivery_history import MAX_ROWS
 from delayq.report.overview import OUTCOMES
 from delayq.report.page import page
@@ -506,7 +506,7 @@ def test_report_is_written_completely_or_not_at_all(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(report_module.csv, "write_csv", full)
+    monkeypatch.setattr(import_module("delayq.report.report").csv, "write_csv", full)
     with pytest.raises(ConfigurationError, match="out: No space left on device"):
         write_files(made, tmp_path / "out")
     assert {file.name: file.stat().st_mtime_ns for file in (tmp_path / "out").iterdir()} == before

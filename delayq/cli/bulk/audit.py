@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from delayq.audit.audit_result import Audit
 
 _SHOWN_FINDINGS = 20
+_OTHER_ARCHIVES = "1m"
+"""How long `delayq archive --follow` of another process may take to reach the end of the log."""
 
 
 _Options = Callable[..., Exit]
@@ -133,7 +135,8 @@ def _audit(
         plans = [tables.plan(name) for name in (plan, *more)]
         places = kept.enter_context(engine.kept(with_digests(engine, tables.messages(queue))))
         engine.count(places)
-        make_archive(queue, archive, url=session.url, prefix=session.prefix, fail_on_data_loss=not allow_loss)
+        where: dict[str, Any] = {"url": session.url, "prefix": session.prefix}
+        make_archive(queue, archive, **where, fail_on_data_loss=not allow_loss, wait=_OTHER_ARCHIVES)
         events = tables.events(archive)
         result = make_audit(
             engine,
