@@ -143,6 +143,7 @@ def test_event_options_are_parsed():
 def test_read_option_selects_the_table():
     assert table_to_read({}) == "snapshot"
     assert table_to_read({"READ": "Events", "whatever": "1"}) == "events"
+    assert table_to_read({"read": "messages"}) == "messages"
     with pytest.raises(ConfigurationError, match="read must be snapshot, events or messages, not 'everything'"):
         table_to_read({"read": "everything"})
 

@@ -56,6 +56,7 @@ def test_every_script_that_moves_messages_is_in_the_table():
     elsewhere |= {"send_one", "debounce", "collect"}  # they do what `send` does
     elsewhere |= {"join"}  # an ack and a send
     elsewhere |= {"pending_to_unack", "turn"}  # a promotion and a claim in turn, and an ack
+    elsewhere |= {"stage", "commit_staged"}  # which move as `ready_to_unack` and `ack`, of which they are made
     assert {transition.script for transition in TRANSITIONS} == set(names()) - READING - elsewhere
 
 
