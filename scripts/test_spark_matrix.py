@@ -24,6 +24,7 @@ TESTS = (
     "tests/spark/test_archive.py::test_archive_is_cut_back_with_a_log_that_was_rolled_back",
     "tests/spark/test_archive_faults.py::test_repeated_batch_is_archived_once",
     "tests/spark/test_source.py::test_stream_is_written_and_continues_after_a_restart",
+    "tests/spark/test_source.py::test_source_of_a_module_is_registered_by_spark_itself",
 )
 UNCLOSED = ("-W", "ignore::ResourceWarning", "-W", "ignore::pytest.PytestUnraisableExceptionWarning")
 """PySpark before 4.2 leaves sockets open when a query fails."""

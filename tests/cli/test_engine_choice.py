@@ -157,11 +157,20 @@ def test_settings_of_spark_mean_spark(cli, no_spark):
     assert cli("plan", "things.csv", "plan-2", "--rules", "rules.toml", env=remote).code == 0
 
 
-def test_plan_by_spark_is_overwritten_by_spark_alone(cli, files, no_spark):
+@pytest.mark.parametrize(
+    ("out", "refused"),
+    [
+        ("plan-1", "plan-1 is a folder, perhaps a plan by Spark: write to another path"),
+        ("missing/p", "cannot write missing/p: "),
+        ("plan.v1", "'plan.v1' ends with .v1, not with one of .parquet"),
+    ],
+)
+def test_plan_where_python_writes_no_file_stays_on_spark(cli, files, no_spark, out, refused):
     (files / "plan-1").mkdir()
-    assert cli("spark", "plan", *PLAN).line == "no session today"
-    refused = cli("plan", *PLAN)
-    assert (refused.code, refused.line) == (2, "plan-1 is a folder, perhaps a plan by Spark: write to another path")
+    words = ("things.csv", out, "--rules", "rules.toml")
+    assert cli("spark", "plan", *words).line == "no session today"
+    ended = cli("plan", *words)
+    assert (ended.code, ended.line[: len(refused)]) == (2, refused)
 
 
 def test_missing_table_is_refused_before_spark_starts(cli, no_spark):

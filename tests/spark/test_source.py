@@ -1,21 +1,28 @@
 """The data source in Spark: `df.write.format("delayq")` and `writeStream`."""
 
 import json
+import os
+import re
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import functions as F
 
+import delayq
 from delayq import DelayQueue
 from delayq.errors import ConfigurationError
 from delayq.spark import register
 from delayq.spark.datasource.source import DelayqSource
 from delayq.spark.spark_errors import reason_of
+from tests.spark.conftest import JAVA_OPTIONS
 from tests.support.processes import run
 
 pytestmark = pytest.mark.spark
+
+RECIPES = Path(delayq.__file__).parent / "docs" / "spark-recipes.md"
 
 LATER = datetime(2100, 1, 31, 9, 0, tzinfo=UTC)
 
@@ -284,3 +291,26 @@ def test_write_and_load_over_spark_connect(connect_url, redis_url, queue):
         "fourth": "committed",
     }
     assert queue.counts().pending == 991
+
+
+UNREGISTERED = """
+import sys
+from delayq.spark import read_messages, session
+spark = session(master="local[1]", **{"spark.driver.extraJavaOptions": sys.argv[2]})
+table = spark.sql("SELECT 'a' AS id, now() + INTERVAL 1 DAY AS due, '1' AS payload")
+table.write.format("delayq").mode("append").option("url", sys.argv[1]).save("q")
+print(read_messages(spark, "q", url=sys.argv[1]).count())
+"""
+
+
+@pytest.mark.long
+def test_source_of_a_module_is_registered_by_spark_itself(redis_url, queue, tmp_path):
+    (module,) = re.findall(
+        r"^```python\n(from delayq\.spark\.datasource.*?)^```$", RECIPES.read_text(), re.MULTILINE | re.DOTALL
+    )
+    (tmp_path / "pyspark_delayq.py").write_text(module)
+    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    program = [sys.executable, "-W", "ignore", "-c", UNREGISTERED, redis_url, JAVA_OPTIONS]
+    done = run(program, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": path})
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+    assert queue.counts().pending == 1

@@ -89,8 +89,8 @@ def choose_engine(
     if reason:
         return _engine(SPARK, usual, reason)
     found = [Path(path) for path in paths]
-    if any(map(is_folder, map(Path, written))) or not all(map(_is_readable, found)):
-        return Engine(usual)  # which overwrites the folder of a plan, or says what is wrong
+    if not (all(map(_is_readable, found)) and all(map(_is_writable, map(Path, written)))):
+        return Engine(usual)  # Spark overwrites folders and makes those that are missing, Python says what is wrong
     if not _is_large([path for path in found if is_file(path) or is_folder(path)], many):
         return _engine(PYTHON, usual, "the table is small (--engine spark insists on it)", may_change=True)
     if usual == SPARK or spark_starts():
@@ -123,6 +123,11 @@ def _is_readable(path: Path) -> bool:
     if is_folder(path):
         return not is_folder(path / "_delta_log")
     return path.suffix.lower() in (*TEXT_FORMATS, ".parquet", "")
+
+
+def _is_writable(path: Path) -> bool:
+    """Return whether Python alone writes a table of this name: a file in a folder that is there."""
+    return path.suffix.lower() in (".parquet", "") and is_folder(path.absolute().parent) and not is_folder(path)
 
 
 def _is_large(paths: list[Path], many: int) -> bool:

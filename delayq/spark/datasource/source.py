@@ -1,6 +1,7 @@
 """The PySpark data source `format("delayq")`: writes messages, reads the queue and its event log, consumes messages.
 
-Spark creates a source per query on the driver; its readers and writers are pickled and sent to the executors.
+Spark creates a source per query, in a Python process of its own; its readers and writers are pickled and sent to the
+processes that plan, execute and commit. Each imports what it uses alone.
 """
 
 from __future__ import annotations
@@ -9,14 +10,13 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from pyspark.errors import AnalysisException
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from delayq.bulk.files.schemas import CLAIMED, EVENTS, SNAPSHOT, columns_of
 from delayq.bulk.reading.snapshot import STATES
 from delayq.errors import ConfigurationError
-from delayq.spark.datasource.event_reader import EventsReader, EventStreamReader
-from delayq.spark.datasource.snapshot_reader import SnapshotReader
 from delayq.spark.datasource.source_options import (
     as_options,
     event_options,
@@ -25,11 +25,14 @@ from delayq.spark.datasource.source_options import (
     table_to_read,
     write_options,
 )
-from delayq.spark.datasource.staging.message_reader import MessageStreamReader, check_streaming
-from delayq.spark.datasource.writer import BatchWriter, StreamWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from delayq.spark.datasource.event_reader import EventsReader, EventStreamReader
+    from delayq.spark.datasource.snapshot_reader import SnapshotReader
+    from delayq.spark.datasource.staging.message_reader import MessageStreamReader
+    from delayq.spark.datasource.writer import BatchWriter, StreamWriter
 
 
 def register(spark: SparkSession) -> None:
@@ -37,7 +40,12 @@ def register(spark: SparkSession) -> None:
 
     Calling it again changes nothing. delayq must be installed on every executor.
     """
-    spark.dataSource.register(DelayqSource)
+    try:
+        spark.dataSource.register(DelayqSource)
+    except AnalysisException as error:
+        # PySpark 4.0 refuses a source that it has found itself, in a module pyspark_*; later ones replace it.
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
 
 
 def read_messages(
@@ -94,21 +102,29 @@ class DelayqSource(DataSource):
         if [name.lower() for name in schema.fieldNames()] != list(columns_of(self.schema())):
             raise ConfigurationError("a view with its own columns is for INSERT only; to read, create one without them")
         if table_to_read(self.options) == "snapshot":
+            from delayq.spark.datasource.snapshot_reader import SnapshotReader
+
             return SnapshotReader(snapshot_options(self.options))
         if table_to_read(self.options) == "messages":
             raise ConfigurationError("messages are consumed by a stream only: use spark.readStream")
+        from delayq.spark.datasource.event_reader import EventsReader
+
         return EventsReader(event_options(self.options, streaming=False))
 
     def streamReader(self, schema: StructType) -> EventStreamReader | MessageStreamReader:  # noqa: ARG002 - the same
         """Return a reader that streams the event log, or one that consumes messages."""
         # Spark does not tell `schema()` that it is for a stream, so the option must.
         if table_to_read(self.options) == "messages":
+            from delayq.spark.datasource.staging.message_reader import MessageStreamReader, check_streaming
+
             check_streaming()
             return MessageStreamReader(message_options(self.options))
         if table_to_read(self.options) != "events":
             raise ConfigurationError(
                 'only the event log and messages can be streamed: add .option("read", "events"), or "messages"'
             )
+        from delayq.spark.datasource.event_reader import EventStreamReader
+
         return EventStreamReader(event_options(self.options, streaming=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001 - Spark's
@@ -116,6 +132,8 @@ class DelayqSource(DataSource):
         if overwrite:
             advice = 'write with .mode("append"); DelayQueue.purge() empties a queue'
             raise ConfigurationError(f"a queue cannot be overwritten: {advice}")
+        from delayq.spark.datasource.writer import BatchWriter
+
         return BatchWriter(write_options(self.options), schema).opened()
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: FBT001 - Spark's
@@ -123,4 +141,6 @@ class DelayqSource(DataSource):
         if overwrite:
             advice = 'write the stream with .outputMode("append"), not "complete"'
             raise ConfigurationError(f"a queue cannot be overwritten: {advice}")
+        from delayq.spark.datasource.writer import StreamWriter
+
         return StreamWriter(write_options(self.options), schema).opened()
