@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from delayq import DelayQueue
-from delayq.audit.planned_reminders import source_of
 from delayq.bulk.files.table_files import files_of, write_table
 from delayq.bulk.load import load
 from delayq.bulk.load_run import digest_of
 from delayq.spark.pipelines.load import load as load_on_spark
+from delayq.spark.pipelines.spark_audit import source_of
 
 NOON = datetime(2100, 1, 31, 12, 0, tzinfo=UTC)
 ROWS = 5_000
