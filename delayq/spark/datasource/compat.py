@@ -6,8 +6,6 @@ Before 4.1 there are no filters to push down, and a streaming sink of Arrow batc
 
 from __future__ import annotations
 
-import json
-from ast import literal_eval
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -41,12 +39,6 @@ else:
         """A streaming sink that takes Arrow batches."""
 
 
-def offset_of_progress(text: str | None) -> dict[str, Any] | None:
-    """Return an offset in the progress of a query; before PySpark 4.2 it is told as Python writes it, not as JSON."""
-    offset: dict[str, Any] | None = json.loads(text or "null") if LIMITS_BATCHES else literal_eval(text or "None")
-    return offset
-
-
 __all__ = [
     "LIMITS_BATCHES",
     "DataSourceStreamArrowWriter",
@@ -54,5 +46,4 @@ __all__ = [
     "ReadLimit",
     "ReadMaxRows",
     "SupportsTriggerAvailableNow",
-    "offset_of_progress",
 ]
