@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from delayq.bulk.message_ids import id_of as id_of
     from delayq.bulk.plan import plan as plan
     from delayq.bulk.plan import refused_rows as refused_rows
+    from delayq.bulk.reading.snapshot import read_messages as read_messages
     from delayq.bulk.reminder_rules import Rule as Rule
     from delayq.bulk.reminder_rules import read_rules as read_rules
 

@@ -18,10 +18,8 @@ from delayq.archive import DuckDB, archive, open_archive
 from delayq.archive.sql_engine import rows_of
 from delayq.audit.audit import audit
 from delayq.broker.keys import Keys
-from delayq.bulk import load
-from delayq.bulk.connection import target_of
+from delayq.bulk import load, read_messages
 from delayq.bulk.files.schemas import EVENTS, PLAN, SNAPSHOT
-from delayq.bulk.reading.snapshot import read_snapshot
 from delayq.spark import audit as audit_on_spark
 from delayq.testing.redis_server import find_program
 from tests.support.event_tables import table_of
@@ -320,8 +318,8 @@ def consume(queue: DelayQueue[bytes]) -> None:
 
 
 def snapshot(url: str) -> list[tuple[Any, ...]]:
-    batches = read_snapshot(target_of("reminders", url, "delayq", None), include_payload=True)
-    return [tuple(row.values()) for row in batches.read_all().to_pylist()]
+    messages = read_messages("reminders", url=url, include_payload=True)
+    return [tuple(row.values()) for row in messages.read_all().to_pylist()]
 
 
 @pytest.fixture(scope="module", params=["duckdb", pytest.param("spark", marks=pytest.mark.spark)])

@@ -22,7 +22,7 @@ from delayq.broker.foreign import record_fields
 from delayq.broker.keys import Keys
 from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.transport.operation import together
-from delayq.bulk.connection import TargetQueue, calls_of, check_queue, connect, partitions_of
+from delayq.bulk.connection import TargetQueue, calls_of, check_queue, connect, partitions_of, target_of
 from delayq.bulk.reading.snapshot_rows import SCHEMA, SnapshotRows
 from delayq.queue.inspecting.deaths import read_death
 from delayq.queue.inspecting.inspector import RECORDED_STATES
@@ -255,8 +255,15 @@ def _read_position(reply: list[Any]) -> Position | None:
     return int(float(score)), member
 
 
-def read_snapshot(target: TargetQueue, *, include_payload: bool = False) -> pa.RecordBatchReader:
-    """Return the messages of a queue, read as they are asked for; raises `ConfigurationError` without such a queue."""
+def read_messages(
+    queue: str, *, url: str | None = None, prefix: str = "delayq", include_payload: bool = False
+) -> pa.RecordBatchReader:
+    """Return the messages of a queue as an Arrow stream with the columns of SNAPSHOT, read as they are asked for.
+
+    A message that stays in the queue meanwhile is in it once, with a state that it had during the read. Raises
+    `ConfigurationError` if there is no such queue.
+    """
+    target = target_of(queue, url, prefix, None)
     snapshot = QueueSnapshot(SnapshotOptions(target, include_payload=include_payload))
     ranges = snapshot.ranges()
     return pa.RecordBatchReader.from_batches(SCHEMA, (batch for one in ranges for batch in snapshot.read(one)))

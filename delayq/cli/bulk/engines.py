@@ -51,11 +51,9 @@ class LocalTables:
 
     def messages(self, queue: str) -> str:
         """Return the messages of a queue, with payloads, to be read once."""
-        from delayq.bulk.connection import target_of
-        from delayq.bulk.reading.snapshot import read_snapshot
+        from delayq.bulk.reading.snapshot import read_messages
 
-        target = target_of(queue, self._where["url"], self._where["prefix"], None)
-        return self.engine.table(read_snapshot(target, include_payload=True))
+        return self.engine.table(read_messages(queue, include_payload=True, **self._where))
 
     def plan(self, name: str) -> tuple[str, str]:
         """Return a plan from a file or a folder, and a digest of the names of its files."""
