@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.skipif(not LIMITS_BATCHES, reason="needs batches with a limit"),
 ]
 
-MESSAGES = 8_000
+MESSAGES = 6_000
 WORKER_KILLS = 26
 DRIVER_KILLS, REDIS_KILLS = 2, 3
 WORKERS = ("pyspark.daemon", "pyspark.worker", "python_streaming_source_runner")
@@ -87,8 +87,8 @@ def test_each_message_is_in_one_batch_over_kills_of_all_processes(start_redis, t
     server = start_redis("--appendonly", "yes", "--appendfsync", "always")
     chance = random.Random(42)
     with DelayQueue("visits", url=server.url, events=True, events_max_len=1_000_000) as queue:
-        for first in range(0, MESSAGES, 5000):
-            queue.send_many([NewMessage("x", id=f"m{first + n}", retries=100) for n in range(5000)])
+        for first in range(0, MESSAGES, 3000):
+            queue.send_many([NewMessage("x", id=f"m{first + n}", retries=100) for n in range(3000)])
 
         def driver():
             command = [sys.executable, "-c", DRIVER, server.url, str(tmp_path), JAVA_OPTIONS]
