@@ -4,7 +4,7 @@
     make test-spark-matrix ARGS="4.1"      one of them
 
 Each gets an environment of its own (450 MB, from the network) with the newest packages that it allows, but for those of
-the tests. The tests are those of TESTS: plan, load, snapshot, event stream, streaming sink, archive, audit and report.
+the tests. The tests are those of TESTS: plan, load, snapshot, event stream, streaming sink, audit and report.
 """
 
 import subprocess
@@ -20,9 +20,6 @@ VERSIONS = ("4.0", "4.1", "4.2", "newest")
 TESTS = (
     "tests/spark/test_ways_in.py::test_pipelines_on_a_spark_of_their_own",
     "tests/spark/test_event_source.py",
-    "tests/spark/test_archive.py::test_each_run_adds_the_new_events_to_the_archive",
-    "tests/spark/test_archive.py::test_archive_is_cut_back_with_a_log_that_was_rolled_back",
-    "tests/spark/test_archive_faults.py::test_repeated_batch_is_archived_once",
     "tests/spark/test_source.py::test_stream_is_written_and_continues_after_a_restart",
     "tests/spark/test_source.py::test_source_of_a_module_is_registered_by_spark_itself",
 )
@@ -38,7 +35,7 @@ class SparkMatrix(Matrix):
         told(UV, "venv", "--quiet", "--python", find_python(PYTHON) or PYTHON, folder)
         python = folder / "bin" / "python"
         pyspark = "pyspark" if version == "newest" else f"pyspark=={version}.*"
-        packages = (f"{self._wheel}[spark,jre,bulk,reminders]", pyspark, *OF_TESTS)
+        packages = (f"{self._wheel}[spark,jre,archive,reminders]", pyspark, *OF_TESTS)
         told(UV, "pip", "install", "--quiet", "--python", python, *packages)
         return python
 

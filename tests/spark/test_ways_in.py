@@ -20,7 +20,8 @@ import json, sys
 from datetime import UTC, datetime
 from pathlib import Path
 from delayq import DelayQueue
-from delayq.spark import archive, audit, load, plan, read_archive, read_messages, read_rules, report, session
+from delayq.archive import archive
+from delayq.spark import audit, load, plan, read_archive, read_messages, read_rules, report, session
 
 folder, url, master, settings = Path(sys.argv[1]), sys.argv[2], sys.argv[3], json.loads(sys.argv[4])
 spark = session(master=None if master == "submitted" else master, **settings)
@@ -30,7 +31,7 @@ planned = spark.read.parquet(str(folder / "plan"))
 loaded = load(planned, "visits", url=url, run="first")
 at = datetime.now(UTC)
 snapshot = read_messages(spark, "visits", url=url, include_payload=True)
-archived = archive(spark, "visits", str(folder / "archive"), url=url)
+archived = archive("visits", str(folder / "archive"), url=url)
 events = read_archive(spark, str(folder / "archive"))
 with report(events, folder / "report") as made:
     kinds = {row["kind"]: row["events"] for row in made["totals"].toArrow().to_pylist() if row["events"]}
