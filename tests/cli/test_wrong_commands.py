@@ -43,7 +43,7 @@ COMMANDS: list[tuple[str, int, str]] = [
     ("limit set reminders --rate 5/s", 2, "no command 'limit', did you mean 'limits'?"),
     ("runs show reminders r1", 2, "Got unexpected extra argument (r1). The arguments are QUEUE [RUN]; quote one that"),
     ("remind ics team.ics", 2, "no command 'ics': here it is import"),
-    ("spark run reminders", 2, "no command 'run': the commands are archive, audit, demo, lapse, load, plan, report"),
+    ("spark run reminders", 2, "no command 'run': the commands are audit, demo, lapse, load, plan, report"),
     ("send", 2, "Missing argument 'QUEUE'"),
     ("send reminders", 2, "give either PAYLOAD or --file"),
     ("send reminders 1 2", 2, "Got unexpected extra argument (2). The arguments are QUEUE [PAYLOAD]; quote one that"),
