@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from delayq import DelayQueue
-from delayq.broker.keys import registry
+from delayq.broker.keys import Keys, registry
 from tests.cli.conftest import Program, Start
 
 pytestmark = pytest.mark.timeout(180)
@@ -94,6 +94,8 @@ def test_a_worker_waits_when_the_last_queue_is_gone(start: Start, app, fill, red
     program.says("no queue matches tenant-*: waiting for one")
     fill("tenant-a", 1)
     program.until(lambda: app() == ["tenant-a x"], "tenant-a")
+    # An ack after the deletion would make the queue anew.
+    program.until(lambda: not redis_client.exists(Keys.of("delayq", "tenant-a").messages), "the ack")
     redis_client.delete(registry("delayq"), *redis_client.keys("delayq:{tenant-a}:*"))
     program.says("no queue matches tenant-*: waiting for one", times=2)
     fill("tenant-b", 1)
