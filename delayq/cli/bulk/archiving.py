@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from delayq.broker.engine import Feature
+from delayq.cli.bulk.spark_session import where
 from delayq.cli.support.exit_codes import CommandError, Exit
 from delayq.cli.support.options import json_option, queue_with
 from delayq.cli.support.output import print_json, print_note
@@ -54,7 +55,6 @@ def archive(
     "undone": [[FIRST, LAST, EVENTS], …]}; with --compact {"merged", "files", "events", "days"}.
     """
     session.check_queue_exists(queue)
-    where: dict[str, Any] = {"url": session.url, "prefix": session.prefix}
     if compact:
         from delayq.archive import compact_archive
 
@@ -66,7 +66,7 @@ def archive(
     if forget:
         from delayq.archive import forget_archive
 
-        if not forget_archive(queue, archive, **where):
+        if not forget_archive(queue, archive, **where(session)):
             raise CommandError(f"queue {queue} has no archive at {archive}", Exit.NOT_FOUND)
         print_note(f"forgot the archive {archive} of queue {queue}")
         return Exit.OK
@@ -81,7 +81,7 @@ def archive(
         result = make_archive(
             queue,
             archive,
-            **where,
+            **where(session),
             once=not follow,
             trim=trim,
             retain=retain,

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from delayq.broker.engine import Feature
-from delayq.cli.bulk.engines import LocalTables, SparkTables, Tables
-from delayq.cli.bulk.spark_session import open_spark
+from delayq.cli.bulk.engines import LocalTables, SparkTables, Tables, read_period
+from delayq.cli.bulk.spark_session import open_spark, where
 from delayq.cli.support.exit_codes import CommandError, Exit
-from delayq.cli.support.options import DURATION, SERVER_WHEN, json_option, queue_with
+from delayq.cli.support.options import DURATION, SERVER_WHEN, F, add_options, json_option, queue_with
 from delayq.cli.support.output import console, print_json, print_note, print_rich, table
 from delayq.cli.support.progress import spinner
 from delayq.cli.support.session import Session
@@ -23,7 +23,7 @@ from delayq.queue.delay_queue import DelayQueue
 from delayq.queue.placing.layout import refuse_partitions
 from delayq.values.lateness import read_slo
 from delayq.values.text import pluralize
-from delayq.values.times import from_millis, timestamp
+from delayq.values.times import timestamp
 
 if TYPE_CHECKING:
     from delayq.audit.audit_result import Audit
@@ -33,52 +33,47 @@ _OTHER_ARCHIVES = "1m"
 """How long `delayq archive --follow` of another process may take to reach the end of the log."""
 
 
-_Options = Callable[..., Exit]
+_OPTIONS = (
+    click.argument("plan", metavar="PLAN"),
+    click.argument("archive", metavar="ARCHIVE"),
+    queue_with(Feature.EVENTS),
+    click.option(
+        "--plan", "more", metavar="TABLE", multiple=True, help="Audit also this newer plan; it decides on its ids."
+    ),
+    click.option(
+        "--from",
+        "start",
+        type=SERVER_WHEN,
+        metavar="WHEN",
+        help="Audit reminders due from then on: a time, or -1d.",
+    ),
+    click.option(
+        "--until",
+        type=SERVER_WHEN,
+        metavar="WHEN",
+        help="Audit reminders due before then.  [default: what was loaded]",
+    ),
+    click.option(
+        "--max-late",
+        type=DURATION,
+        help="Make later deliveries findings, and judge what is overdue by it."
+        "  [default: the queue's objective, or 5m]",
+    ),
+    click.option("--allow-loss", is_flag=True, help="Audit also without entries of the log that are gone: a finding."),
+    click.option("--out", metavar="TABLE", help="Write the result for each reminder there, as Parquet."),
+    click.option("--report", metavar="FOLDER", help="Write verdict and findings there, for the report's page."),
+    json_option,
+)
 
 
-def _audit_options(command: _Options) -> _Options:
-    """Give a command the arguments and options of an audit."""
-    options: list[Callable[..., Any]] = [
-        click.argument("plan", metavar="PLAN"),
-        click.argument("archive", metavar="ARCHIVE"),
-        queue_with(Feature.EVENTS),
-        click.option(
-            "--plan", "more", metavar="TABLE", multiple=True, help="Audit also this newer plan; it decides on its ids."
-        ),
-        click.option(
-            "--from",
-            "start",
-            type=SERVER_WHEN,
-            metavar="WHEN",
-            help="Audit reminders due from then on: a time, or -1d.",
-        ),
-        click.option(
-            "--until",
-            type=SERVER_WHEN,
-            metavar="WHEN",
-            help="Audit reminders due before then.  [default: what was loaded]",
-        ),
-        click.option(
-            "--max-late",
-            type=DURATION,
-            help="Make later deliveries findings, and judge what is overdue by it."
-            "  [default: the queue's objective, or 5m]",
-        ),
-        click.option(
-            "--allow-loss", is_flag=True, help="Audit also without entries of the log that are gone: a finding."
-        ),
-        click.option("--out", metavar="TABLE", help="Write the result for each reminder there, as Parquet."),
-        click.option("--report", metavar="FOLDER", help="Write verdict and findings there, for the report's page."),
-        json_option,
-        click.pass_obj,
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+def audit_options(function: F) -> F:
+    """Add the arguments and options of an audit in any engine."""
+    return add_options(_OPTIONS, function)
 
 
 @click.command(short_help="Compare a plan with ledger, archive and queue.")
-@_audit_options
+@audit_options
+@click.pass_obj
 def audit(session: Session, /, queue: str, **options: Any) -> Exit:
     """Account for each reminder of PLAN: scheduled, delivered, dead, cancelled; never missing, overdue, early, twice.
 
@@ -93,7 +88,8 @@ def audit(session: Session, /, queue: str, **options: Any) -> Exit:
 
 
 @click.command("audit", short_help="Compare a plan with ledger, archive and queue.")
-@_audit_options
+@audit_options
+@click.pass_obj
 def spark_audit(session: Session, /, queue: str, **options: Any) -> Exit:
     """Account for each reminder of PLAN, as `delayq audit` does, on Spark: for tables of any size, place and format.
 
@@ -123,20 +119,15 @@ def _audit(
     from delayq.archive.archive import archive as make_archive
     from delayq.audit.audit import audit as make_audit
     from delayq.audit.audit import with_digests
-    from delayq.bulk.load_run import resolve
     from delayq.report.report import write_audit
 
-    start, until = (
-        None if when is None else from_millis(resolve(when, name, timestamp(session.now)))
-        for name, when in (("--from", period["start"]), ("--until", period["until"]))
-    )
+    start, until = read_period(period["start"], period["until"], timestamp(session.now))
     with spinner(f"auditing {queue}"), ExitStack() as kept:
         engine = tables.engine
         plans = [tables.plan(name) for name in (plan, *more)]
         places = kept.enter_context(engine.kept(with_digests(engine, tables.messages(queue))))
         engine.count(places)
-        where: dict[str, Any] = {"url": session.url, "prefix": session.prefix}
-        make_archive(queue, archive, **where, fail_on_data_loss=not allow_loss, wait=_OTHER_ARCHIVES)
+        make_archive(queue, archive, **where(session), fail_on_data_loss=not allow_loss, wait=_OTHER_ARCHIVES)
         events = tables.events(archive)
         result = make_audit(
             engine,

@@ -7,9 +7,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from delayq.cli.bulk.spark_session import open_spark, where
 from delayq.cli.support.session import Session
+from delayq.values.times import from_millis
 
 if TYPE_CHECKING:
     from delayq.archive.archive_files import Undone
+
+
+def read_period(start: str | None, until: str | None, now: int) -> tuple[datetime | None, datetime | None]:
+    """Return the times that --from and --until name, seen from a time (ms); None for what is not given."""
+    from delayq.bulk.load_run import resolve
+
+    ends = (("--from", start), ("--until", until))
+    first, last = (None if when is None else from_millis(resolve(when, name, now)) for name, when in ends)
+    return first, last
 
 
 class Events(NamedTuple):

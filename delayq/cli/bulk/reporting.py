@@ -9,40 +9,37 @@ from typing import Any
 
 import click
 
-from delayq.cli.bulk.engines import LocalTables, SparkTables, Tables
+from delayq.cli.bulk.engines import LocalTables, SparkTables, Tables, read_period
 from delayq.cli.support.exit_codes import CommandError
-from delayq.cli.support.options import SERVER_WHEN, json_option
+from delayq.cli.support.options import SERVER_WHEN, F, add_options, json_option
 from delayq.cli.support.output import print_json, print_note, print_rich
 from delayq.cli.support.progress import spinner
 from delayq.cli.support.session import Session
 from delayq.errors import DelayqError
 from delayq.queue.inspecting.counts import Stats
-from delayq.values.times import from_millis, timestamp
+from delayq.values.times import timestamp
 
-_Command = Callable[..., None]
+_OPTIONS = (
+    click.argument("archive", metavar="ARCHIVE"),
+    click.argument("out", metavar="FOLDER", type=click.Path(path_type=Path)),
+    click.option("--html/--no-html", default=True, help="Write a page with plots, FOLDER/report.html."),
+    click.option("--queue", metavar="NAME", help="Title the page with this queue, and tell what waits in it now."),
+    click.option(
+        "--from", "start", type=SERVER_WHEN, metavar="WHEN", help="Report on events from then on: a time, or -1d."
+    ),
+    click.option("--until", type=SERVER_WHEN, metavar="WHEN", help="Report on events before then."),
+    json_option,
+)
 
 
-def _report_options(command: _Command) -> _Command:
-    """Give a command the arguments and options of a report."""
-    options: list[Callable[..., Any]] = [
-        click.argument("archive", metavar="ARCHIVE"),
-        click.argument("out", metavar="FOLDER", type=click.Path(path_type=Path)),
-        click.option("--html/--no-html", default=True, help="Write a page with plots, FOLDER/report.html."),
-        click.option("--queue", metavar="NAME", help="Title the page with this queue, and tell what waits in it now."),
-        click.option(
-            "--from", "start", type=SERVER_WHEN, metavar="WHEN", help="Report on events from then on: a time, or -1d."
-        ),
-        click.option("--until", type=SERVER_WHEN, metavar="WHEN", help="Report on events before then."),
-        json_option,
-        click.pass_obj,
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+def report_options(function: F) -> F:
+    """Add the arguments and options of a report by any engine."""
+    return add_options(_OPTIONS, function)
 
 
 @click.command(short_help="Report on an archive: tables, a page with plots, a summary.")
-@_report_options
+@report_options
+@click.pass_obj
 def report(session: Session, /, archive: str, out: Path, **options: Any) -> None:
     """Report on ARCHIVE: lateness, rates, retries, errors, deaths and duplicates, as Parquet and CSV in FOLDER.
 
@@ -54,7 +51,8 @@ def report(session: Session, /, archive: str, out: Path, **options: Any) -> None
 
 
 @click.command("report", short_help="Report on an archive: tables, a page with plots, a summary.")
-@_report_options
+@report_options
+@click.pass_obj
 def spark_report(session: Session, /, archive: str, out: Path, **options: Any) -> None:
     """Report on ARCHIVE, as `delayq report` does, on Spark: for archives of any size, where Spark reaches them.
 
@@ -76,17 +74,12 @@ def _report(
 ) -> None:
     now = None if queue is None else _stats(session, queue)
     tables = tables_of(session)
-    from delayq.bulk.load_run import resolve
     from delayq.report.overview import facts_of, now_of, overview_of
     from delayq.report.report import PAGE
     from delayq.report.report import report as make_report
     from delayq.report.summary import summary
 
-    clock = timestamp(datetime.now(UTC))
-    start, until = (
-        None if period[name] is None else from_millis(resolve(str(period[name]), option, clock))
-        for name, option in (("start", "--from"), ("until", "--until"))
-    )
+    start, until = read_period(period["start"], period["until"], timestamp(datetime.now(UTC)))
     done: list[str] = []
     with spinner(f"reporting on {archive}:", lambda: ", ".join(done[-1:])):
         events = tables.events(archive, start=start, until=until)
