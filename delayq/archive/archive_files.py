@@ -20,12 +20,13 @@ import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from datetime import date
+from datetime import UTC, date, datetime
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 from delayq.errors import ConfigurationError
 from delayq.values.text import pluralize
+from delayq.values.times import timestamp
 
 RECENT = "_recent"
 FORMAT = "_delayq"
@@ -99,6 +100,22 @@ def check_version(facts: Mapping[str, Any], path: str) -> None:
 def oldest_version(facts: Mapping[str, Any]) -> int:
     """Return the oldest schema version that a file of an archive may have."""
     return int(facts.get("oldest", facts.get("schema", 1)))
+
+
+def start_of(facts: Mapping[str, Any]) -> datetime | None:
+    """Return the time before which `retain` has deleted the events of an archive; None if it has deleted none."""
+    day = facts.get("start")
+    return None if day is None else datetime.fromisoformat(day).replace(tzinfo=UTC)
+
+
+def of_period(files: Iterable[ArchiveFile], start: datetime | None, until: datetime | None) -> list[ArchiveFile]:
+    """Return the files that may have events of a period; raises `ConfigurationError` for a time without a zone."""
+    for name, at in (("start", start), ("until", until)):
+        if at is not None:
+            timestamp(at, name)
+    first = date.min if start is None else start.astimezone(UTC).date()
+    last = date.max if until is None else until.astimezone(UTC).date()
+    return [file for file in files if file.day is None or first <= file.day <= last]
 
 
 def former_batches(facts: Mapping[str, Any]) -> Mapping[str, int]:

@@ -37,11 +37,6 @@ class Position(NamedTuple):
         stored = facts.get("position")
         return None if stored is None else cls(**stored)
 
-    @property
-    def done(self) -> Self:
-        """The position once the files of the next batch are there."""
-        return self if self.to is None else self._replace(batch=self.batch + 1, at=self.to, to=None)
-
 
 def position_of_spark(checkpoint: str, begin: Offset) -> Position | None:
     """Return how far an archive was that an older delayq wrote with Spark, by its checkpoint; None without one.

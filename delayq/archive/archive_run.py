@@ -14,7 +14,7 @@ from delayq.archive.archive_files import RECENT, ArchiveFile, Undone, copy_of
 from delayq.archive.archive_folder import Folder
 from delayq.archive.archive_position import ArchivePosition, Position, archives
 from delayq.archive.compaction import DUE_AFTER, compact_if_due
-from delayq.archive.log_follower import LogFollower
+from delayq.archive.log_follower import LogFollower, Offset, begin_of
 from delayq.archive.log_gaps import Gap, told
 from delayq.archive.log_reader import batches_of, read_bounds
 from delayq.broker.event_log import MIN_TIME_OFFSET, trim_events
@@ -123,40 +123,35 @@ class ArchiveRun:
     def catch_up(self, until: int) -> None:
         """Archive what the log has up to an offset, batch by batch; raises `EventsLostError` if it is another log."""
         # A batch that was begun is written again, without a look at whether the log goes on as it did.
-        while not self.stop.is_set() and (self.position.to or self._begin_batch(until)):
-            self._write_batch()
+        while not self.stop.is_set() and (end := self.position.to or self._begin_batch(until)):
+            self._write_batch(end)
             self.save_position(trims=True)
             self.on_progress(self.result)
 
-    def _begin_batch(self, until: int) -> bool:
-        """Fix the end of the next batch; returns whether there is anything in it."""
+    def _begin_batch(self, until: int) -> Offset | None:
+        """Fix the end of the next batch and return it; None if there is nothing in it."""
         start = self.position.at
         end = self.follower.next_end(start, until)
         if end == start:
-            return False
+            return None
         self._note(self.position._replace(to=end))
-        return True
+        return end
 
-    def _write_batch(self) -> None:
+    def _write_batch(self, to: Offset) -> None:
         position = self.position
-        after, end = self.batch_range()
+        after, end = begin_of(position.at, to), int(to["offset"])
         name = f"{RECENT}/part={position.query}-{position.batch + 1}"
         entries = self.follower.entries(after + 1, end, (after + 1, end))
         rows = (pa.Table.from_batches([one]) for one in batches_of(entries))
         written = self.folder.write_by_day(rows, f"{self.folder.root}/{name}", "events.parquet")
         for info in self.folder.listed(f"{self.folder.root}/{name}"):
             self.folder.copy(info.path, copy_of(self.folder.root, ArchiveFile.at(info.path)))
-        self._note(position.done)
+        self._note(position._replace(batch=position.batch + 1, at=to, to=None))
         self.first = after + 1 if self.first is None else self.first
         self.last = end
         self.entries += max(end - after, 0)
         self.events += sum(written)
         self.batches += 1
-
-    def batch_range(self) -> tuple[int, int]:
-        """Return the offset after which the batch that was begun starts, and its last one."""
-        end = self.position.to or self.position.at
-        return int(end["after"] if "after" in end else self.position.at["offset"]), int(end["offset"])
 
     def _note(self, position: Position) -> None:
         self.folder.note_position(self.position._asdict(), position._asdict())

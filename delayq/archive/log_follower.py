@@ -24,6 +24,11 @@ The end of a batch has `after`, too, if the batch begins elsewhere than after th
 """
 
 
+def begin_of(start: Offset, end: Offset) -> int:
+    """Return the offset after which a batch begins whose end is known, and that of the batch before it."""
+    return int(end["after"] if "after" in end else start["offset"])
+
+
 @dataclass(frozen=True, slots=True)
 class LogFollower:
     """Which batches to read of an event log."""

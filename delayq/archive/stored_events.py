@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -15,13 +15,14 @@ from delayq.archive.archive_files import (
     ArchiveFile,
     Undone,
     check_version,
+    of_period,
     oldest_version,
+    start_of,
     undone_of,
 )
 from delayq.archive.archive_folder import SCHEMA, Folder
 from delayq.archive.sql_engine import DuckDB, micros_of
 from delayq.errors import ConfigurationError
-from delayq.values.times import timestamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,7 @@ class StoredEvents:
     @property
     def begin(self) -> datetime | None:
         """The time before which `retain` has deleted events; None if it has deleted none."""
-        day = self.facts.get("start")
-        return None if day is None else datetime.fromisoformat(day).replace(tzinfo=UTC)
+        return start_of(self.facts)
 
     @property
     def undone(self) -> list[Undone]:
@@ -72,16 +72,10 @@ def open_archive(path: str, *, start: datetime | None = None, until: datetime | 
     Raises `ConfigurationError` if there is no archive, if this process does not reach it, or if a later delayq wrote
     it.
     """
-    for name, at in (("start", start), ("until", until)):
-        if at is not None:
-            timestamp(at, name)
     folder = Folder.open(path)
     facts = {} if folder is None else folder.facts()
     files = [] if folder is None else folder.divided()[0]
     if folder is None or not (files or facts):
         raise ConfigurationError(f"there is no archive at {path}")
     check_version(facts, path)
-    first = date.min if start is None else start.astimezone(UTC).date()
-    last = date.max if until is None else until.astimezone(UTC).date()
-    days = [file for file in files if file.day is None or first <= file.day <= last]
-    return StoredEvents(folder, facts, days, start, until)
+    return StoredEvents(folder, facts, of_period(files, start, until), start, until)

@@ -13,7 +13,7 @@ from itertools import pairwise
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
-from delayq.archive.log_follower import LogFollower, Offset
+from delayq.archive.log_follower import LogFollower, Offset, begin_of
 from delayq.archive.log_marks import LogBounds
 from delayq.archive.log_reader import batches_of, check_log, read_bounds
 from delayq.errors import ConfigurationError
@@ -128,7 +128,6 @@ class EventStreamReader(_EventRangeReader, DataSourceStreamReader, SupportsTrigg
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Divide a batch."""
         if LIMITS_BATCHES:
-            after = end["after"] if "after" in end else start["offset"]
-        else:  # the start was not known when the end was asked for, so it was not checked
-            after = self._log.resume(start, read_bounds(self._options.target))
-        return self._split(after + 1, end["offset"])
+            return self._split(begin_of(start, end) + 1, end["offset"])
+        # The start was not known when the end was asked for, so it was not checked.
+        return self._split(self._log.resume(start, read_bounds(self._options.target)) + 1, end["offset"])

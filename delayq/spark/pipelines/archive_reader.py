@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from datetime import UTC, date, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
@@ -22,13 +22,14 @@ from delayq.archive.archive_files import (
     check_version,
     divide,
     former_batches,
+    of_period,
     oldest_version,
+    start_of,
     undone_of,
 )
 from delayq.archive.archive_folder import Folder
 from delayq.bulk.files.schemas import EVENTS, columns_of
 from delayq.errors import ConfigurationError
-from delayq.values.times import timestamp
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,12 +53,7 @@ def read_archive(
     files = event_files(spark, path, known)
     if not files and not known:
         raise ConfigurationError(f"there is no archive at {path}")
-    for name, at in (("start", start), ("until", until)):
-        if at is not None:
-            timestamp(at, name)
-    first = date.min if start is None else start.astimezone(UTC).date()
-    last = date.max if until is None else until.astimezone(UTC).date()
-    days = [file for file in files if file.day is None or first <= file.day <= last]
+    days = of_period(files, start, until)
     if not days:
         return spark.createDataFrame([], EVENTS)
     events = _read(spark, [file.path for file in days], oldest_version(known))
@@ -109,8 +105,7 @@ def archive_facts(spark: SparkSession, path: str) -> dict[str, Any]:
 
 def archive_start(spark: SparkSession, path: str) -> datetime | None:
     """Return the time before which `retain` has deleted the events of an archive; None if it has deleted none."""
-    day = archive_facts(spark, path.rstrip("/") or path).get("start")
-    return None if day is None else datetime.fromisoformat(day).replace(tzinfo=UTC)
+    return start_of(archive_facts(spark, path.rstrip("/") or path))
 
 
 def undone(spark: SparkSession, path: str) -> list[Undone]:
