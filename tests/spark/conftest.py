@@ -36,12 +36,12 @@ INTERRUPTED = pytest.StashKey[bool]()
 
 @pytest.hookimpl(tryfirst=True)  # before pytest's own hook, which reads the markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that use Spark, and allow time for a JVM to start."""
+    """Mark the tests that use Spark, and allow time for a JVM to start while the other half of CI uses both cores."""
     for item in items:
         if {"spark", "connect_url"} & set(getattr(item, "fixturenames", ())):
             item.add_marker("spark")
         if item.get_closest_marker("spark") and not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(180))
+            item.add_marker(pytest.mark.timeout(400))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -38,9 +38,10 @@ def with_spark(spark, path):
         return reason_of(error)
 
 
-def test_same_rows_or_error_of_100_odd_files(spark, tmp_path):
+@pytest.mark.parametrize("first", range(0, FILES, 20))
+def test_same_rows_or_error_of_100_odd_files(first, spark, tmp_path):
     unlike = []
-    for number in range(FILES):
+    for number in range(first, first + 20):
         path = write_odd_file(number, tmp_path)
         ours, theirs = without_spark(path), with_spark(spark, path)
         # A row that is too short is refused by the reader, in its own words.
