@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from delayq.broker.calls import Owner as Owner
     from delayq.errors import CalendarChangedError as CalendarChangedError
     from delayq.errors import CannotConnectError as CannotConnectError
+    from delayq.errors import ColdTierError as ColdTierError
     from delayq.errors import ConfigurationError as ConfigurationError
     from delayq.errors import ConsumerFailedError as ConsumerFailedError
     from delayq.errors import DelayqError as DelayqError

@@ -27,6 +27,7 @@
 * `ConsumerFailedError`: a thread or task of a consumer has died of an error that is no callback's; the log has it.
 * `TooManyThreadsError`: the system gives this process no more threads; raise its limit of processes or of memory.
 * `OutboxError`: a transaction takes no rows of the outbox or inbox; the error says what to do.
+* `ColdTierError`: the folder of a cold tier cannot be used, or lacks files; the error says what to do.
 * `UnsafeServerError`: a start-up check failed under `strict=True`; fix the server's configuration.
 """
 
@@ -139,6 +140,10 @@ class UnsafeServerError(DelayqError):
 
 class OutboxError(DelayqError):
     """No row of the outbox or inbox was written: the transaction has ended, or there is no table, or no such row."""
+
+
+class ColdTierError(DelayqError):
+    """The folder of a cold tier cannot be used, is of another queue or a newer delayq, or lacks files."""
 
 
 class UnknownScheduleError(DelayqError, LookupError):

@@ -336,12 +336,12 @@ class Calls:
     def cancel(self, ids: Iterable[str], *, stop: bool = False) -> ScriptCall[str]:
         """Cancel messages, and with `stop` ask the running ones to stop; a status each.
 
-        1 cancelled, 2 running, 3 dead, 4 successor cancelled, 5 asked to stop, 0 gone.
+        1 cancelled, 2 running, 3 dead, 4 successor cancelled, 5 asked to stop, 6 withdrawn from the cold tier, 0 gone.
         """
         return self.script("cancel", [self.now, int(stop), *map(stored_id, ids)], statuses)
 
     def reschedule(self, times: Iterable[tuple[str, str | int]]) -> ScriptCall[str]:
-        """Change due times; a status each: 1 rescheduled, 2 running, 3 dead, 0 gone."""
+        """Change due times; a status each: 1 rescheduled, 2 running, 3 dead, 4 noted for the cold tier, 0 gone."""
         return self.script("reschedule", [self.now, *flat((stored_id(id), due) for id, due in times)], statuses)
 
     def purge(self) -> ScriptCall[int]:

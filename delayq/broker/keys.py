@@ -101,6 +101,7 @@ META_SETTINGS = (
     "partitions",
     "partitions_from",
     "epoch",
+    "cold",
 )
 """The fields of `meta` that are settings and internal counters."""
 META_TOTALS = (
@@ -214,6 +215,11 @@ class Keys:
     moving: str
     """hash: kind, target and number → a batch on its way to another partition, packed; order, kind and target → their
     numbers; last → the number drawn last; from, kind and source → the number of the batch that arrived last."""
+    cold: str
+    """hash: what a queue with a cold tier knows of it: its folder, its files and their messages (see `ColdTier`)."""
+    cold_changes: str
+    """hash: id → the due time (ms) with which a message that may be cold comes back, `-` if it does not; and when that
+    was noted (ms)."""
     wake: str
     """list: at most one element, on which idle consumers block."""
     meta: str

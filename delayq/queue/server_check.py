@@ -24,12 +24,14 @@ log = SafeLog("delayq.doctor")
 NEW_SCHEMA = 3
 """The version of the data structures of a new queue."""
 SCHEMA = 6
-"""The newest version that this delayq knows: that of a queue with groups, hours, or templates of limits."""
+"""The newest version of a queue that uses no more than Redis: with groups, hours, or templates of limits."""
 PARTITIONED = "7"
 """The schema of a queue that has partitions, each a queue of its own: who does not know them must not open it."""
+COLD = "8"
+"""The schema of a queue with a cold tier: who does not know it would not withdraw what is cold."""
 CHECK_EVERY = 10.0
 """Seconds between two checks that Redis still has an open queue."""
-_KNOWN = [str(version).encode() for version in range(SCHEMA + 1)]
+_KNOWN = [*(str(version).encode() for version in range(SCHEMA + 1)), COLD.encode()]
 MIN_SERVER = (6, 2)
 NEARLY_FULL = 0.9
 """The share of the memory, or of the clients, from which on a server is nearly full: some time is left to act."""
@@ -151,7 +153,7 @@ def newer(name: str, schema: Any) -> str:
     if not isinstance(schema, bytes) or schema in _KNOWN:
         return ""
     version = schema[:20].decode(errors="replace")
-    return f"queue {name} has schema {version}, but this delayq knows only {SCHEMA}: upgrade delayq"
+    return f"queue {name} has schema {version}, but this delayq knows only {COLD}: upgrade delayq"
 
 
 def find_dangers(info: dict[str, str]) -> list[str]:

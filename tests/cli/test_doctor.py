@@ -212,7 +212,7 @@ def test_queue_with_a_newer_schema_is_not_changed(cli, queue, client):
     before = keys(client)
     ended = cli("doctor", "--repair", "--deep")
     assert (ended.code, ended.out.count("\n")) == (4, 1)
-    assert "schema: queue reminders has schema 99, but this delayq knows only 6: upgrade delayq" in ended.out
+    assert "schema: queue reminders has schema 99, but this delayq knows only 8: upgrade delayq" in ended.out
     assert keys(client) == before
 
 

@@ -24,6 +24,7 @@ from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Releas
 from delayq.broker.results import Completed
 from delayq.broker.scripts import MAX_IDS
 from delayq.broker.staged import CommitReply, StageReply, commit_staged_call
+from delayq.bulk.cold.cold_calls import ColdRow, restore_call, spill_call
 from delayq.bulk.import_messages import ImportedDeath, dead_import_call
 from delayq.queue.repairing.repair import recount_call, repair_call, repair_dead_call
 from delayq.queue.results.result_waits import await_ends_call
@@ -318,6 +319,20 @@ CASES = [
         calls.dead_purge(ENTRIES),
         statuses(1),
         World(meta={"dead_purged": MAX_IDS}),
+    ),
+    Case(
+        "spilled",
+        PENDING,
+        spill_call(calls, "f", "x", [ColdRow(id, NOW - 5, 2, b"m", b"h", b"") for id in IDS], first=0, oldest=NOW),
+        statuses(1),
+        World(meta={"schema": 8, "cold": MAX_IDS}, cold={"folder": "f", "moved x": statuses(1)}),
+    ),
+    Case(
+        "restored",
+        World(meta={"schema": 8, "cold": MAX_IDS}, cold={"file x": f"{MAX_IDS} 0"}),
+        restore_call(calls, "x", [ColdRow(id, NOW - 5, 2, b"m", b"h", b"") for id in IDS], first=0),
+        statuses(1),
+        PENDING.but(meta={"schema": 8}, cold={"back x": "1"}, wake=1),
     ),
     Case(
         "imported dead",

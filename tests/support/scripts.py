@@ -160,6 +160,8 @@ class World:
     beats: dict[str, int] = field(default_factory=dict)
     history: dict[str, str] = field(default_factory=dict)
     moving: dict[str, str] = field(default_factory=dict)
+    cold: dict[str, str] = field(default_factory=dict)
+    cold_changes: dict[str, str] = field(default_factory=dict)
     meta: dict[str, int | str] = field(default_factory=dict)
     wake: int = 0
 
@@ -255,6 +257,8 @@ def plant(executor: Executor, world: World) -> None:
             KEYS.plans: {calendar: _bytes(plan) for calendar, plan in world.plans.items()},
             KEYS.workers: dict(world.workers),
             KEYS.history: dict(world.history),
+            KEYS.cold: dict(world.cold),
+            KEYS.cold_changes: dict(world.cold_changes),
             KEYS.moving: {field: _bytes(text) for field, text in world.moving.items()},
             KEYS.meta: {name: _meta_out(name, value) for name, value in world.meta.items()},
         }
@@ -641,6 +645,8 @@ _READ: dict[str, Any] = {
     "beats": _times,
     "history": _texts,
     "moving": _texts,
+    "cold": _texts,
+    "cold_changes": _texts,
     "meta": _meta_in,
     "wake": len,
 }

@@ -7,7 +7,7 @@ import pytest
 from delayq import UnsafeServerError
 from delayq.broker.keys import Keys
 from delayq.errors import ServerError
-from delayq.queue.server_check import NEW_SCHEMA, SCHEMA, Memory, Opening, check, find_dangers, find_troubles, opening
+from delayq.queue.server_check import NEW_SCHEMA, Memory, Opening, check, find_dangers, find_troubles, opening
 
 SAFE = {"redis_version": "7.0.15", "maxmemory_policy": "noeviction", "aof_enabled": "1"}
 INFO = b"# Server\r\nredis_version:7.0.15\r\n\r\n# Memory\r\nmaxmemory_policy:noeviction\r\n\r\naof_enabled:1\r\n"
@@ -70,8 +70,8 @@ def test_danger_is_logged_as_a_warning(caplog):
 
 
 def test_a_danger_is_refused_if_strict():
-    unsafe = replies(INFO.replace(b"noeviction", b"allkeys-lru"), schema=str(SCHEMA + 2).encode())
-    with pytest.raises(UnsafeServerError, match=r"allkeys-lru.*; queue reminders has schema 8"):
+    unsafe = replies(INFO.replace(b"noeviction", b"allkeys-lru"), schema=b"9")
+    with pytest.raises(UnsafeServerError, match=r"allkeys-lru.*; queue reminders has schema 9"):
         check("reminders", unsafe, embedded=False, strict=True)
 
 
@@ -83,8 +83,8 @@ def test_a_safe_server_passes_if_strict(caplog):
 @pytest.mark.parametrize("embedded", [False, True])
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_newer_schema_is_refused_everywhere(embedded, strict):
-    with pytest.raises(UnsafeServerError, match="this delayq knows only 6: upgrade delayq"):
-        check("reminders", replies(schema=b"8"), embedded=embedded, strict=strict)
+    with pytest.raises(UnsafeServerError, match="this delayq knows only 8: upgrade delayq"):
+        check("reminders", replies(schema=b"9"), embedded=embedded, strict=strict)
 
 
 def test_embedded_server_may_lack_an_append_only_file():

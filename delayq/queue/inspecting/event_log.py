@@ -74,6 +74,10 @@ class EventKind(StrEnum):
     AUDIT = "audit"
     """Somebody has acted in the dashboard: `holder` is who, `reason` what, and what came of it; `id` is set if it was
     about one."""
+    SPILLED = "spilled"
+    """It was moved to a file of the cold tier."""
+    RESTORED = "restored"
+    """It came back from the cold tier."""
     DEAD_IMPORTED = "dead_imported"
     """An import has put it into the dead letter, as it was in another queue."""
     DEAD_PURGED = "dead_purged"

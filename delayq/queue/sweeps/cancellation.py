@@ -33,6 +33,8 @@ class CancelOutcome(StrEnum):
     SUCCESSOR = "successor"
     """The message is running, or about to be dead; what waited to follow it is cancelled."""
     GONE = "gone"
+    WITHDRAWN = "withdrawn"
+    """It is not in Redis. If it is in the cold tier of the queue, it does not come back."""
 
 
 class KillOutcome(StrEnum):
@@ -52,6 +54,8 @@ class RescheduleOutcome(StrEnum):
     RUNNING = "running"
     DEAD = "dead"
     GONE = "gone"
+    NOTED = "noted"
+    """It is not in Redis. If it is in the cold tier of the queue, it comes back in time, with the new due time."""
 
 
 _LEASED = "2"
@@ -60,9 +64,9 @@ _CANCELLED_ALL = "1"
 _STOPPING = "5"
 _SUCCESSOR = "4"
 """The status of a message that is leased, or about to be dead, and whose successor was cancelled."""
-_CANCELLED = dict(zip("125340", CancelOutcome, strict=True))
+_CANCELLED = dict(zip("1253406", CancelOutcome, strict=True))
 _KILLED = dict(zip("1230", KillOutcome, strict=True))
-_RESCHEDULED = dict(zip("1230", RescheduleOutcome, strict=True))
+_RESCHEDULED = dict(zip("12304", RescheduleOutcome, strict=True))
 
 
 def cancel(context: QueueContext, id: str, *, running: bool = False) -> Operation[CancelOutcome]:

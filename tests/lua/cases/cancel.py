@@ -225,7 +225,26 @@ CASES += [
         _OUT + CROWD,
     ),
 ]
+_COLD = World(meta={"schema": 8, "cold": 3})
 CASES += [
+    Case("may be cold", _COLD + CROWD, calls.cancel(["a"]), "6", _COLD.but(cold_changes={"a": f"- {NOW}"}) + CROWD),
+    Case("may be cold, twice", _COLD, calls.cancel(["a", "a"]), "66", _COLD.but(cold_changes={"a": f"- {NOW}"})),
+    Case("nothing is cold", World(meta={"schema": 8}), calls.cancel(["a"]), "0", World(meta={"schema": 8})),
+    Case(
+        "one that waits, and another may be cold",
+        with_meta(PENDING, _COLD),
+        calls.cancel(["a"]),
+        "1",
+        _COLD.but(meta=_COLD.meta | {"cancelled": 1}, cold_changes={"a": f"- {NOW}"}),
+    ),
+    Case(
+        "one that is dead, and another may be cold",
+        with_meta(DEAD, _COLD),
+        calls.cancel(["a"]),
+        "3",
+        with_meta(DEAD, _COLD).but(cold_changes={"a": f"- {NOW}"}),
+    ),
+    Case("one that runs", with_meta(LEASED, _COLD), calls.cancel(["a"]), "2", with_meta(LEASED, _COLD)),
     Case(
         "in order: the place of its key is free",
         with_meta(BACKOFF, KEPT),

@@ -146,6 +146,34 @@ CASES = [
         ),
     ),
 ]
+_COLD = World(meta={"schema": 8, "cold": 3})
+_NOTED = _COLD.but(cold_changes={"a": f"{NOW + 9} {NOW}"})
+CASES += [
+    Case("may be cold", _COLD + CROWD, calls.reschedule([("a", 9)]), "4", _NOTED + CROWD),
+    Case("may be cold, to an absolute time", _COLD, calls.reschedule([("a", f"@{NOW + 9}")]), "4", _NOTED),
+    Case(
+        "may be cold, and was rescheduled",
+        _COLD.but(cold_changes={"a": "5 5"}),
+        calls.reschedule([("a", 9)]),
+        "4",
+        _NOTED,
+    ),
+    Case(
+        "may be cold, and was cancelled",
+        _COLD.but(cold_changes={"a": "- 5"}),
+        calls.reschedule([("a", 9)]),
+        "0",
+        _COLD.but(cold_changes={"a": "- 5"}),
+    ),
+    Case("nothing is cold", World(meta={"schema": 8}), calls.reschedule([("a", 9)]), "0", World(meta={"schema": 8})),
+    Case(
+        "dead, and another may be cold",
+        with_meta(DEAD, _COLD),
+        calls.reschedule([("a", 9)]),
+        "3",
+        with_meta(DEAD, _COLD),
+    ),
+]
 CASES += logged(
     CASES,
     {

@@ -2,14 +2,15 @@
 -- others to stop, and counts this call, so that they learn of it.
 -- KEYS: pending zset, ranked zset, throttled zset, unack zset, running zset, gates zset, garbage set, retries hash, messages hash,
 --   deliveries hash, headers hash, attributes hash, errors hash, successors hash, dead_ids hash, waited zset,
---   ends stream, events stream, done zset, meta hash, wake list
+--   ends stream, events stream, done zset, cold_changes hash, meta hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), stop (0 or 1), then ids
 -- Returns: a status per id: 1 cancelled, 2 running, 3 dead, 4 running or dead, but the successor that waited is
---   cancelled, 5 running and asked to stop, 0 gone
+--   cancelled, 5 running and asked to stop, 6 not in Redis, but if it is in the cold tier it does not come back, 0 gone
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, numbers, once, schema, lasting, record, started, leave, erase, signal, places, ends, log, done
+-- Uses: bytes, clock, numbers, once, schema, lasting, record, started, leave, erase, signal, places, ends, log, done,
+--   change
 local pending, ranked, throttled, unack, running, gates, garbage, retries, messages, deliveries, headers, attributes, errors, successors,
-  dead_ids, waited, ends, events, done, meta, wake = unpack(KEYS)
+  dead_ids, waited, ends, events, done, cold_changes, meta, wake = unpack(KEYS)
 local slot, sequence, override, stop = unpack(ARGV, 1, 4)
 local past, logged, schema, limited = begun(meta, done, slot, sequence)
 if past then return past end
@@ -20,10 +21,11 @@ for _, hash in ipairs({retries, headers, attributes, errors}) do redis.call('HLE
 local waiting = has_attributes(schema) and redis.call('HLEN', successors) > 0
 local placed = look_at_places(running, gates, wake, limited) and keyed -- what waits has no other
 local tells = is_waited_for(waited, ends, schema)
+local is_cold = look_at_changes(cold_changes, meta, schema)
 local statuses, cancelled, dropped, followed, told, seen, asked, texts = {}, {}, {}, {}, {}, {}, {}, {}
 for i = 5, #ARGV do
   local id = ARGV[i]
-  local status = redis.call('HEXISTS', dead_ids, id) == 1 and '3' or '0'
+  local status = redis.call('HEXISTS', dead_ids, id) == 1 and '3' or is_cold and not seen[id] and '6' or '0'
   if redis.call('HEXISTS', messages, id) == 1 and not seen[id] then
     local record = redis.call('HGET', deliveries, id)
     local state, due, attempts, first, token, consumer = read(record or '')
@@ -47,10 +49,12 @@ for i = 5, #ARGV do
     end
     if is_followed or status == '1' then told[#told + 1] = id end
   end
+  if is_cold and string.find('136', status, 1, true) then change(id, '-', now) end
   statuses[#statuses + 1] = status
 end
 look_at_leaving(ranked, throttled, unack)
 begin(meta, slot)
+note_changes(cold_changes)
 if #dropped > 0 then redis.call('HDEL', successors, unpack(dropped)) end
 if #cancelled > 0 then
   erase(messages, retries, deliveries, headers, attributes, errors, cancelled)

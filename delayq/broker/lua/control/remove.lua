@@ -6,7 +6,8 @@
 --   replies hash, dead zset,
 --   dead_ids hash, completed zset, results hash, waited zset, ends stream, events stream, done zset, runs
 --   hash, refusals hash, archives hash, notifiers hash, readers hash, staged hash, plans hash, schedules zset,
---   schedule_states hash, schedule_labels zset, workers hash, history hash, moving hash, wake list, meta hash
+--   schedule_states hash, schedule_labels zset, workers hash, history hash, moving hash, cold hash, cold_changes hash,
+--   wake list, meta hash
 -- ARGV: now (ms or '')
 -- Returns: messages, dead messages, schedules, consumers that count; only if all are 0 the keys are deleted
 -- Re-run: deletes what is there, if it is empty still.

@@ -1,6 +1,6 @@
 -- Entries of no group: those that were cancelled, purged or replaced leave theirs behind, and each collection deletes some.
 local function look_at_gathered(gathered, schema)
-  return (schema == '6' or schema == '7') and redis.call('HLEN', gathered) > 0
+  return (schema == '6' or schema == '7' or schema == '8') and redis.call('HLEN', gathered) > 0
 end
 
 -- Deletes up to a thousand, as long as a few that are drawn have some.

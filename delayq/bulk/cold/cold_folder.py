@@ -1,0 +1,201 @@
+"""The folder of a cold tier: Parquet files by the day on which their messages are due, each there as a whole or not.
+
+Names that begin with an underscore are delayq's own: other programs that read the folder as a table leave them out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from delayq.broker.message.ids import new_id
+from delayq.bulk.cold.cold_calls import ColdRow
+from delayq.errors import ColdTierError
+from delayq.queue.inspecting.cold_tier import day_of
+from delayq.values.times import from_millis, timestamp
+
+_arrow: Any = pa
+_parquet: Any = pyarrow.parquet
+"""Untyped: its stubs are incomplete."""
+VERSION = 1
+"""The version of a folder: a newer delayq's is refused."""
+SCHEMA = _arrow.schema(
+    [
+        pa.field("id", pa.string()),
+        pa.field("due", pa.timestamp("ms", tz="UTC")),
+        pa.field("retries", pa.int64()),
+        pa.field("payload", pa.binary()),
+        pa.field("headers", pa.binary()),
+        pa.field("attributes", pa.binary()),
+    ]
+)
+"""The columns of a file: messages as they are stored."""
+ROW_GROUP = 1000
+_FACTS = "_delayq/facts.json"
+_MOVED, _DONE = "_moved", "_done"
+
+
+class ColdFolder:
+    """The folder of one queue."""
+
+    def __init__(self, path: Path, facts: dict[str, Any]) -> None:
+        self.path = path
+        self.id: str = facts["id"]
+
+    @classmethod
+    def open(cls, path: Path, queue: str, prefix: str, known: str) -> ColdFolder:
+        """Open the folder of a queue whose id is `known`, or make it if that is ''.
+
+        Raises `ColdTierError` if it cannot be written, is another queue's or of a newer delayq, or if the queue has
+        another one.
+        """
+        try:
+            return cls(path, _facts_of(path, queue, prefix, known))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ColdTierError(f"folder {str(path)!r} of the cold tier cannot be used: {error}") from error
+
+    def spilled(self) -> list[str]:
+        """Return the names of files whose messages are being moved."""
+        return sorted(one.stem for one in (self.path / _MOVED).glob("*.parquet"))
+
+    def files(self) -> set[str]:
+        """Return the files by day, also those that the queue does not know."""
+        return {f"{one.parent.name}/{one.name}" for one in self.path.glob("day=*/*.parquet")}
+
+    def has(self, file: str) -> bool:
+        """Return whether a file by day is there."""
+        return (self.path / file).exists()
+
+    def write_spilled(self, name: str, rows: Sequence[ColdRow]) -> None:
+        """Write messages that are about to be moved."""
+        self._write(f"{_MOVED}/{name}.parquet", rows)
+
+    def write_day(self, file: str, rows: Sequence[ColdRow]) -> None:
+        """Write the messages of a day."""
+        self._write(file, rows)
+
+    def read_spilled(self, name: str) -> list[ColdRow]:
+        """Read messages that were to be moved."""
+        return [row for batch in self.read(f"{_MOVED}/{name}.parquet", 0) for row in batch]
+
+    def read(self, file: str, first: int) -> Iterator[list[ColdRow]]:
+        """Yield the messages of a file from one on, many at a time; raises `FileNotFoundError`."""
+        with _parquet.ParquetFile(self.path / file) as source:
+            at = 0
+            for batch in source.iter_batches(batch_size=ROW_GROUP):
+                rows = [_row(cells) for cells in batch.slice(max(0, first - at)).to_pylist()]
+                at += batch.num_rows
+                if rows:
+                    yield rows
+
+    def read_ids(self, file: str) -> list[str]:
+        """Read the ids of a file; raises `FileNotFoundError`."""
+        ids: list[str] = _parquet.read_table(self.path / file, columns=["id"], partitioning=None)["id"].to_pylist()
+        return ids
+
+    def read_spilled_ids(self, name: str) -> list[str]:
+        """Read the ids of messages that are about to be moved; raises `FileNotFoundError`."""
+        return self.read_ids(f"{_MOVED}/{name}.parquet")
+
+    def remove_spilled(self, name: str) -> None:
+        """Delete a file whose messages stay, or are in those by day."""
+        self._remove(f"{_MOVED}/{name}.parquet")
+
+    def remove(self, file: str) -> None:
+        """Delete a file by day that the queue does not know."""
+        self._remove(file)
+
+    def put_away(self, file: str) -> None:
+        """Move a file whose messages are back."""
+        done = self.path / _DONE / file
+        done.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):  # it was put away before
+            (self.path / file).replace(done)
+
+    def _remove(self, file: str) -> None:
+        (self.path / file).unlink(missing_ok=True)
+
+    def _write(self, file: str, rows: Sequence[ColdRow]) -> None:
+        columns = zip(*rows, strict=True)
+        arrays = [
+            pa.array(list(map(from_millis, column)) if field.name == "due" else list(column), field.type)
+            for field, column in zip(SCHEMA, columns, strict=True)
+        ]
+        out = BytesIO()
+        _parquet.write_table(pa.Table.from_arrays(arrays, schema=SCHEMA), out, row_group_size=ROW_GROUP)
+        try:
+            _put(self.path / file, out.getvalue())
+        except OSError as error:
+            raise ColdTierError(f"{file} of the cold tier cannot be written: {error}") from error
+
+
+def files_by_day(name: str, rows: Sequence[ColdRow]) -> dict[str, list[ColdRow]]:
+    """Divide the messages of a spilled file into files by day."""
+    days: dict[str, list[ColdRow]] = {}
+    for row in rows:
+        days.setdefault(f"day={day_of(row.due).isoformat()}/{name}.parquet", []).append(row)
+    return days
+
+
+def _row(cells: dict[str, Any]) -> ColdRow:
+    return ColdRow(**cells | {"due": timestamp(cells["due"])})
+
+
+def _facts_of(path: Path, queue: str, prefix: str, known: str) -> dict[str, Any]:
+    """Return the description of a folder, which is made if there is none."""
+    place = path / _FACTS
+    own = {"version": VERSION, "queue": queue, "prefix": prefix}
+    try:
+        facts: dict[str, Any] = json.loads(place.read_text())
+    except FileNotFoundError:
+        if known:
+            raise ColdTierError(f"queue {queue} has a cold tier, and it is not in {str(path)!r}") from None
+        if path.exists() and any(path.iterdir()):
+            raise ColdTierError(f"{str(path)!r} is not empty: give the cold tier a folder of its own") from None
+        facts = own | {"id": new_id()}
+        _put(place, json.dumps(facts).encode())
+    if facts["version"] > VERSION:
+        text = f"{str(path)!r} has version {facts['version']}, but this delayq knows only {VERSION}: upgrade delayq"
+        raise ColdTierError(text)
+    if (facts["queue"], facts["prefix"]) != (queue, prefix):
+        raise ColdTierError(f"{str(path)!r} is of queue {facts['queue']} under the prefix {facts['prefix']}")
+    if known not in ("", facts["id"]):
+        raise ColdTierError(f"queue {queue} has its cold tier in another folder than {str(path)!r}")
+    for folder in (_MOVED, _DONE):
+        (path / folder).mkdir(exist_ok=True)
+    if not os.access(path, os.W_OK):
+        raise PermissionError(f"{str(path)!r} is not writable")
+    return facts
+
+
+def _put(to: Path, data: bytes) -> None:
+    """Write a file, which is there at once and whole, also after a power failure."""
+    to.parent.mkdir(parents=True, exist_ok=True)
+    hidden = to.with_name(f".{to.name}.{os.getpid()}")
+    try:
+        with hidden.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        hidden.replace(to)
+    finally:
+        hidden.unlink(missing_ok=True)
+    for folder in (to.parent, to.parent.parent):
+        _sync(folder)
+
+
+def _sync(folder: Path) -> None:
+    with suppress(OSError):  # not every system can open a folder
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,159 @@
+"""Moves messages to the cold tier and brings them back: one pass, to be repeated."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from delayq.broker.requests import RedisCommand
+from delayq.bulk.cold.bringing_back import bring_back, settle_changes
+from delayq.bulk.cold.cold_calls import BACK, EXISTS, SETTLED, WITHDRAWN, set_calls
+from delayq.bulk.cold.cold_folder import ColdFolder
+from delayq.bulk.cold.spilling import Moving, recover, spill
+from delayq.bulk.connection import TargetQueue, calls_of, check_queue, connect, target_of
+from delayq.errors import ConfigurationError
+from delayq.queue.inspecting.cold_tier import DAY, read_cold
+from delayq.queue.server_check import PARTITIONED, newer
+from delayq.values.text import pluralize
+from delayq.values.times import Duration, to_millis
+
+MIN_KEEP = 2
+"""How many intervals between two passes messages are brought back ahead of their time, at least: one pass may fail."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColdMoved:
+    """What one pass has done, and what is cold then."""
+
+    queue: str
+    spilled: int
+    """Messages that were moved to files."""
+    restored: int
+    """Messages that were brought back."""
+    exists: int
+    """Cold messages whose ids live in the queue: they were sent again meanwhile, so the cold ones are left out."""
+    settled: int
+    """Cold messages whose ids are held, see `dedupe_window`: left out."""
+    withdrawn: int
+    """Cold messages that were cancelled: left out."""
+    cold: int
+    """Messages that are cold now."""
+    unknown: tuple[str, ...]
+    """Files that do not count: the queue was purged, or its Redis has lost what it knew of them."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return all fields by name, ready for JSON."""
+        return asdict(self)
+
+    def told(self) -> str:
+        """Return the result as a sentence."""
+        left = {"exist": self.exists, "settled": self.settled, "withdrawn": self.withdrawn}
+        parts = [f"spilled {self.spilled:,}", f"brought back {self.restored:,}"]
+        parts += [f"left out {count:,} {why}" for why, count in left.items() if count]
+        text = f"{', '.join(parts)}; {self.cold:,} cold"
+        if self.unknown:
+            text += f"; {pluralize(len(self.unknown), 'file')} that the queue does not know, such as {self.unknown[0]}"
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class ColdStatus:
+    """What is cold of a queue, and whether it was brought back in time."""
+
+    queue: str
+    where: str
+    """The path of the folder, where it was used last; '' if the queue has no cold tier."""
+    cold: int
+    days: Mapping[date, int]
+    """How many messages are due on each day (UTC)."""
+    late: int
+    """Messages of days that should be back: half of `keep` or more ahead of them is over."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return all fields by name, ready for JSON."""
+        return asdict(self) | {"days": {day.isoformat(): count for day, count in self.days.items()}}
+
+
+def move_cold(
+    queue: str,
+    folder: str | Path,
+    *,
+    keep: Duration = "7d",
+    every: Duration = "1d",
+    url: str | None = None,
+    prefix: str = "delayq",
+    deadline: Duration | None = None,
+) -> ColdMoved:
+    """Move what is due later than `keep` and a day to Parquet files by day, and bring back what is due before `keep`.
+
+    Repeat it at least as often as `every` says, such as by cron. It may be killed at any time: at every instant exactly
+    one place owns a message, Redis or a file, and the next pass completes what was begun. A message keeps its id, due
+    time, retries, payload, headers and options; its `attempts` are none, since only what was never delivered moves.
+
+    While a message is cold, `cancel` answers `withdrawn`, and it does not come back; `reschedule` answers `noted`, and
+    it comes back with its new time, by the next pass if that is soon. Sends do not look at the tier: a message sent
+    with the id of a cold one counts in its place if it lives, or its id is held, when the cold one is to come back;
+    else both are delivered. `get` does not find cold messages.
+
+    Stays in Redis: what has been delivered, groups and bursts, and ids that are held (`unique_for`, `unique_after`).
+
+    Raises `ColdTierError` if the folder cannot be used, or lacks files whose messages are to come back, and
+    `ConfigurationError` for a `keep` of less than two times `every`, a queue with partitions, and another engine.
+    """
+    ahead, interval = to_millis(keep, "keep"), to_millis(every, "every", min=1)
+    if ahead < MIN_KEEP * interval:
+        text = f"keep must be at least {MIN_KEEP} times every, or messages come back too late: {keep!r} and {every!r}"
+        raise ConfigurationError(text)
+    target = _target(queue, url, prefix, deadline)
+    calls, executor = calls_of(target), connect(target)
+    tier = executor.call(read_cold(calls))
+    place = Path(folder).absolute()
+    moving = Moving(calls, executor, ColdFolder.open(place, queue, prefix, tier.folder))
+    recover(moving, tier)
+    now = executor.call(calls.time())
+    counts = Counter[str]()
+    bring_back(moving, now + ahead, counts)
+    settle_changes(moving, now + ahead, counts)
+    spilled = spill(moving, now + ahead + DAY)
+    tier = executor.call(read_cold(calls))
+    if tier.folder:
+        executor.call(set_calls(calls, keep=ahead, passed=now, where=str(place)))
+    known = {file.name for file in tier.files} | set(tier.back)
+    return ColdMoved(
+        queue,
+        spilled,
+        counts[BACK],
+        counts[EXISTS],
+        counts[SETTLED],
+        counts[WITHDRAWN],
+        sum(tier.days.values()),
+        tuple(sorted(moving.folder.files() - known)),
+    )
+
+
+def cold_status(
+    queue: str, *, url: str | None = None, prefix: str = "delayq", deadline: Duration | None = None
+) -> ColdStatus:
+    """Return what is cold of a queue; reads Redis alone, and changes nothing. Raises as `move_cold`."""
+    target = _target(queue, url, prefix, deadline)
+    calls, executor = calls_of(target), connect(target)
+    tier, now = executor.call(read_cold(calls)), executor.call(calls.time())
+    return ColdStatus(queue, tier.where, sum(tier.days.values()), tier.days, sum(tier.late(now).values()))
+
+
+def _target(queue: str, url: str | None, prefix: str, deadline: Duration | None) -> TargetQueue:
+    """Return a queue that can have a cold tier; raise `ConfigurationError` for any other."""
+    target = target_of(queue, url, prefix, deadline)
+    if target.url.startswith("memory:"):
+        raise ConfigurationError(f"{target.url}: a queue that is embedded in its program has no cold tier")
+    check_queue(target)
+    schema = connect(target).call(RedisCommand(("HGET", calls_of(target).keys.meta, "schema"), lambda reply: reply))
+    if schema == PARTITIONED.encode():
+        raise ConfigurationError(f"queue {queue} has partitions: it cannot have a cold tier")
+    if unknown := newer(queue, schema):
+        raise ConfigurationError(unknown)
+    return target

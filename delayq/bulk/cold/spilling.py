@@ -1,0 +1,155 @@
+"""Moves messages from Redis to files: written first, then taken out of the queue, then divided by day.
+
+Redis says at each step who owns a message. A kill leaves a file that `recover` completes, or gives up.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import NamedTuple
+
+from delayq.broker.batches import BATCH_BYTES, byte_slices
+from delayq.broker.calls import Calls
+from delayq.broker.foreign import shown_id
+from delayq.broker.keys import check_id
+from delayq.broker.message.ids import new_id
+from delayq.broker.scripts import MAX_IDS
+from delayq.broker.transport.executor import Executor
+from delayq.bulk.cold.cold_calls import REFUSED, ColdRow, file_spilled_call, forget_calls, give_up_call, spill_call
+from delayq.bulk.cold.cold_folder import ColdFolder, files_by_day
+from delayq.errors import ColdTierError, InvalidValueError
+from delayq.queue.inspecting.cold_tier import DAY, VOID, ColdTier, read_cold
+from delayq.queue.sweeps.stored_messages import PAGE_BYTES, SnapshotReply, snapshot_call
+
+FILE_ROWS = 10_000
+"""Messages that are written to a file at a time, at most."""
+FILE_BYTES = 16 << 20
+"""Bytes of these, and then those of one more page."""
+
+
+class Moving(NamedTuple):
+    """What a pass works with."""
+
+    calls: Calls
+    executor: Executor
+    folder: ColdFolder
+
+
+class _Page(NamedTuple):
+    rows: list[ColdRow]
+    read: int
+    """When it was read (ms)."""
+    cursor: bytes
+    score: bytes
+
+
+def spill(moving: Moving, later: int) -> int:
+    """Move what is due at a time (ms) or after it to files; returns how many messages."""
+    run, spilled = new_id(), 0
+    cursor, score = b"", b"%d" % later
+    for number in count():
+        rows, oldest = list[ColdRow](), 0
+        while len(rows) < FILE_ROWS and sum(len(row.payload) for row in rows) < FILE_BYTES:
+            page = _read(moving, cursor, score)
+            oldest = oldest or page.read
+            rows += page.rows
+            cursor, score = page.cursor, page.score
+            if not cursor:
+                break
+        if rows:
+            spilled += _move(moving, f"{run}-{number}", rows, oldest)
+        if not cursor:
+            return spilled
+    return spilled
+
+
+def _read(moving: Moving, cursor: bytes, score: bytes) -> _Page:
+    call = snapshot_call(moving.calls, "", limit=MAX_IDS, cursor=cursor, score=score, byte_limit=PAGE_BYTES)
+    page = moving.executor.call(call)
+    return _Page(_rows(page), page.now, page.cursor, page.score)
+
+
+def _rows(page: SnapshotReply) -> list[ColdRow]:
+    """Return the messages of a page that have never been delivered; the script looks at all else."""
+    rows = []
+    for at, id in enumerate(page.ids):
+        try:
+            cells = (int(page.times[at]), int(page.retries[at] or 0), page.payloads[at])
+            shown = check_id(shown_id(id))
+        except (ValueError, InvalidValueError):  # another program's
+            continue
+        due, retries, payload = cells
+        if payload is None or _cell(page.records, at):
+            continue
+        rows.append(ColdRow(shown, due, retries, payload, _cell(page.headers, at), _cell(page.attributes, at)))
+    return rows
+
+
+def _cell(column: list[bytes | None], at: int) -> bytes:
+    return (column[at] or b"") if column else b""
+
+
+def _move(moving: Moving, name: str, rows: list[ColdRow], oldest: int) -> int:
+    """Write messages, take them out of the queue, and divide them by day; returns how many were moved."""
+    calls, executor, folder = moving
+    folder.write_spilled(name, rows)
+    moved = ""
+    while len(moved) < len(rows):
+        part = rows[len(moved) : len(moved) + MAX_IDS]
+        part = part[next(byte_slices([len(row.text) for row in part], BATCH_BYTES))]
+        statuses = executor.call(spill_call(calls, folder.id, name, part, first=len(moved), oldest=oldest))
+        if statuses == REFUSED:  # another pass has given the file up, or completes it
+            break
+        moved += statuses
+    return _complete(moving, name)
+
+
+def recover(moving: Moving, tier: ColdTier) -> None:
+    """Complete what an earlier pass has begun; raise `ColdTierError` if the file of messages it has taken is gone."""
+    there = moving.folder.spilled()
+    for name in there:
+        _complete(moving, name)
+    gone = [name for name, moved in tier.moved.items() if name not in there and "1" in moved]
+    left = moving.executor.call(read_cold(moving.calls)).moved if gone else {}
+    if lost := [name for name in gone if "1" in left.get(name, "")]:
+        raise ColdTierError(f"{len(lost)} files of the cold tier are gone: _moved/{lost[0]}.parquet, …")
+    now = moving.executor.call(moving.calls.time())
+    old = [name for name, at in tier.void.items() if now - at > DAY]
+    for call in forget_calls(moving.calls, "moved", old):
+        moving.executor.call(call)
+    for file in tier.back:
+        put_away(moving, file)
+
+
+def put_away(moving: Moving, file: str) -> None:
+    """Put a file away whose messages are back."""
+    moving.folder.put_away(file)
+    for call in forget_calls(moving.calls, "back", [file]):
+        moving.executor.call(call)
+
+
+def _complete(moving: Moving, name: str) -> int:
+    """Divide a spilled file by day, or give it up if no message was moved to it; returns how many were."""
+    calls, executor, folder = moving
+    moved, rows, days = REFUSED, list[ColdRow](), dict[str, list[ColdRow]]()
+    found = executor.call(give_up_call(calls, name))
+    while found not in (REFUSED, moved) and not _is_void(found):
+        moved = found
+        try:
+            rows = [row for row, status in zip(folder.read_spilled(name), moved, strict=False) if status == "1"]
+        except FileNotFoundError:  # another pass has completed it
+            return 0
+        days = files_by_day(name, rows)
+        for file, part in days.items():
+            folder.write_day(file, part)
+        found = executor.call(file_spilled_call(calls, name, moved, {file: len(part) for file, part in days.items()}))
+    if found != moved or found == REFUSED:  # another pass was first: what it has brought back must not stay
+        known = {file.name for file in executor.call(read_cold(calls)).files}
+        for file in days.keys() - known:
+            folder.remove(file)
+    folder.remove_spilled(name)
+    return len(rows)
+
+
+def _is_void(moved: str) -> bool:
+    return moved.startswith(VOID)

@@ -1,0 +1,104 @@
+"""What a queue knows of its cold tier: which files hold its messages, and when they were brought back last."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from typing import Any, NamedTuple, Self
+
+from delayq.broker.calls import Calls
+from delayq.broker.replies import pairs
+from delayq.broker.requests import RedisCommand
+from delayq.values.times import from_millis
+
+DAY = 86_400_000
+"""Milliseconds."""
+VOID = "void"
+"""How a file reads in the queue that was given up before its messages were moved to it."""
+
+
+def day_of(due: int) -> date:
+    """Return the day (UTC) of a time (ms)."""
+    return from_millis(due).date()
+
+
+class ColdFile(NamedTuple):
+    """A file whose messages are cold, as the queue knows it."""
+
+    name: str
+    """Its path in the folder: `day=2027-03-01/NAME.parquet`."""
+    rows: int
+    back: int
+    """How many of its messages, from the first on, have been brought back."""
+
+    @property
+    def day(self) -> date:
+        """The day (UTC) on which its messages are due."""
+        return date.fromisoformat(self.name[4:14])
+
+
+@dataclass(frozen=True, slots=True)
+class ColdTier:
+    """The cold tier of a queue, as Redis knows it; what a file has beyond that does not count."""
+
+    folder: str = ""
+    """The id of its folder; '' if there is none yet."""
+    where: str = ""
+    """The path of the folder, where it was used last."""
+    keep: int = 0
+    """How far ahead (ms) messages were brought back last."""
+    passed: int = 0
+    """When that was (ms since 1970); 0 for never."""
+    files: tuple[ColdFile, ...] = ()
+    """In the order of their days."""
+    moved: Mapping[str, str] = field(default_factory=dict)
+    """Files that are being spilled: for each of their messages 1 if it was moved, else 0."""
+    void: Mapping[str, int] = field(default_factory=dict)
+    """Files that were given up before messages were moved to them, and when (ms)."""
+    back: tuple[str, ...] = ()
+    """Files that are back, and still in their place."""
+
+    @classmethod
+    def read(cls, reply: Any) -> Self:
+        """Parse the hash."""
+        fields = {name.decode(): value.decode() for name, value in pairs(reply).items()}
+        kinds: dict[str, dict[str, str]] = {"file": {}, "moved": {}, "back": {}}
+        for name, value in fields.items():
+            kind, _, rest = name.partition(" ")
+            if rest and kind in kinds:
+                kinds[kind][rest] = value
+        files = [ColdFile(name, *map(int, value.split(" "))) for name, value in sorted(kinds["file"].items())]
+        return cls(
+            folder=fields.get("folder", ""),
+            where=fields.get("where", ""),
+            keep=int(fields.get("keep", 0)),
+            passed=int(fields.get("passed", 0)),
+            files=tuple(files),
+            moved={name: moved for name, moved in kinds["moved"].items() if not moved.startswith(VOID)},
+            void={name: int(at[len(VOID) :]) for name, at in kinds["moved"].items() if at.startswith(VOID)},
+            back=tuple(kinds["back"]),
+        )
+
+    @property
+    def days(self) -> Mapping[date, int]:
+        """How many messages are due on each day (UTC), the first day first; without those that are being spilled."""
+        days = Counter[date]()
+        for file in self.files:
+            days[file.day] += file.rows - file.back
+        return dict(sorted(days.items()))
+
+    def late(self, now: int) -> Mapping[date, int]:
+        """Return how many messages should be back: of days that begin before half of `keep` is over."""
+        until = now + self.keep // 2
+        return {day: count for day, count in self.days.items() if _starts(day) <= until}
+
+
+def read_cold(calls: Calls) -> RedisCommand[ColdTier]:
+    """Read what a queue knows of its cold tier."""
+    return RedisCommand(("HGETALL", calls.keys.cold), ColdTier.read)
+
+
+def _starts(day: date) -> int:
+    return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()) * 1000

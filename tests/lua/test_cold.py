@@ -1,0 +1,46 @@
+"""`file_spilled` and `drop_changes`: the files of the cold tier that count, and what was noted of cold messages."""
+
+from __future__ import annotations
+
+import pytest
+
+from delayq.bulk.cold.cold_calls import drop_changes_call, file_spilled_call, give_up_call
+from tests.support.scripts import NOW, World, calls, observe, plant
+
+VOID = f"void {NOW}"
+
+
+@pytest.mark.parametrize(
+    ("before", "answer", "after"),
+    [({}, VOID, {"moved x": VOID}), ({"moved x": "void 5"}, "void 5", None), ({"moved x": "101"}, "101", None)],
+    ids=["unknown", "given up before", "in use"],
+)
+def test_file_without_messages_is_given_up(executor, before, answer, after):
+    plant(executor, World(cold=before))
+    for _ in range(2):
+        assert executor.call(give_up_call(calls, "x")) == answer
+        assert observe(executor) == World(cold=before if after is None else after)
+
+
+@pytest.mark.parametrize("known", ["101", "000"])
+def test_files_by_day_count_once(executor, known):
+    plant(executor, World(cold={"folder": "f", "moved x": known, "moved y": "1"}))
+    after = World(cold={"folder": "f", "moved y": "1", "file d/x": "1 0", "file e/x": "2 0"})
+    assert executor.call(file_spilled_call(calls, "x", known, {"d/x": 1, "e/x": 2})) == known
+    assert observe(executor) == after
+    assert executor.call(file_spilled_call(calls, "x", known, {"d/x": 1, "e/x": 2})) == "-"
+    assert observe(executor) == after
+
+
+@pytest.mark.parametrize("known", ["1011", "void 5"])
+def test_files_of_what_has_changed_do_not_count(executor, known):
+    before = World(cold={"moved x": known})
+    plant(executor, before)
+    assert executor.call(file_spilled_call(calls, "x", "101", {"d/x": 2})) == known
+    assert observe(executor) == before
+
+
+def test_changes_that_have_changed_stay(executor):
+    plant(executor, World(cold_changes={"a": "- 5", "b": "- 6", "c": "- 7"}))
+    assert executor.call(drop_changes_call(calls, 5, "abd")) == 1
+    assert observe(executor) == World(cold_changes={"b": "- 6", "c": "- 7"})
