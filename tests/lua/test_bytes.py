@@ -54,6 +54,7 @@ SMALL = {
     "history",
     "moving",  # numbers: no script reads a batch
     *("readers", "staged"),  # numbers and ids: no script reads the texts of what is staged
+    *("cold", "cold_changes", "changes"),  # a status for each of 10,000 messages, and times
     *("hash", "runs"),  # in `snapshot`: a column of records, retries or errors; in `run`: the ledger
 }
 """Hashes whose values are short, by the names they have in the scripts."""
