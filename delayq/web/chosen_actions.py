@@ -34,6 +34,7 @@ _CANCELLED: dict[str, Phrase] = {
     CancelOutcome.RUNNING: _RUNNING,
     CancelOutcome.DEAD: _DEAD,
     CancelOutcome.GONE: _GONE,
+    CancelOutcome.WITHDRAWN: Phrase("withdrawn from the cold tier", "withdrawn from the cold tier"),
 }
 
 
@@ -48,6 +49,7 @@ def _rescheduled(done: str) -> dict[str, Phrase]:
         RescheduleOutcome.RUNNING: _RUNNING,
         RescheduleOutcome.DEAD: _DEAD,
         RescheduleOutcome.GONE: _GONE,
+        RescheduleOutcome.NOTED: Phrase("noted for the cold tier", "noted for the cold tier"),
     }
 
 
