@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING
 from delayq._lazy import attach
 
 if TYPE_CHECKING:
+    from delayq.bulk.cold.cold_follow import follow_cold as follow_cold
     from delayq.bulk.cold.cold_pass import ColdMoved as ColdMoved
-    from delayq.bulk.cold.cold_pass import ColdStatus as ColdStatus
-    from delayq.bulk.cold.cold_pass import cold_status as cold_status
     from delayq.bulk.cold.cold_pass import move_cold as move_cold
+    from delayq.bulk.cold.cold_reading import ColdMessage as ColdMessage
+    from delayq.bulk.cold.cold_reading import ColdStatus as ColdStatus
+    from delayq.bulk.cold.cold_reading import cold_status as cold_status
+    from delayq.bulk.cold.cold_reading import find_cold as find_cold
     from delayq.bulk.export import export_messages as export_messages
     from delayq.bulk.files.table_files import read_table as read_table
     from delayq.bulk.files.table_files import write_table as write_table

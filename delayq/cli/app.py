@@ -81,6 +81,7 @@ COMMANDS = {
         "export": ("delayq.cli.bulk.local:export", "Write the messages of a queue to a file."),
         "import": ("delayq.cli.bulk.local:import_", "Send the messages of an exported file."),
         "migrate": ("delayq.cli.admin.migrate:migrate", "Move a queue of Go's delayqueue, Celery or rq to delayq."),
+        "cold": ("delayq.cli.bulk.cold:cold", "Keep what is due far ahead in files."),
         "archive": ("delayq.cli.bulk.archiving:archive", "Archive the event log of a queue as Parquet."),
         "report": ("delayq.cli.bulk.reporting:report", "Report on an archive: tables, a page, a summary."),
         "audit": ("delayq.cli.bulk.audit:audit", "Compare a plan with ledger, archive and queue."),

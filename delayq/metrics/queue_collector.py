@@ -16,7 +16,8 @@ from delayq.errors import DelayqError, ServerError
 from delayq.metrics.families import Collector, Families, Metric
 from delayq.options import QueueOptions, read_settings
 from delayq.queue.control.registered import queue_names
-from delayq.queue.inspecting.counts import Stats, stats_of
+from delayq.queue.inspecting.cold_tier import read_cold
+from delayq.queue.inspecting.counts import Stats, counts_of, stats_of
 from delayq.queue.inspecting.lateness_report import SLO_HOURS, SloReport, lateness_of, slo_report
 from delayq.queue.inspecting.readings import read_queues, run_each
 from delayq.queue.placing.layout import read_layout
@@ -41,6 +42,8 @@ class QueueFigures(NamedTuple):
     """What consumers have ever counted."""
     due: dict[str, int]
     """Pending messages that become due within each of `WITHIN`, without those that are due."""
+    cold_late: int = 0
+    """Messages that should be back from the cold tier."""
 
 
 def read_figures(executor: Executor, prefix: str, names: Iterable[str]) -> dict[str, QueueFigures | ServerError]:
@@ -68,7 +71,8 @@ def _asked_later(calls: Calls, counts: CountsReply) -> list[Any]:
     """Return the requests that need the time of the server, and the hours of an objective if there is one."""
     hours = [history_call(calls, limit=SLO_HOURS)] if counts.meta.get("lateness_slo") else []
     ends = [counts.now + WITHIN[one] for one in _reached(counts)]
-    return [*(RedisCommand(("ZCOUNT", calls.keys.pending, f"({counts.now}", end), int) for end in ends), *hours]
+    cold = [read_cold(calls)] if counts_of(counts).cold else []
+    return [*(RedisCommand(("ZCOUNT", calls.keys.pending, f"({counts.now}", end), int) for end in ends), *cold, *hours]
 
 
 def _reached(counts: CountsReply) -> list[str]:
@@ -79,8 +83,10 @@ def _reached(counts: CountsReply) -> list[str]:
 def _figures(counts: CountsReply, counted: HourCounts, *later: Any) -> QueueFigures:
     objective = counts.meta.get("lateness_slo", "")
     slo = slo_report(objective, lateness_of(later[-1].hours)) if objective else None
-    due = dict.fromkeys(WITHIN, 0) | dict(zip(_reached(counts), later, strict=False))
-    return QueueFigures(stats_of(counts, slo=slo), counted, due)
+    reached, stats = _reached(counts), stats_of(counts, slo=slo)
+    due = dict.fromkeys(WITHIN, 0) | dict(zip(reached, later, strict=False))
+    late = later[len(reached)].late(counts.now) if stats.counts.cold else {}
+    return QueueFigures(stats, counted, due, sum(late.values()))
 
 
 TOTALS = {
@@ -146,6 +152,7 @@ class QueueCollector(Collector):
             if isinstance(found, QueueFigures):
                 _add_stats(families, found.stats, name)
                 _add_due(families, found, name)
+                _add_cold(families, found, name)
                 _add_counted(families, found.counted, name)
                 if found.stats.slo is not None:
                     _add_slo(families, found.stats.slo, name)
@@ -212,6 +219,13 @@ def _add_stats(families: Families, stats: Stats, queue: str) -> None:
         families.counter(f"delayq_messages_{kind}_total", documentation, stats.totals.get(kind, 0), queue=queue)
     lost = stats.totals.get("events_lost", 0)
     families.counter("delayq_events_lost_total", "Entries that the event log could not take", lost, queue=queue)
+
+
+def _add_cold(families: Families, found: QueueFigures, queue: str) -> None:
+    if cold := found.stats.counts.cold:
+        families.gauge("delayq_cold_messages", "Messages in the cold tier", cold, queue=queue)
+        documentation = "Messages that should be back from the cold tier"
+        families.gauge("delayq_cold_late_messages", documentation, found.cold_late, queue=queue)
 
 
 def _add_due(families: Families, found: QueueFigures, queue: str) -> None:

@@ -32,7 +32,7 @@ class NoticeKind(StrEnum):
     DEAD = "dead"
     """Messages have moved to the dead letter; a topic for each group of the same reason and error."""
     LATE = "late"
-    """A due message has waited for too long."""
+    """A due message has waited for too long, or messages should be back from the cold tier."""
     PAUSED = "paused"
     """The queue or a name is paused."""
     SILENT = "silent"

@@ -12,12 +12,15 @@ from delayq.broker.replies import CountsReply
 from delayq.broker.transport.operation import Operation
 from delayq.notify.notices import LogPosition, NoticeKind, NotifierState
 from delayq.queue.dead_groups import group_name, shape_of
+from delayq.queue.inspecting.cold_tier import read_cold
 from delayq.queue.inspecting.counts import Stats, stats_of, waiting_text
 from delayq.queue.inspecting.event_log import EventColumns, EventKind
 from delayq.queue.placing import merged_stats
 from delayq.queue.placing.fan_out import results_of, side_by_side
 from delayq.values.text import clean, format_duration
 
+COLD = "cold"
+"""The group of what is told of the cold tier."""
 PAGE = 100
 """Entries of the event log read at a time; each may contain a thousand messages."""
 
@@ -60,7 +63,11 @@ def look(state: NotifierState, watched: Watched, parts: Mapping[str, Calls]) -> 
     found = yield from side_by_side([_look(calls, state, position, watched.kinds) for calls, position in positions])
     looked: list[tuple[CountsReply, bool]] = results_of(found, [*parts])
     now = max(counted.now for counted, _ in looked)
-    _note_states(state, merged_stats.stats([stats_of(counted) for counted, _ in looked]), now, watched)
+    stats = merged_stats.stats([stats_of(counted) for counted, _ in looked])
+    _note_states(state, stats, now, watched)
+    if stats.counts.cold or f"{NoticeKind.LATE} {COLD}" in state.topics:
+        (tier,) = yield [read_cold(parts[watched.queue])]
+        state.set(NoticeKind.LATE, COLD, _line(tier.told(now)) if NoticeKind.LATE in watched.kinds else "", now)
     return now, any(more for _, more in looked)
 
 

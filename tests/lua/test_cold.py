@@ -1,10 +1,10 @@
-"""`file_spilled` and `drop_changes`: the files of the cold tier that count, and what was noted of cold messages."""
+"""`file_spilled`, `merge_files`, `drop_changes`: files of the cold tier that count, and what was noted of messages."""
 
 from __future__ import annotations
 
 import pytest
 
-from delayq.bulk.cold.cold_calls import drop_changes_call, file_spilled_call, give_up_call
+from delayq.bulk.cold.cold_calls import drop_changes_call, file_spilled_call, give_up_call, merge_files_call
 from tests.support.scripts import NOW, World, calls, observe, plant
 
 VOID = f"void {NOW}"
@@ -37,6 +37,24 @@ def test_files_of_what_has_changed_do_not_count(executor, known):
     before = World(cold={"moved x": known})
     plant(executor, before)
     assert executor.call(file_spilled_call(calls, "x", "101", {"d/x": 2})) == known
+    assert observe(executor) == before
+
+
+def test_one_file_counts_in_place_of_others(executor):
+    plant(executor, World(cold={"folder": "f", "file d/x": "1 0", "file d/y": "2 0", "file d/z": "3 1"}))
+    after = World(cold={"folder": "f", "file d/n": "3 0", "file d/z": "3 1", "back d/x": "1", "back d/y": "1"})
+    for _ in range(2):
+        assert executor.call(merge_files_call(calls, "d/n", 3, ["d/x", "d/y"]))
+        assert observe(executor) == after
+
+
+@pytest.mark.parametrize(
+    ("rows", "old"), [(4, ["d/x", "d/z"]), (1, ["d/x", "d/gone"]), (4, ["d/x", "d/y"]), (2, ["d/x", "d/y"])]
+)
+def test_files_that_are_not_as_they_were_are_not_replaced(executor, rows, old):
+    before = World(cold={"file d/x": "1 0", "file d/y": "2 0", "file d/z": "3 1", "moved y": "1"})
+    plant(executor, before)
+    assert not executor.call(merge_files_call(calls, "d/n", rows, old))
     assert observe(executor) == before
 
 

@@ -63,6 +63,7 @@ REPEATABLE = {
     "remove": "deletes what is there, if it is empty still.",
     "moved": "deletes what is left.",
     "file_spilled": "changes nothing more.",
+    "merge_files": "changes nothing more.",
     "drop_changes": "deletes nothing more.",
     "repartition": "changes nothing if the epoch is higher; a caller that got no reply reads what is there.",
 }

@@ -15,6 +15,7 @@ import yaml
 from click.testing import CliRunner
 
 from delayq import DelayQueue
+from delayq.broker.requests import RedisCommand
 from delayq.cli import main
 from delayq.metrics import QueueCollector
 from delayq.metrics.process_metrics import ProcessMetrics, WorkerMonitor
@@ -61,6 +62,7 @@ def exported(redis_url, tmp_path, monkeypatch):
         consuming = queue.start_consume()
         monitor.consumers = lambda: [consuming]
         queue.send_delay_msg(1)
+        queue.executor.call(RedisCommand(("HSET", queue.context.calls.keys.meta, "cold", "1"), int))
         wait_until(lambda: "delayq_worker_messages_total" in names_of(monitor))
         found = names_of(monitor) | names_of(ProcessMetrics(tmp_path))
         queue.stop_consume()  # which tells what it has counted

@@ -38,7 +38,7 @@ NOT_IN_STATE_MACHINE = {
     *("withdraw", "presence", "keep_presence", "workers_page", "history", "remove", "rekey"),
     *("rekey_page", "dead_import", "edit", "forget", "forget_events", "kept_ids"),
     *("move_out", "move_in", "deaths_out", "deaths_in", "schedules_out", "schedules_in", "moved", "repartition"),
-    *("spill", "restore", "file_spilled", "drop_changes"),
+    *("spill", "restore", "file_spilled", "merge_files", "drop_changes"),
 }
 """Scripts that the state machine does not call, or only at the start."""
 FAILED = (Exception, pytest.fail.Exception)

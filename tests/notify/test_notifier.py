@@ -13,12 +13,15 @@ from delayq import DelayqError, DelayQueue, Reject, Retry, ServerError, StopWork
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys
 from delayq.broker.transport.executor import open_executor
+from delayq.bulk import move_cold
+from delayq.bulk.cold.cold_calls import set_calls
 from delayq.cli.admin.acl import Role, rules
 from delayq.notify import notices, notifier
 from delayq.notify.notices import NoticeKind, read_state
 from delayq.notify.notifier import Notifier, Sink
 from delayq.notify.watch import PAGE, Watched
 from delayq.options import read_settings
+from delayq.queue.inspecting.cold_tier import DAY
 from tests.support.scripts import without_gaps
 
 HOUR = 3_600_000
@@ -493,3 +496,17 @@ def test_the_rights_of_a_notifier_are_enough_and_no_more(queue, bench, redis_url
                     refused()
     finally:
         redis_client.execute_command("ACL", "DELUSER", "bell")
+
+
+def test_a_cold_tier_that_is_late_is_told_until_it_is_not(queue, bench, redis_url, tmp_path):
+    queue.send(SECRET, delay="20d")
+    move_cold("jobs", tmp_path / "cold", url=redis_url)
+    assert bench.turn() == []
+    queue.executor.call(set_calls(queue.context.calls, keep=50 * DAY))
+    (told,) = bench.turn()
+    assert "should be back from" in told
+    assert "run delayq cold" in told
+    assert bench.turn(later=HOUR, kinds=[NoticeKind.DEAD]) == []
+    move_cold("jobs", tmp_path / "cold", keep="30d", url=redis_url)
+    assert bench.turn(later=HOUR) == []
+    assert bench.turn(later=HOUR) == []

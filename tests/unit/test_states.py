@@ -52,7 +52,7 @@ def test_every_script_that_moves_messages_is_in_the_table():
     }
     elsewhere |= {"limit", "declare", "close", "presence"}
     elsewhere |= {"move_out", "move_in", "deaths_out", "deaths_in", "schedules_out", "schedules_in"}
-    elsewhere |= {"spill", "restore", "file_spilled", "drop_changes"}  # to files, and back as it was
+    elsewhere |= {"spill", "restore", "file_spilled", "merge_files", "drop_changes"}  # to files, and back as it was
     elsewhere |= {"moved", "repartition"}  # from one partition to another: a message stays as it is
     elsewhere |= {"send_one", "debounce", "collect"}  # they do what `send` does
     elsewhere |= {"join"}  # an ack and a send

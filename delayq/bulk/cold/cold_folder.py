@@ -74,6 +74,13 @@ class ColdFolder:
         """Return whether a file by day is there."""
         return (self.path / file).exists()
 
+    def size(self, file: str) -> int:
+        """Return the bytes of a file by day; 0 if it is gone."""
+        try:
+            return (self.path / file).stat().st_size
+        except FileNotFoundError:
+            return 0
+
     def write_spilled(self, name: str, rows: Sequence[ColdRow]) -> None:
         """Write messages that are about to be moved."""
         self._write(f"{_MOVED}/{name}.parquet", rows)

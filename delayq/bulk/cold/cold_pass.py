@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ from delayq.broker.requests import RedisCommand
 from delayq.bulk.cold.bringing_back import bring_back, settle_changes
 from delayq.bulk.cold.cold_calls import BACK, EXISTS, SETTLED, WITHDRAWN, set_calls
 from delayq.bulk.cold.cold_folder import ColdFolder
+from delayq.bulk.cold.merging import merge_small
 from delayq.bulk.cold.spilling import Moving, recover, spill
 from delayq.bulk.connection import TargetQueue, calls_of, check_queue, connect, target_of
 from delayq.errors import ConfigurationError
@@ -60,24 +59,6 @@ class ColdMoved:
         return text
 
 
-@dataclass(frozen=True, slots=True)
-class ColdStatus:
-    """What is cold of a queue, and whether it was brought back in time."""
-
-    queue: str
-    where: str
-    """The path of the folder, where it was used last; '' if the queue has no cold tier."""
-    cold: int
-    days: Mapping[date, int]
-    """How many messages are due on each day (UTC)."""
-    late: int
-    """Messages of days that should be back: half of `keep` or more ahead of them is over."""
-
-    def facts(self) -> dict[str, Any]:
-        """Return all fields by name, ready for JSON."""
-        return asdict(self) | {"days": {day.isoformat(): count for day, count in self.days.items()}}
-
-
 def move_cold(
     queue: str,
     folder: str | Path,
@@ -108,7 +89,7 @@ def move_cold(
     if ahead < MIN_KEEP * interval:
         text = f"keep must be at least {MIN_KEEP} times every, or messages come back too late: {keep!r} and {every!r}"
         raise ConfigurationError(text)
-    target = _target(queue, url, prefix, deadline)
+    target = cold_target(queue, url, prefix, deadline)
     calls, executor = calls_of(target), connect(target)
     tier = executor.call(read_cold(calls))
     place = Path(folder).absolute()
@@ -119,6 +100,7 @@ def move_cold(
     bring_back(moving, now + ahead, counts)
     settle_changes(moving, now + ahead, counts)
     spilled = spill(moving, now + ahead + DAY)
+    merge_small(moving)
     tier = executor.call(read_cold(calls))
     if tier.folder:
         executor.call(set_calls(calls, keep=ahead, passed=now, where=str(place)))
@@ -135,17 +117,7 @@ def move_cold(
     )
 
 
-def cold_status(
-    queue: str, *, url: str | None = None, prefix: str = "delayq", deadline: Duration | None = None
-) -> ColdStatus:
-    """Return what is cold of a queue; reads Redis alone, and changes nothing. Raises as `move_cold`."""
-    target = _target(queue, url, prefix, deadline)
-    calls, executor = calls_of(target), connect(target)
-    tier, now = executor.call(read_cold(calls)), executor.call(calls.time())
-    return ColdStatus(queue, tier.where, sum(tier.days.values()), tier.days, sum(tier.late(now).values()))
-
-
-def _target(queue: str, url: str | None, prefix: str, deadline: Duration | None) -> TargetQueue:
+def cold_target(queue: str, url: str | None, prefix: str, deadline: Duration | None) -> TargetQueue:
     """Return a queue that can have a cold tier; raise `ConfigurationError` for any other."""
     target = target_of(queue, url, prefix, deadline)
     if target.url.startswith("memory:"):

@@ -9,6 +9,7 @@ import click
 from delayq.broker.engine import Feature
 from delayq.cli.bulk.spark_session import where
 from delayq.cli.support.exit_codes import CommandError, Exit
+from delayq.cli.support.logs import configure_logging
 from delayq.cli.support.options import json_option, queue_with
 from delayq.cli.support.output import print_json, print_note
 from delayq.cli.support.progress import catch_stop_signals, spinner
@@ -72,6 +73,8 @@ def archive(
         return Exit.OK
     from delayq.archive import archive as make_archive
 
+    if follow:
+        configure_logging("warning", as_json=False)
     progress = [""]
 
     def tell(so_far: ArchiveResult) -> None:

@@ -65,11 +65,12 @@ def forecast(
 
     What is overdue is in no bucket. Names do not count retries, and are estimated from a sample of 500 messages. If
     the queue has a rate limit, says when its backlog will be gone, and how many will wait at most, by the minute in the
-    first 8 h. What limits of names and workers allow is not considered.
+    first 8 h. What limits of names and workers allow is not considered. Messages in the cold tier are taken to be due
+    evenly over their day (UTC).
 
     JSON: {"queue", "at", "until", "unit", "buckets": [{"start", "end", "pending", "retries", "scheduled", "total"}, …],
-    "overdue", "throttled", "retrying", "later", "names": {…}, "sampled", "sampled_of", "scheduled_until", "rate_limit",
-    "clear_at", "left", "peak", "peak_at", "peak_until", "paused": as in stats,
+    "overdue", "throttled", "retrying", "later", "cold", "names": {…}, "sampled", "sampled_of", "scheduled_until",
+    "rate_limit", "clear_at", "left", "peak", "peak_at", "peak_until", "paused": as in stats,
     "left_out": {schedule: why}}, and with --above "above" and "spikes", like buckets.
     """
     if above is not None and buckets is None:
@@ -104,6 +105,7 @@ def _print(found: Forecast) -> None:
         "throttled": f"{found.throttled:,}" if found.throttled else "",
         "retrying": f"{found.retrying:,}" if found.retrying else "",
         "later": f"{found.later:,} due after {_label(found.until, found.unit)}" if found.later else "",
+        "cold": f"{found.cold:,} in files, counted by day (UTC)" if found.cold else "",
         "rate limit": _rate_text(found),
         "queue": pause_text(found.paused, found.at) if found.paused else "",
     }

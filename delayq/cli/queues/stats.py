@@ -52,8 +52,8 @@ def stats(
     """Count the messages of QUEUE in each state, and its totals since it was created.
 
     JSON, with --watch one line each time: {"queue", "at", "pending", "ready", "active", "backoff", "retry",
-    "throttled", "garbage", "dead", "completed", "living", "successors", "next_due", "oldest_due", "next_deadline",
-    "overdue", "lag", "nobody_consumes", "paused", "workers", "lateness": {"p50", "p90", "p99",
+    "throttled", "garbage", "dead", "completed", "living", "cold", "successors", "next_due", "oldest_due",
+    "next_deadline", "overdue", "lag", "nobody_consumes", "paused", "workers", "lateness": {"p50", "p90", "p99",
     "counts"}, "slo": {"objective", "counted", "late", "kept", "budget_left"}, "totals": {…}}.
     overdue is the number of messages that are due and wait for a consumer, lag how long the first has waited, in
     seconds, workers the number of consumers that run: delayq workers lists them. lateness is that of the messages that
@@ -120,6 +120,8 @@ def _tables(queue: str, found: Stats | StateCounts) -> RenderableType:
         rows.append(["overdue", found.counts.overdue, oldest or ""])
         if found.limited and not found.counts.throttled:
             rows.append(["", "", f"the queue has limits: delayq limits list {queue}"])
+    if found.counts.cold:
+        rows.append(["cold", found.counts.cold, f"in files until shortly before they are due: delayq cold {queue}"])
     if found.counts.successors:
         rows.append(["waiting successors", found.counts.successors, ""])
     rows.append(["workers", found.workers, ""])
@@ -148,6 +150,7 @@ def _fields(queue: str, found: Stats | StateCounts) -> dict[str, Any]:
         "at": iso(found.at),
         **counts_json(found),
         "living": found.counts.living,
+        "cold": found.counts.cold,
         "successors": found.counts.successors,
         "next_deadline": iso(found.next_deadline),
         "workers": found.workers,

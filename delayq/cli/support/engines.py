@@ -118,6 +118,8 @@ class DelayCommands(EngineCommands):
 
     def absence_note(self, queue: Any, id: str) -> str:
         gone = ": it was never sent, or is done, cancelled or expired; "
+        if cold := queue.counts().cold:
+            gone = f"{gone[:-2]}, or is one of {cold:,} in the cold tier (delayq cold {queue.name} --find {id}); "
         if any(queue.events()):
             return f"{gone}what became of it may be in delayq events {queue.name} --id {id}"
         means = f"--retention of a send, delayq events {queue.name} --on, or delayq worker --log-messages"

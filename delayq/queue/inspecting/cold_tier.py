@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Self
 from delayq.broker.calls import Calls
 from delayq.broker.replies import pairs
 from delayq.broker.requests import RedisCommand
+from delayq.values.text import relative_time
 from delayq.values.times import from_millis
 
 DAY = 86_400_000
@@ -89,10 +90,26 @@ class ColdTier:
             days[file.day] += file.rows - file.back
         return dict(sorted(days.items()))
 
+    def due_between(self, start: int, end: int) -> int:
+        """Return how many messages are due from one time (ms) until another, as if evenly over their day."""
+        return self._due_before(end) - self._due_before(start)
+
+    def _due_before(self, time: int) -> int:
+        parts = ((count, min(1.0, max(0.0, (time - _starts(day)) / DAY))) for day, count in self.days.items())
+        return round(sum(count * share for count, share in parts))
+
     def late(self, now: int) -> Mapping[date, int]:
         """Return how many messages should be back: of days that begin before half of `keep` is over."""
         until = now + self.keep // 2
         return {day: count for day, count in self.days.items() if _starts(day) <= until}
+
+    def told(self, now: int) -> str:
+        """Return that messages are late, and what to do; '' if none is."""
+        late = self.late(now)
+        if not late:
+            return ""
+        passed = f"last run {relative_time(from_millis(self.passed), from_millis(now))}" if self.passed else "never run"
+        return f"{sum(late.values()):,} of {min(late)} on should be back from {self.where}: run delayq cold ({passed})"
 
 
 def read_cold(calls: Calls) -> RedisCommand[ColdTier]:

@@ -37,6 +37,8 @@ class Counts:
     """How many are settled and have a result that is kept; no messages any more."""
     throttled: int = 0
     """How many are due and wait until a limit lets them start."""
+    cold: int = 0
+    """How many are in the cold tier of the queue, and not in Redis: not living until they are brought back."""
     paused: Pause | None = None
     """The pause of the queue; None if it is not paused."""
 
@@ -116,8 +118,9 @@ def stats_of(counted: CountsReply, lateness: LatenessCounts | None = None, slo: 
 
 def counts_of(counted: CountsReply) -> Counts:
     """Return the number of messages in each state, and the pause of the queue."""
-    numbers = {name: getattr(counted, name) for name in Counts.__slots__ if name != "paused"}
-    return Counts(**numbers, paused=pause_in_force(counted.meta.get("paused", ""), counted.now))
+    numbers = {name: getattr(counted, name) for name in Counts.__slots__ if name not in ("cold", "paused")}
+    cold = int(counted.meta.get("cold", 0))
+    return Counts(**numbers, cold=cold, paused=pause_in_force(counted.meta.get("paused", ""), counted.now))
 
 
 def waiting_text(stats: Stats) -> str:

@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
-from itertools import pairwise
+from itertools import pairwise, starmap
+from operator import add
 from typing import Any, NamedTuple
 
 from delayq.broker.calls import QUEUE, Calls
@@ -19,6 +20,7 @@ from delayq.broker.transport.operation import Operation
 from delayq.queue.control.limit_calls import StoredLimit
 from delayq.queue.control.limits import limit_of
 from delayq.queue.control.pausing import Pause
+from delayq.queue.inspecting.cold_tier import ColdTier, read_cold
 from delayq.queue.inspecting.counts import counts_of
 from delayq.queue.inspecting.forecast_periods import MILLIS, Unit, check_unit, check_until, edges_of, local_times
 from delayq.schedules.occurrence_counts import OccurrenceCounts, count_occurrences
@@ -43,7 +45,7 @@ class ForecastBucket:
     end: datetime
     """The end, which belongs to the next one."""
     pending: int
-    """Messages that become due."""
+    """Messages that become due. Those in the cold tier are taken to be due evenly over their day (UTC)."""
     retries: int
     """Messages that are delivered again after a failure."""
     scheduled: int
@@ -71,9 +73,12 @@ class Forecast:
     retrying: int
     """Messages that wait for a redelivery, due or not."""
     later: int
-    """Pending messages that become due after the last bucket."""
+    """Pending messages that become due after the last bucket, also in the cold tier."""
+    cold: int
+    """Messages in the cold tier, whenever they are due."""
     names: Mapping[str, int]
-    """How many of the pending messages and occurrences until the end have each name, '' for none; without retries.
+    """How many of the pending messages and occurrences until the end have each name, '' for none; without retries and
+    the cold tier.
     Estimated from a sample if `sampled` is less than `sampled_of`."""
     sampled: int
     """The messages of which the names were read."""
@@ -127,11 +132,13 @@ def forecast(
     ]
     *replies, named = yield [*calls, sample_names_call(context.calls, edges[-1], size=SAMPLE)]
     occurrences = yield from count_occurrences(context, counted.now, periods)
+    counts, more = counts_of(counted), occurrences.complete_until
+    (tier,) = (yield [read_cold(context.calls)]) if counts.cold else [ColdTier()]
+    cold = list(starmap(tier.due_between, pairwise(periods)))
     due = [count for reply in replies for count in reply.due]
-    rows = list(zip(due, _retries(replies, counted.held), occurrences.periods, strict=True))
+    rows = list(zip(map(add, due, cold), _retries(replies, counted.held), occurrences.periods, strict=True))
     parts = _buckets(periods, rows, zone)
     made = parts if periods is edges else _buckets(edges, _added_up(rows, periods, edges), zone)
-    counts, more = counts_of(counted), occurrences.complete_until
     return Forecast(
         at=from_millis(counted.now),
         unit=unit,
@@ -139,7 +146,8 @@ def forecast(
         overdue=counts.overdue,
         throttled=counts.throttled,
         retrying=counts.backoff + counts.retry,
-        later=max(0, counts.pending - sum(due)),
+        later=max(0, counts.pending - sum(due)) + counts.cold - sum(cold),
+        cold=counts.cold,
         names=_names(named, occurrences),
         sampled=named.sampled,
         sampled_of=named.total,

@@ -20,13 +20,14 @@ from delayq.broker.foreign import are_headers, shown_id
 from delayq.broker.keys import META_FIELDS, META_PARTITIONS, whole_name
 from delayq.broker.message.attributes import Attributes
 from delayq.broker.partition_calls import ways_call
-from delayq.broker.replies import integers, pairs, statuses
+from delayq.broker.replies import CountsReply, integers, pairs, statuses
 from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.results import KeptRecord
 from delayq.broker.scripts import MAX_IDS, MAX_MOVED
 from delayq.broker.staged import forget_reader, read_readers
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ServerError
+from delayq.queue.inspecting.cold_tier import read_cold
 from delayq.queue.inspecting.counts import stats_of, waiting_text
 from delayq.queue.inspecting.event_log import MAX_OFFSET
 from delayq.queue.inspecting.lateness_report import read_slo_report, slo_text
@@ -257,17 +258,25 @@ class _Examination:
         if stuck:
             text = f"run `delayq partitions {whole_name(self._context.queue)} --to N` again, with its number N"
             self._collector.add(FindingKind.ON_ITS_WAY, text, count=stuck)
-        stats = stats_of(counted)
-        placed = stats.counts.living
+        placed = stats_of(counted).counts.living
         if placed != counted.messages and (self._fix or not self._collector.anything):
             why = "a list is too long to be counted" if self._deep else "run a deep examination"
             text = f"{counted.messages} messages, {placed} of them in a state: {why}"
             self._collector.add(FindingKind.BALANCE, text)
+        yield from self._waiting(counted)
+
+    def _waiting(self, counted: CountsReply) -> Operation[None]:
+        """Tell what keeps messages waiting: a pause, nobody who consumes or brings them back; how late they were."""
+        stats = stats_of(counted)
         if paused := stats.counts.paused:
             end = "until it is resumed" if paused.until is None else f"until {paused.until.isoformat()}"
             self._collector.add(FindingKind.PAUSED, f"{end}{paused.reason and f': {paused.reason}'}", count=0)
         if slo := (yield from read_slo_report(self._context, counted)):
             self._collector.add(FindingKind.SLO, slo_text(slo), count=slo.late if slo.missed else 0)
+        if stats.counts.cold:
+            (tier,) = yield [read_cold(self._context.calls)]
+            if text := tier.told(counted.now):
+                self._collector.add(FindingKind.COLD, text, count=sum(tier.late(counted.now).values()))
         if stats.nobody_consumes:
             self._collector.add(FindingKind.UNCONSUMED, waiting_text(stats), count=stats.counts.overdue)
 

@@ -55,6 +55,8 @@ class FindingKind(StrEnum):
 
     Repaired by forgetting the claims: if it starts again, its batch in flight is lost.
     """
+    COLD = "cold tier is late"
+    """Messages should be back from the files of the cold tier: run `delayq cold`. Not repaired."""
     FIELD = "unknown field"
     """A field of `meta` that delayq does not write. Not repaired."""
     EVENTS = "event log incomplete"

@@ -36,6 +36,8 @@ def reasons_of_queue(looked: Looked) -> Iterator[Reason]:
     if counts.pending and stats.next_due is not None:
         text = f"{_are(counts.pending)} not due yet: the next is at {looked.time(stats.next_due)}"
         yield Reason("due", text, stats.next_due)
+    if counts.cold:
+        yield Reason("cold", f"{_are(counts.cold)} in the cold tier, until shortly before they are due")
     if not counts.living:
         dead = f", and {pluralize(counts.dead, 'message')} in the dead letter" if counts.dead else ""
         yield Reason("empty", f"the queue has no messages{dead}")

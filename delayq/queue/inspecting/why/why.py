@@ -137,6 +137,8 @@ def _absence(looked: Looked, score: float) -> Reason:
         window = looked.dedupe_window
         held_until = from_millis(min(floor(score) if score % 1 else int(score) + window, LATEST))
     if held_until is None or held_until <= looked.at:
-        return Reason("unknown", "there is no such message: it was never sent, or is done, cancelled or expired")
+        cold = looked.stats.counts.cold
+        also = f", or is one of {cold:,} in the cold tier (see delayq cold --find)" if cold else ""
+        return Reason("unknown", f"there is no such message: it was never sent, or is done, cancelled or expired{also}")
     text = f"it is settled: it has ended, and a send with its id is refused until {looked.time(held_until)}"
     return Reason("settled", text, until=held_until)
