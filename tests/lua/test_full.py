@@ -15,7 +15,16 @@ from tests.support.scripts import Case, deliver, observe, observe_replies, plant
 
 pytestmark = pytest.mark.faults
 ADDING = {
-    "send", "send_one", "debounce", "collect", "dead_import", "move_in", "deaths_in", "schedules_in", "stage", "restore"
+    "send",
+    "send_one",
+    "debounce",
+    "collect",
+    "dead_import",
+    "move_in",
+    "deaths_in",
+    "schedules_in",
+    "stage",
+    "restore",
 }
 """Scripts that a full Redis refuses whatever they are given."""
 
