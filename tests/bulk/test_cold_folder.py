@@ -200,7 +200,7 @@ def test_redis_that_forgot_that_a_file_was_divided_is_told_again(queue, move, fo
     (name,) = {path.stem for path in cold_files(folder)}
     if put_away:  # what it forgot includes that two messages are back
         dumped = {one: redis_client.dump(one) for one in redis_client.keys("*")}
-        assert move("21d").restored == 2
+        assert move("20d").restored == 2
         redis_client.flushall()
         for one, value in dumped.items():
             redis_client.restore(one, 0, value)

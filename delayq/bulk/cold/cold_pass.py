@@ -105,7 +105,8 @@ def move_cold(
 
     Raises `ColdTierError` if the folder cannot be used or is full, or if files whose messages are to come back are gone
     or cannot be read; `QueueFullError` if Redis is full also after messages have left it: both when all else is done.
-    Raises `ConfigurationError` for a `keep` of less than two times `every`, a queue with partitions, and another engine.
+    Raises `ConfigurationError` for a `keep` of less than two times `every`, a queue with partitions, and another
+    engine.
     """
     ahead, interval = to_millis(keep, "keep"), to_millis(every, "every", min=1)
     if ahead < MIN_KEEP * interval:
