@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import redis
 from measure.bench_server import rate_of, seconds_of, throwaway_server
+from measure.cooling import cool, warm
 from measure.figure import MILLISECONDS, Figure, Goal, Reading, at_least, at_most
 from measure.following import RANGE, follow_half_a_day
 from measure.options import parser
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 QUEUE = "bench"
+MEASURED = ("write", "small", "sink", "consume", "snapshot", "archive", "cold", "report", "follow", "ten_minutes")
+"""What is measured in each round."""
 BATCH = 200
 """Messages in one call, as the data source sends them by default."""
 
@@ -208,6 +211,14 @@ class SparkBench:
             raise AssertionError(f"{result.events} of {4 * n} events were archived")
         return result.events / took
 
+    def cold(self) -> tuple[float, float, float]:
+        """Messages per second of a bulk load over a year that end in files, the most memory (MiB), and the way back."""
+        self.client.flushall()
+        folder = self.folder / "cold"
+        shutil.rmtree(folder, ignore_errors=True)
+        rate, peak = cool(self.url, QUEUE, self.scaled(10_000_000), folder)
+        return rate, peak, warm(self.url, QUEUE, folder)
+
     def report(self) -> float:
         """Seconds that a report over six million events takes, including its page."""
         if not Path(self.events).exists():
@@ -298,6 +309,9 @@ def measure(bench: SparkBench, rounds: int, only: str, report_progress: Callable
         "consume": Figure("consume", "consumed messages, in micro-batches", at_least(0.6)),
         "snapshot": Figure("snapshot", "snapshot, messages", at_least(0.8)),
         "archive": Figure("archive", "event log to Parquet, events", _rate_goal(100_000)),
+        "cold": Figure("cold", "bulk load over a year into the cold tier, messages", _rate_goal(30_000)),
+        "cold_memory": Figure("cold_memory", "most memory of Redis in it", None, " MiB"),
+        "warm": Figure("warm", "a month of it back in Redis, messages", _rate_goal(30_000)),
         "report": Figure("report", "report over 6 M events", at_most(15, " s"), " s"),
         "follow": _times_goal(Figure("follow", "report after half a day of following", unit=" s"), 1.5),
         "ten_minutes": _times_goal(Figure("ten_minutes", "ten minutes of it", unit=" s"), 2),
@@ -315,7 +329,7 @@ def measure(bench: SparkBench, rounds: int, only: str, report_progress: Callable
     for turn in range(rounds):
         if only in "write":
             bench.small()  # starts Python workers: Spark ends those that were idle for a minute
-        for name in ("write", "small", "sink", "consume", "snapshot", "archive", "report", "follow", "ten_minutes"):
+        for name in MEASURED:
             if only not in name:
                 continue
             report_progress(f"round {turn + 1} of {rounds}: {name}")
@@ -325,6 +339,10 @@ def measure(bench: SparkBench, rounds: int, only: str, report_progress: Callable
                 *values, ping, memory = values
                 figures["ping"].add(Reading("ping", ping))
                 figures["memory"].add(Reading("memory", memory))
+            if name == "cold":
+                *values, memory, back = values
+                figures["cold_memory"].add(Reading("cold_memory", memory))
+                figures["warm"].add(Reading("warm", back))
             figures[name].add(Reading(name, *values))
     return [figure for figure in figures.values() if figure.values]
 

@@ -36,6 +36,7 @@ class RemoveReply(NamedTuple):
     dead: int
     schedules: int
     consumers: int
+    cold: int
 
 
 def remove_call(calls: Calls) -> ScriptCall[RemoveReply]:
@@ -67,6 +68,7 @@ def _told(found: RemoveReply) -> str:
         "dead message": (found.dead, "purge its dead letter"),
         "schedule": (found.schedules, "remove them"),
         "live consumer": (found.consumers, "stop them"),
+        "cold message": (found.cold, "bring them back, or purge it"),
     }
     return ", ".join(f"{pluralize(count, what)} ({todo})" for what, (count, todo) in things.items() if count)
 

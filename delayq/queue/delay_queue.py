@@ -531,7 +531,7 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         return self._perform(resume(self.context, name, spread))
 
     def purge(self) -> int:
-        """Delete all messages, also those being processed; returns how many.
+        """Delete all messages, also those being processed and those in the cold tier; returns how many.
 
         Keeps the dead letter, results and schedules.
         """
@@ -541,7 +541,7 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         """Remove an empty queue: its keys in Redis, and its name in `delayq queues`; returns whether it was listed.
 
         Its settings, limits, totals, results, history, run ledger and event log go with it. Raises `QueueInUseError` if
-        it has messages, dead messages, schedules, or consumers that are running: check and deletion are one step. A
+        it has messages, dead or cold ones, schedules, or consumers that are running: check and deletion are one step. A
         consumer that was killed counts as running for 30 s. First stop the programs that send to it: a later send makes
         the queue anew, without its settings.
         """

@@ -38,7 +38,6 @@ def test_small_files_of_a_day_become_one(queue, folder, options):
     sent = fill(queue, folder, merging.MIN_FILES, **options)
     assert len(cold_files(folder)) == 2
     assert list(cold_status("q", **options).days.values()) == [merging.MIN_FILES] * 2
-    assert not list((folder / "_done").rglob("*.parquet"))
     moved = move_cold("q", folder, keep=FOREVER, **options)
     assert (moved.restored, moved.unknown) == (2 * merging.MIN_FILES, ())
     assert as_stored(queue) == sent

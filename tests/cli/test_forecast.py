@@ -70,8 +70,8 @@ def test_days_are_those_of_the_time_zone(cli, queue):
 def test_json_has_all_buckets(cli, filled):
     found = cli("forecast", "reminders", "--until", "30m", "--json").json
     assert set(found) == {
-        "queue", "at", "until", "unit", "buckets", "overdue", "throttled", "retrying", "later", "names", "sampled",
-        "sampled_of", "scheduled_until", "rate_limit", "clear_at", "left", "peak", "peak_at",
+        "queue", "at", "until", "unit", "buckets", "overdue", "throttled", "retrying", "later", "cold", "names",
+        "sampled", "sampled_of", "scheduled_until", "rate_limit", "clear_at", "left", "peak", "peak_at",
         "peak_until", "paused", "left_out",
     }  # fmt: skip
     assert (found["queue"], found["unit"], len(found["buckets"])) == ("reminders", "minute", 31)

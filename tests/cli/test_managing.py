@@ -174,13 +174,13 @@ def test_purge_dry_run_counts_only(cli, messages):
     ended = cli("purge", "reminders", "--dry-run")
     assert (ended.code, ended.out, ended.err) == (0, "would delete 3 messages\n", "")
     found = cli("purge", "reminders", "--dry-run", "--json").json
-    assert found == {"queue": "reminders", "matched": 3, "purged": 0, "dry_run": True}
+    assert found == {"queue": "reminders", "matched": 3, "purged": 0, "dry_run": True, "cold": 0}
     assert messages.counts().living == 3
 
 
 def test_purge_keeps_dead_messages(cli, messages):
     ended = cli("purge", "reminders", "--yes", "--json")
-    assert ended.json == {"queue": "reminders", "matched": 3, "purged": 3, "dry_run": False}
+    assert ended.json == {"queue": "reminders", "matched": 3, "purged": 3, "dry_run": False, "cold": 0}
     assert (messages.counts().living, messages.counts().dead) == (0, 1)
     assert cli("purge", "reminders", "--yes").out == "deleted 0 messages\n"
 

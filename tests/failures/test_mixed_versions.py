@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import cycle, pairwise
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 import redis
@@ -17,8 +18,10 @@ import redis
 import delayq
 from delayq import DelayQueue
 from delayq.broker.keys import Keys
+from delayq.bulk import move_cold
 from delayq.testing.torture.final_scan import scan
 from tests.failures.mixed.records import End, Expected, Records, Start
+from tests.support.cold import as_stored
 from tests.support.older_version import older_version
 from tests.support.processes import Process, run
 from tests.support.waiting import wait_until
@@ -272,3 +275,45 @@ def test_older_version_refuses_a_queue_with_what_it_does_not_know(redis_url, use
         refused = run(command, env=env, capture_output=True, text=True, check=False)
     assert refused.returncode == 1
     assert "queue mixed has schema 6, but this delayq knows only 2: upgrade delayq" in refused.stderr
+
+
+BESIDE = """
+import sys
+from delayq import DelayQueue
+
+with DelayQueue("mixed", url=sys.argv[1]) as queue:
+    for n in range(9):
+        queue.send_delay_msg(n, f"{20 + n}d", id=f"m{n}", name="remind", headers={"n": str(n)}, priority=n % 3)
+    print("sent", flush=True)
+    sys.stdin.readline()
+    print(queue.send_delay_msg(1, "1h", id="late").new, queue.reschedule("late", delay="2h"), queue.cancel("late"))
+    try:
+        DelayQueue("mixed", url=sys.argv[1]).open()
+    except Exception as error:
+        print(f"{type(error).__name__}: {error}", flush=True)
+"""
+
+
+def test_queue_of_the_older_version_gets_a_cold_tier_and_refuses_that_version(redis_url, tmp_path):
+    """A process of it that has opened the queue before goes on; it neither loses nor brings back what is cold."""
+
+    def move(keep):
+        return move_cold("mixed", tmp_path / "cold", url=redis_url, keep=keep)
+
+    env = os.environ | {"PYTHONPATH": str(older_version())}
+    pipes = {"stdin": PIPE, "stdout": PIPE, "text": True, "bufsize": 1}
+    with Process([sys.executable, "-P", "-c", BESIDE, redis_url], env=env, **pipes) as older:
+        assert older.stdout.readline() == "sent\n"
+        with DelayQueue("mixed", url=redis_url, codec="bytes") as queue:
+            before = as_stored(queue)
+            assert len(before) == 9
+            assert move("24d").spilled == 3
+            told, _ = older.communicate("go on\n")
+            sent, refused = told.splitlines()
+            assert sent == "True rescheduled cancelled"
+            assert refused.startswith("UnsafeServerError: ")
+            assert "queue mixed has schema 8, but this delayq knows only 2: upgrade delayq" in refused
+            assert queue.cancel("m8") == "withdrawn"
+            assert (move("100d").restored, move("100d").cold) == (2, 0)
+            del before["m8"]
+            assert as_stored(queue) == before

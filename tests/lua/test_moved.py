@@ -71,6 +71,15 @@ def test_the_epoch_rises_once(executor, stored, epoch, read, changes):
     assert executor.client.hgetall(KEYS.meta) == {name.encode(): b"%d" % value for name, value in after.items()}
 
 
+@pytest.mark.parametrize(("schema", "cold", "changes"), [(8, 1, False), (8, 0, True), (7, 1, True), (3, 1, True)])
+def test_the_epoch_of_a_queue_rises_only_while_nothing_is_cold(executor, schema, cold, changes):
+    before = {"schema": schema, "cold": cold}
+    plant(executor, World(meta=before))
+    assert executor.call(repartition_call(calls, 1, "", schema=7)) is changes
+    assert observe(executor) == World(meta={"schema": 7, "cold": cold, "epoch": 1} if changes else before)
+    assert executor.call(repartition_call(calls, 2)), "that of a partition is raised all the same"
+
+
 def test_the_epoch_alone_is_raised(executor):
     plant(executor, World(meta={"epoch": 1, "schema": 3}))
     assert executor.call(repartition_call(calls, 2))

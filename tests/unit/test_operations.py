@@ -374,7 +374,7 @@ def test_what_is_no_name_in_the_registry_is_left_out_and_told_once(caplog, monke
 @pytest.mark.parametrize("is_back", [False, True])
 def test_queue_that_another_process_opens_while_it_is_removed_stays_listed(is_back):
     talk = Talk(remove(QueueContext(CALLS, read_settings({}), bytes, "q"), "delayq"))
-    talk.reply(True, RemoveReply(0, 0, 0, 0))
+    talk.reply(True, RemoveReply(0, 0, 0, 0, 0))
     assert [request.args for request in talk.round] == [("SREM", "delayq:queues", "q")]
     talk.reply(True)
     assert [request.args[0] for request in talk.round] == ["EXISTS"]

@@ -16,15 +16,23 @@ from delayq.queue.inspecting.cold_tier import ColdFile, day_of, read_cold
 def bring_back(moving: Moving, until: int, counts: Counter[str]) -> None:
     """Bring back the files of all days until that of a time (ms); adds up what became of their messages.
 
-    Raises `ColdTierError` if some are gone, when all others are back.
+    Raises `ColdTierError` if some are gone or cannot be read, when all others are back.
     """
     tier = moving.executor.call(read_cold(moving.calls))
-    due = [file for file in tier.files if file.day <= day_of(until)]
-    gone = [file for file in due if not _bring_back(moving, file, counts)]
+    gone, problems = list[ColdFile](), list[str]()
+    for file in tier.files:
+        if file.day <= day_of(until):
+            try:
+                if not _bring_back(moving, file, counts):
+                    gone.append(file)
+            except ColdTierError as error:
+                problems.append(str(error))
     if gone:
         days = ", ".join(sorted({file.day.isoformat() for file in gone})[:5])
         missing = sum(file.rows - file.back for file in gone)
-        raise ColdTierError(f"{missing:,} messages cannot come back, since their files are gone: due on {days}")
+        problems.insert(0, f"{missing:,} messages cannot come back, since their files are gone: due on {days}")
+    if problems:
+        raise ColdTierError("; ".join(problems[:5]))
 
 
 def _bring_back(moving: Moving, file: ColdFile, counts: Counter[str]) -> bool:
@@ -35,7 +43,10 @@ def _bring_back(moving: Moving, file: ColdFile, counts: Counter[str]) -> bool:
             first = _restore(moving, file, first, counts)
         except FileNotFoundError:
             known = moving.executor.call(read_cold(moving.calls)).files
-            return file.name not in {one.name for one in known}  # else another pass has brought it back
+            if file.name not in {one.name for one in known}:  # another pass has brought it back
+                return True
+            if not moving.folder.take_back(file.name):  # Redis has lost what it knew of the end
+                return False
         if first < file.rows:
             continue
         put_away(moving, file.name)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import os
+import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -19,8 +21,7 @@ import pyarrow.parquet
 from delayq.broker.message.ids import new_id
 from delayq.bulk.cold.cold_calls import ColdRow
 from delayq.errors import ColdTierError
-from delayq.queue.inspecting.cold_tier import day_of
-from delayq.values.times import from_millis, timestamp
+from delayq.queue.inspecting.cold_tier import DAY, day_of
 
 _arrow: Any = pa
 _parquet: Any = pyarrow.parquet
@@ -89,23 +90,37 @@ class ColdFolder:
         """Write the messages of a day."""
         self._write(file, rows)
 
+    def clean(self) -> None:
+        """Delete what passes that were killed a day ago or longer have left half written."""
+        for one in self.path.glob("*/.*.parquet.*"):
+            with suppress(FileNotFoundError):
+                if time.time() - one.stat().st_mtime > DAY / 1000:
+                    one.unlink()
+
+    def sync(self) -> None:
+        """Make sure that the folders of the days outlast a power failure; their files do so by themselves."""
+        _sync(self.path)
+
     def read_spilled(self, name: str) -> list[ColdRow]:
         """Read messages that were to be moved."""
         return [row for batch in self.read(f"{_MOVED}/{name}.parquet", 0) for row in batch]
 
     def read(self, file: str, first: int) -> Iterator[list[ColdRow]]:
         """Yield the messages of a file from one on, many at a time; raises `FileNotFoundError`."""
-        with _parquet.ParquetFile(self.path / file) as source:
+        with _reading(file), _parquet.ParquetFile(self.path / file) as source:
+            _check_columns(source.schema_arrow)
             at = 0
             for batch in source.iter_batches(batch_size=ROW_GROUP):
-                rows = [_row(cells) for cells in batch.slice(max(0, first - at)).to_pylist()]
+                rows = _rows(batch.slice(max(0, first - at)))
                 at += batch.num_rows
                 if rows:
                     yield rows
 
     def read_ids(self, file: str) -> list[str]:
         """Read the ids of a file; raises `FileNotFoundError`."""
-        ids: list[str] = _parquet.read_table(self.path / file, columns=["id"], partitioning=None)["id"].to_pylist()
+        with _reading(file), _parquet.ParquetFile(self.path / file) as source:
+            _check_columns(source.schema_arrow)
+            ids: list[str] = source.read(columns=["id"])["id"].to_pylist()
         return ids
 
     def read_spilled_ids(self, name: str) -> list[str]:
@@ -127,15 +142,28 @@ class ColdFolder:
         with suppress(FileNotFoundError):  # it was put away before
             (self.path / file).replace(done)
 
+    def take_back(self, file: str) -> bool:
+        """Take back a file that was put away, since Redis knows nothing of that; returns whether there is one."""
+        try:
+            (self.path / file).parent.mkdir(exist_ok=True)
+            (self.path / _DONE / file).replace(self.path / file)
+        except OSError:
+            return False
+        return True
+
+    def divided(self, name: str) -> dict[str, int]:
+        """Return the files by day that a spilled file was divided into, with how many messages each has."""
+        for one in (self.path / _DONE).glob(f"day=*/{name}.parquet"):
+            self.take_back(f"{one.parent.name}/{one.name}")
+        files = (f"{one.parent.name}/{one.name}" for one in self.path.glob(f"day=*/{name}.parquet"))
+        return {file: len(self.read_ids(file)) for file in files}
+
     def _remove(self, file: str) -> None:
         (self.path / file).unlink(missing_ok=True)
 
     def _write(self, file: str, rows: Sequence[ColdRow]) -> None:
         columns = zip(*rows, strict=True)
-        arrays = [
-            pa.array(list(map(from_millis, column)) if field.name == "due" else list(column), field.type)
-            for field, column in zip(SCHEMA, columns, strict=True)
-        ]
+        arrays = [pa.array(column, field.type) for field, column in zip(SCHEMA, columns, strict=True)]
         out = BytesIO()
         _parquet.write_table(pa.Table.from_arrays(arrays, schema=SCHEMA), out, row_group_size=ROW_GROUP)
         try:
@@ -144,16 +172,37 @@ class ColdFolder:
             raise ColdTierError(f"{file} of the cold tier cannot be written: {error}") from error
 
 
+@contextmanager
+def _reading(file: str) -> Iterator[None]:
+    """Raise `ColdTierError` for a file that is not as it was written, but not for one that is gone."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
+        text = " ".join(str(error).split())
+        raise ColdTierError(f"{file} of the cold tier cannot be read: {text}") from error
+
+
+def _check_columns(schema: Any) -> None:
+    """Raise `ValueError` for the columns of another program: a due time must not be guessed."""
+    if odd := [field.name for field in SCHEMA if schema.field(field.name).type != field.type]:
+        raise ValueError(f"its column {odd[0]} has another type")
+
+
 def files_by_day(name: str, rows: Sequence[ColdRow]) -> dict[str, list[ColdRow]]:
     """Divide the messages of a spilled file into files by day."""
-    days: dict[str, list[ColdRow]] = {}
+    days = defaultdict[int, list[ColdRow]](list)
     for row in rows:
-        days.setdefault(f"day={day_of(row.due).isoformat()}/{name}.parquet", []).append(row)
-    return days
+        days[row.due // DAY].append(row)
+    return {f"day={day_of(day * DAY).isoformat()}/{name}.parquet": part for day, part in days.items()}
 
 
-def _row(cells: dict[str, Any]) -> ColdRow:
-    return ColdRow(**cells | {"due": timestamp(cells["due"])})
+def _rows(batch: Any) -> list[ColdRow]:
+    """Return the messages of a batch: column by column, which is several times as fast as row by row."""
+    columns = [batch[field.name] for field in SCHEMA]
+    columns[1] = columns[1].cast(pa.int64())
+    return list(map(ColdRow._make, zip(*(column.to_pylist() for column in columns), strict=True)))
 
 
 def _facts_of(path: Path, queue: str, prefix: str, known: str) -> dict[str, Any]:
@@ -165,10 +214,11 @@ def _facts_of(path: Path, queue: str, prefix: str, known: str) -> dict[str, Any]
     except FileNotFoundError:
         if known:
             raise ColdTierError(f"queue {queue} has a cold tier, and it is not in {str(path)!r}") from None
-        if path.exists() and any(path.iterdir()):
+        others = path.exists() and any(one.name != place.parent.name for one in path.iterdir())
+        if others and not place.exists():  # else another pass has made it meanwhile
             raise ColdTierError(f"{str(path)!r} is not empty: give the cold tier a folder of its own") from None
-        facts = own | {"id": new_id()}
-        _put(place, json.dumps(facts).encode())
+        _put(place, json.dumps(own | {"id": new_id()}).encode(), replacing=False)
+        facts = json.loads(place.read_text())
     if facts["version"] > VERSION:
         text = f"{str(path)!r} has version {facts['version']}, but this delayq knows only {VERSION}: upgrade delayq"
         raise ColdTierError(text)
@@ -178,25 +228,40 @@ def _facts_of(path: Path, queue: str, prefix: str, known: str) -> dict[str, Any]
         raise ColdTierError(f"queue {queue} has its cold tier in another folder than {str(path)!r}")
     for folder in (_MOVED, _DONE):
         (path / folder).mkdir(exist_ok=True)
+    _sync(path)
     if not os.access(path, os.W_OK):
         raise PermissionError(f"{str(path)!r} is not writable")
     return facts
 
 
-def _put(to: Path, data: bytes) -> None:
-    """Write a file, which is there at once and whole, also after a power failure."""
+def _put(to: Path, data: bytes, *, replacing: bool = True) -> None:
+    """Write a file, which is there at once and whole, also after a power failure, if its folder is.
+
+    Without `replacing`, the first of several processes that write it at a time counts.
+    """
     to.parent.mkdir(parents=True, exist_ok=True)
-    hidden = to.with_name(f".{to.name}.{os.getpid()}")
+    hidden = to.with_name(f".{to.name}.{new_id()}")
     try:
         with hidden.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        hidden.replace(to)
+        if replacing or not _is_named(hidden, to):
+            hidden.replace(to)
     finally:
         hidden.unlink(missing_ok=True)
-    for folder in (to.parent, to.parent.parent):
-        _sync(folder)
+    _sync(to.parent)
+
+
+def _is_named(hidden: Path, to: Path) -> bool:
+    """Give a file its name, unless another has it; returns whether one has it now: not every system can do that."""
+    try:
+        to.hardlink_to(hidden)
+    except FileExistsError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def _sync(folder: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from delayq.bulk.cold.cold_folder import ColdFolder
 from delayq.bulk.cold.merging import merge_small
 from delayq.bulk.cold.spilling import Moving, recover, spill
 from delayq.bulk.connection import TargetQueue, calls_of, check_queue, connect, target_of
-from delayq.errors import ConfigurationError
+from delayq.errors import ColdTierError, ConfigurationError, QueueFullError
 from delayq.queue.inspecting.cold_tier import DAY, read_cold
 from delayq.queue.server_check import PARTITIONED, newer
 from delayq.values.text import pluralize
@@ -82,8 +84,10 @@ def move_cold(
 
     Stays in Redis: what has been delivered, groups and bursts, and ids that are held (`unique_for`, `unique_after`).
 
-    Raises `ColdTierError` if the folder cannot be used, or lacks files whose messages are to come back, and
-    `ConfigurationError` for a `keep` of less than two times `every`, a queue with partitions, and another engine.
+    Raises `ColdTierError` if the folder cannot be used or is full, or if files whose messages are to come back are gone
+    or cannot be read; `QueueFullError` if Redis is full also after messages have left it: both when all else is done.
+    Raises `ConfigurationError` for a `keep` of less than two times `every`, a queue with partitions, and another
+    engine.
     """
     ahead, interval = to_millis(keep, "keep"), to_millis(every, "every", min=1)
     if ahead < MIN_KEEP * interval:
@@ -94,16 +98,19 @@ def move_cold(
     tier = executor.call(read_cold(calls))
     place = Path(folder).absolute()
     moving = Moving(calls, executor, ColdFolder.open(place, queue, prefix, tier.folder))
-    recover(moving, tier)
     now = executor.call(calls.time())
     counts = Counter[str]()
-    bring_back(moving, now + ahead, counts)
-    settle_changes(moving, now + ahead, counts)
-    spilled = spill(moving, now + ahead + DAY)
+    failed = _return(moving, now + ahead, counts)
+    spilled = spill(moving, now + ahead + DAY)  # also after a failure, since it frees memory
+    if isinstance(failed, QueueFullError):
+        failed = _return(moving, now + ahead, counts)
+    if failed is not None:
+        raise failed
     merge_small(moving)
     tier = executor.call(read_cold(calls))
     if tier.folder:
-        executor.call(set_calls(calls, keep=ahead, passed=now, where=str(place)))
+        with suppress(QueueFullError):  # it is full still, and nothing had to come back
+            executor.call(set_calls(calls, keep=ahead, passed=now, where=str(place)))
     known = {file.name for file in tier.files} | set(tier.back)
     return ColdMoved(
         queue,
@@ -115,6 +122,21 @@ def move_cold(
         sum(tier.days.values()),
         tuple(sorted(moving.folder.files() - known)),
     )
+
+
+def _return(moving: Moving, until: int, counts: Counter[str]) -> ColdTierError | QueueFullError | None:
+    """Complete what was begun, and bring back what is due before a time (ms); returns what a part of it failed with."""
+    tier, failed = moving.executor.call(read_cold(moving.calls)), None
+    steps = (
+        partial(recover, moving, tier),
+        *(partial(do, moving, until, counts) for do in (bring_back, settle_changes)),
+    )
+    for step in steps:
+        try:
+            step()
+        except (ColdTierError, QueueFullError) as error:
+            failed = failed or error
+    return failed
 
 
 def cold_target(queue: str, url: str | None, prefix: str, deadline: Duration | None) -> TargetQueue:

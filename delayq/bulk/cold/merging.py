@@ -54,7 +54,6 @@ def _merge(moving: Moving, files: Sequence[ColdFile]) -> int:
     folder.write_day(new, sorted(rows, key=lambda row: (row.due, row.id)))
     if executor.call(merge_files_call(calls, new, len(rows), names)):
         for name in names:
-            folder.remove(name)
             put_away(moving, name)
         return len(names)
     if new not in {file.name for file in executor.call(read_cold(calls)).files}:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from delayq.broker.batches import BATCH_BYTES, byte_slices
 from delayq.broker.calls import Calls
-from delayq.broker.foreign import shown_id
+from delayq.broker.foreign import read_number, shown_id
 from delayq.broker.keys import check_id
 from delayq.broker.message.ids import new_id
 from delayq.broker.scripts import MAX_IDS
@@ -20,6 +20,7 @@ from delayq.bulk.cold.cold_folder import ColdFolder, files_by_day
 from delayq.errors import ColdTierError, InvalidValueError
 from delayq.queue.inspecting.cold_tier import DAY, VOID, ColdTier, read_cold
 from delayq.queue.sweeps.stored_messages import PAGE_BYTES, SnapshotReply, snapshot_call
+from delayq.values.text import pluralize
 
 FILE_ROWS = 10_000
 """Messages that are written to a file at a time, at most."""
@@ -71,22 +72,18 @@ def _read(moving: Moving, cursor: bytes, score: bytes) -> _Page:
 
 def _rows(page: SnapshotReply) -> list[ColdRow]:
     """Return the messages of a page that have never been delivered; the script looks at all else."""
-    rows = []
-    for at, id in enumerate(page.ids):
+    rows, none = [], [None] * len(page.ids)
+    cells = (page.records, page.retries, page.payloads, page.headers, page.attributes)
+    columns = (page.ids, page.times, *(column or none for column in cells))
+    for id, due, record, retries, payload, headers, attributes in zip(*columns, strict=True):
+        left = read_number(retries or b"0")
+        if payload is None or record or left is None:
+            continue
         try:
-            cells = (int(page.times[at]), int(page.retries[at] or 0), page.payloads[at])
-            shown = check_id(shown_id(id))
+            rows.append(ColdRow(check_id(shown_id(id)), int(due), left, payload, headers or b"", attributes or b""))
         except (ValueError, InvalidValueError):  # another program's
             continue
-        due, retries, payload = cells
-        if payload is None or _cell(page.records, at):
-            continue
-        rows.append(ColdRow(shown, due, retries, payload, _cell(page.headers, at), _cell(page.attributes, at)))
     return rows
-
-
-def _cell(column: list[bytes | None], at: int) -> bytes:
-    return (column[at] or b"") if column else b""
 
 
 def _move(moving: Moving, name: str, rows: list[ColdRow], oldest: int) -> int:
@@ -101,24 +98,43 @@ def _move(moving: Moving, name: str, rows: list[ColdRow], oldest: int) -> int:
         if statuses == REFUSED:  # another pass has given the file up, or completes it
             break
         moved += statuses
-    return _complete(moving, name)
+    return _complete(moving, name, rows)
 
 
 def recover(moving: Moving, tier: ColdTier) -> None:
-    """Complete what an earlier pass has begun; raise `ColdTierError` if the file of messages it has taken is gone."""
-    there = moving.folder.spilled()
+    """Complete what earlier passes have begun.
+
+    Raises `ColdTierError` if files of messages that were taken are gone or cannot be read, or the disk is full: when
+    all else is done.
+    """
+    moving.folder.clean()
+    there, problems = moving.folder.spilled(), list[str]()
     for name in there:
-        _complete(moving, name)
+        try:
+            _complete(moving, name)
+        except ColdTierError as error:
+            problems.append(str(error))
     gone = [name for name, moved in tier.moved.items() if name not in there and "1" in moved]
     left = moving.executor.call(read_cold(moving.calls)).moved if gone else {}
-    if lost := [name for name in gone if "1" in left.get(name, "")]:
-        raise ColdTierError(f"{len(lost)} files of the cold tier are gone: _moved/{lost[0]}.parquet, …")
+    lost = [name for name in gone if "1" in left.get(name, "") and not _note_again(moving, name, left[name])]
+    if lost:
+        problems.append(f"{pluralize(len(lost), 'file')} of the cold tier gone: _moved/{lost[0]}.parquet, …")
     now = moving.executor.call(moving.calls.time())
     old = [name for name, at in tier.void.items() if now - at > DAY]
     for call in forget_calls(moving.calls, "moved", old):
         moving.executor.call(call)
     for file in tier.back:
         put_away(moving, file)
+    if problems:
+        raise ColdTierError("; ".join(problems[:5]))
+
+
+def _note_again(moving: Moving, name: str, moved: str) -> bool:
+    """Note the files by day that a spilled file was divided into, if Redis has lost that; return if all are there."""
+    days = moving.folder.divided(name)
+    if sum(days.values()) != moved.count("1"):
+        return False
+    return moving.executor.call(file_spilled_call(moving.calls, name, moved, days)) in (moved, REFUSED)
 
 
 def put_away(moving: Moving, file: str) -> None:
@@ -128,20 +144,25 @@ def put_away(moving: Moving, file: str) -> None:
         moving.executor.call(call)
 
 
-def _complete(moving: Moving, name: str) -> int:
-    """Divide a spilled file by day, or give it up if no message was moved to it; returns how many were."""
+def _complete(moving: Moving, name: str, written: list[ColdRow] | None = None) -> int:
+    """Divide a spilled file by day, or give it up if no message was moved to it; returns how many were.
+
+    Reads the file, unless what was `written` to it is known.
+    """
     calls, executor, folder = moving
     moved, rows, days = REFUSED, list[ColdRow](), dict[str, list[ColdRow]]()
     found = executor.call(give_up_call(calls, name))
     while found not in (REFUSED, moved) and not _is_void(found):
         moved = found
         try:
-            rows = [row for row, status in zip(folder.read_spilled(name), moved, strict=False) if status == "1"]
+            every = folder.read_spilled(name) if written is None else written
         except FileNotFoundError:  # another pass has completed it
             return 0
+        rows = [row for row, status in zip(every, moved, strict=False) if status == "1"]
         days = files_by_day(name, rows)
         for file, part in days.items():
             folder.write_day(file, part)
+        folder.sync()
         found = executor.call(file_spilled_call(calls, name, moved, {file: len(part) for file, part in days.items()}))
     if found != moved or found == REFUSED:  # another pass was first: what it has brought back must not stay
         known = {file.name for file in executor.call(read_cold(calls)).files}

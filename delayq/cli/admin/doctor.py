@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from delayq.broker.engine import Feature
+from delayq.cli.support.cold_notes import tell_cold
 from delayq.cli.support.exit_codes import CommandError, Exit
 from delayq.cli.support.options import QUEUE, ParamType, dry_run_option, engine_option, json_option
 from delayq.cli.support.output import json_fields, print_note, print_result
@@ -19,6 +20,7 @@ from delayq.cli.support.session import Session
 from delayq.cli.support.zones import zoned_text
 from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.queue.delay_queue import DelayQueue
+from delayq.queue.inspecting.cold_tier import count_cold
 from delayq.queue.repairing.repair_report import SHOWN, Checkup, Finding, FindingKind
 from delayq.values.text import pluralize
 
@@ -190,7 +192,7 @@ def rekey(target: str, *, as_json: bool) -> None:
     """Encrypt what waits or is dead in the queue of the program MODULE with its first key, beside running workers.
 
     What is being processed, or changes meanwhile, is left as it is: run the command again until nothing is left. If it
-    was interrupted, run it again. Results are not encrypted again.
+    was interrupted, run it again. Results, and what is cold, are not encrypted again: bring cold messages back before.
 
     Exit code 4 if something is encrypted with a key that the program does not have.
 
@@ -201,7 +203,10 @@ def rekey(target: str, *, as_json: bool) -> None:
 
     queue = find_queue(target)
     refusal = "the entries of a stream cannot be changed: keep the old key until they are consumed"
-    (done,) = _ask(queue, refusal, methodcaller("rekey"))
+    done, cold = _ask(
+        queue, refusal, methodcaller("rekey"), lambda one: one.executor.call(count_cold(one.context.calls))
+    )
+    tell_cold(cold, "not rekeyed")
     rest = f", {done.unreadable:,} unreadable" if done.unreadable else ""
     text = f"rekeyed {done.rekeyed:,}, {done.already:,} already, {done.left:,} left{rest}"
     if named := ", ".join(done.unreadable_ids[:MAX_SHOWN]):

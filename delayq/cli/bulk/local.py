@@ -8,11 +8,14 @@ from typing import Any
 
 import click
 
+from delayq.broker.calls import Calls
 from delayq.broker.engine import Feature
+from delayq.broker.keys import Keys
 from delayq.cli.bulk.engine_choice import PYTHON, open_bulk
 from delayq.cli.bulk.loading import LoadCommand, load_options
 from delayq.cli.bulk.planning import PlanCommand, plan_options
 from delayq.cli.support import standard_streams
+from delayq.cli.support.cold_notes import note_cold
 from delayq.cli.support.exit_codes import CommandError, Exit, interrupted
 from delayq.cli.support.options import (
     DURATION,
@@ -87,9 +90,9 @@ def export(
     """Write the messages of QUEUE to FILE, for `delayq import`: a JSON object a line, or Parquet in a FILE.parquet.
 
     Without a FILE the lines go to the standard output. FILE appears when it is complete; one that is there stays as it
-    is without --force. Results, schedules, limits and settings are not exported, nor is what waits to follow a running
-    message. While consumers work, a message that changes its state may be in the file twice, and one that becomes
-    pending again may be missing: `delayq pause` the queue for an exact copy.
+    is without --force. Results, schedules, limits and settings are not exported, nor is what is cold, nor what waits to
+    follow a running message. While consumers work, a message that changes its state may be in the file twice, and one
+    that becomes pending again may be missing: `delayq pause` the queue for an exact copy.
 
     A line: {"id", "state", "due", "retries": those left, "attempts", "payload", "encoding": json, text, base64 or
     redacted} and what the message has of "headers", "snoozes", "error", "reason", "died" and the options of a send, by
@@ -137,6 +140,7 @@ def export(
         more = "" if to_stdout else ": export again with --resume to go on"
         raise CommandError(f"interrupted{more}", Exit.INTERRUPTED) from error
     exported = sum(found.values())
+    note_cold(session.executor, Calls(Keys.of(session.prefix, queue)), "not exported")
     if as_json:
         print_json({"queue": queue, "file": str(file), "exported": exported, "states": found})
         return

@@ -11,6 +11,7 @@ import click
 
 from delayq.broker.engine import Feature
 from delayq.cli.support.actions import Note, QueueAction
+from delayq.cli.support.cold_notes import note_cold
 from delayq.cli.support.exit_codes import Exit
 from delayq.cli.support.options import STORED_ID, confirm, dry_run_option, yes_option
 from delayq.queue.sweeps.forgetting import Forgotten
@@ -37,6 +38,7 @@ def _forget(
         what = pluralize(len(ids), "message") if ids else f"all {id_prefix}…" if id_prefix else f"all named {name}"
         confirm(f"Erase what {queue.name} keeps of {what} permanently?", yes=yes)
     found = queue.forget(*ids, id_prefix=id_prefix, name=name, dry_run=dry_run)
+    note_cold(queue.executor, queue.context.calls, "not looked at")
     return ForgottenReport(**{field: getattr(found, field) for field in Forgotten.__slots__})
 
 

@@ -22,6 +22,7 @@ from delayq.cli.support.several import queues_with
 from delayq.cli.support.zones import until_text
 from delayq.queue.control.limits import Limit
 from delayq.queue.control.pausing import Pause
+from delayq.queue.inspecting.cold_tier import count_cold
 from delayq.queue.inspecting.workers import WorkerInfo
 from delayq.queue.sweeps.bulk_runs import RunInfo
 from delayq.values.text import clean, format_duration, pluralize, relative_time
@@ -34,23 +35,28 @@ _RUN_COUNTS = ("new", "exists", "replaced", "running", "settled", "refused")
 
 @dataclass(frozen=True)
 class Purged:
-    """How many messages there were, and how many were deleted."""
+    """How many messages there were, and how many were deleted, the cold ones included."""
 
     matched: int
     purged: int
     dry_run: bool
+    cold: int
+    """How many of those that there were are cold."""
 
 
 def _purge(queue: DelayQueue[Any], *, yes: bool, dry_run: bool) -> Purged:
-    matched = queue.counts().living
+    cold = queue.executor.call(count_cold(queue.context.calls))
+    matched = queue.counts().living + cold
     if not dry_run:
-        confirm(f"Delete {pluralize(matched, 'message')} of {queue.name}, running ones included?", yes=yes)
-    return Purged(matched, 0 if dry_run else queue.purge(), dry_run)
+        also = f"running ones and {cold:,} cold ones" if cold else "running ones"
+        confirm(f"Delete {pluralize(matched, 'message')} of {queue.name}, {also} included?", yes=yes)
+    return Purged(matched, 0 if dry_run else queue.purge(), dry_run, cold)
 
 
 def _purged_text(done: Purged, _: Any) -> str:
     would, deleted = pluralize(done.matched, "message"), pluralize(done.purged, "message")
-    return f"would delete {would}" if done.dry_run else f"deleted {deleted}"
+    cold = f", {done.cold:,} of them cold" if done.cold else ""
+    return f"would delete {would}{cold}" if done.dry_run else f"deleted {deleted}{cold}"
 
 
 def _remove(queue: DelayQueue[Any], *, yes: bool) -> bool:
@@ -250,6 +256,8 @@ _rows = [
         Feature.PURGE,
         """Delete every message of QUEUE, even running ones; the dead letter stays.
 
+        Cold messages do not come back, and their files stay.
+
         JSON: {json}.
         """,
         call=_purge,
@@ -263,8 +271,8 @@ _rows = [
         """Remove QUEUE once it is empty: all of its keys, and its name in `delayq queues`.
 
         Its settings, totals, results, history and event log go with it. Refused, with exit code 1, while it has
-        messages, dead messages, schedules or live consumers. Stop the programs that send to it first: a send makes it
-        anew.
+        messages, dead or cold ones, schedules or live consumers. Stop the programs that send to it first: a send makes
+        it anew.
 
         JSON: {json}.
         """,

@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime
 from typing import Any, NamedTuple, Self
 
 from delayq.broker.calls import Calls
+from delayq.broker.foreign import read_number
 from delayq.broker.replies import pairs
 from delayq.broker.requests import RedisCommand
 from delayq.values.text import relative_time
@@ -115,6 +116,11 @@ class ColdTier:
 def read_cold(calls: Calls) -> RedisCommand[ColdTier]:
     """Read what a queue knows of its cold tier."""
     return RedisCommand(("HGETALL", calls.keys.cold), ColdTier.read)
+
+
+def count_cold(calls: Calls) -> RedisCommand[int]:
+    """Read how many messages of a queue are cold, those included that are being spilled."""
+    return RedisCommand(("HGET", calls.keys.meta, "cold"), lambda reply: read_number(reply or b"") or 0)
 
 
 def _starts(day: date) -> int:

@@ -19,9 +19,11 @@ from delayq.broker.transport.failures import EpochError
 from delayq.broker.transport.operation import Operation, Wait
 from delayq.errors import ConfigurationError, PartitionsError
 from delayq.queue.control.registered import register
+from delayq.queue.inspecting.cold_tier import count_cold
 from delayq.queue.placing.layout import StoredLayout, check_partitions, names_of, read_layout
 from delayq.queue.placing.partition_finding import PARTS, bring, move, partition_name, raise_epochs, read_places
-from delayq.queue.server_check import NEW_SCHEMA, PARTITIONED, SCHEMA, newer
+from delayq.queue.server_check import COLD, NEW_SCHEMA, PARTITIONED, SCHEMA, newer
+from delayq.values.text import pluralize
 
 PAUSE = 0.5
 """Seconds until what is leased is tried again."""
@@ -86,6 +88,15 @@ class _PartitionMover:
         if unknown:
             raise ConfigurationError(unknown)
         return stage  # type: ignore[no-any-return]  # as `read_layout` reads it
+
+    def check_cold(self, stage: StoredLayout) -> Operation[None]:
+        """Raise `PartitionsError` if messages are cold: a queue with partitions would not bring them back."""
+        (cold,) = (yield [count_cold(self.base)]) if stage.schema == COLD else (0,)
+        if cold:
+            raise PartitionsError(
+                f"queue {self.name} has {pluralize(cold, 'cold message')}, and a queue with partitions has no cold tier"
+                ": bring them back before"
+            )
 
     def change(self, stage: StoredLayout, epoch: int, **fields: int | str) -> Operation[bool]:
         """Store the next stage, unless another process has."""
@@ -176,7 +187,8 @@ def change_partitions(
 
     Every message is in exactly one place at each moment, and a kill at any step loses and doubles none: run it again.
     Two at once do no harm. `tell` is called with the progress. Raises `PartitionsError` if a move to another number is
-    under way, `ConfigurationError` for a number that is none of 1 to 1,000, and for a queue that is not there.
+    under way or messages are cold, `ConfigurationError` for a number that is none of 1 to 1,000, and for a queue that
+    is not there.
     """
     wanted, mover, began = check_partitions(to, "--to"), _PartitionMover(prefix, name, tell, clock), False
     if wanted is None:
@@ -200,6 +212,7 @@ def change_partitions(
                 return Moved(wanted, int(stage.epoch or 1), moved) if began or moved else None
             began = True
             if moving is None:
+                yield from mover.check_cold(stage)
                 fields: dict[str, int | str] = {"schema": PARTITIONED, "partitions": wanted}
                 yield from mover.change(stage, epoch, **fields, partitions_from=stage.partitions)
             elif stage.before is not None:

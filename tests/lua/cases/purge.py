@@ -70,6 +70,34 @@ CASES += [
 ]
 CASES += [
     Case(
+        "what is cold is forgotten, and counted",
+        BACKOFF
+        + World(
+            cold={"folder": "f", "file x": "3 1", "moved y": "01", "back z": "1"},
+            cold_changes={"b": "- 5"},
+            meta={"schema": 8, "cold": 3},
+        ),
+        calls.purge(),
+        4,
+        World(meta={"token": "T-3", "schema": 8, "purged": 4}),
+    ),
+    Case(
+        "only cold ones",
+        World(cold={"folder": "f", "file x": "1 0"}, meta=LOG | {"schema": 8, "cold": 1}),
+        calls.purge(),
+        1,
+        World(meta=LOG | {"schema": 8, "purged": 1}, events=["purged 0; count 1"]),
+    ),
+    Case(
+        "what is known of files without cold messages is forgotten",
+        World(cold={"folder": "f", "back x": "1"}, meta={"schema": 8, "cold": 0}),
+        calls.purge(),
+        0,
+        World(meta={"schema": 8}),
+    ),
+]
+CASES += [
+    Case(
         "what waits is purged, and not counted",
         LEASED + AFTER,
         calls.purge(),

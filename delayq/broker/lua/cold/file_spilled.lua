@@ -12,6 +12,7 @@ local field = 'moved ' .. file
 local moved = redis.call('HGET', cold, field)
 if known == '' and not moved then
   moved = string.format('void %.0f', math.floor(clock(override) / 1000))
+  redis.call('HDEL', cold, field) -- a full Redis refuses what adds first
   redis.call('HSET', cold, field, moved)
 elseif moved == known then
   redis.call('HDEL', cold, field)
