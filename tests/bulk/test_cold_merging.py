@@ -107,3 +107,11 @@ def test_a_message_is_found_in_its_file(queue, folder, options):
     move_cold("q", folder, keep="30d", **options)
     assert find_cold("q", "20-0", folder, **options) is None
     assert find_cold("q", "40-0", folder, **options) is not None
+
+
+def test_a_file_that_cannot_be_read_is_told_and_stops_nothing(queue, folder, options, caplog):
+    fill(queue, folder, merging.MIN_FILES - 1, **options)
+    cold_files(folder)[0].write_bytes(b"odd")
+    fill(queue, folder, 1, first=merging.MIN_FILES, **options)
+    assert f"the files of day={days(20)[0]} are not merged" in caplog.text
+    assert len(cold_files(folder)) == merging.MIN_FILES + 1

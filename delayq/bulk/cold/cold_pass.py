@@ -106,11 +106,11 @@ def move_cold(
         failed = _return(moving, now + ahead, counts)
     if failed is not None:
         raise failed
-    merge_small(moving)
-    tier = executor.call(read_cold(calls))
-    if tier.folder:
+    if executor.call(read_cold(calls)).folder:
         with suppress(QueueFullError):  # it is full still, and nothing had to come back
             executor.call(set_calls(calls, keep=ahead, passed=now, where=str(place)))
+    merge_small(moving)
+    tier = executor.call(read_cold(calls))
     known = {file.name for file in tier.files} | set(tier.back)
     return ColdMoved(
         queue,

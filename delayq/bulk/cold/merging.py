@@ -8,8 +8,11 @@ from itertools import groupby
 from delayq.broker.message.ids import new_id
 from delayq.bulk.cold.cold_calls import merge_files_call
 from delayq.bulk.cold.spilling import Moving, put_away
+from delayq.errors import ColdTierError
 from delayq.queue.inspecting.cold_tier import ColdFile, read_cold
+from delayq.safe_log import SafeLog
 
+log = SafeLog("delayq.cold")
 MIN_FILES = 8
 """Small files of a day that are merged, at least."""
 SMALL = 50_000
@@ -50,6 +53,9 @@ def _merge(moving: Moving, files: Sequence[ColdFile]) -> int:
     try:
         rows = [row for name in names for batch in folder.read(name, 0) for row in batch]
     except FileNotFoundError:  # another pass has it, or it is gone: bringing it back will tell
+        return 0
+    except ColdTierError as error:
+        log.warning("the files of %s are not merged: %s", names[0].partition("/")[0], error)
         return 0
     folder.write_day(new, sorted(rows, key=lambda row: (row.due, row.id)))
     if executor.call(merge_files_call(calls, new, len(rows), names)):
