@@ -23,32 +23,40 @@ redis.call('ZCARD', pending)
 for _, hash in ipairs({retries, headers, attributes, errors}) do redis.call('HLEN', hash) end
 local field = 'moved ' .. file
 local moved, own = unpack(redis.call('HMGET', cold, field, 'folder'))
-local changed = redis.call('HLEN', cold_changes) > 0
 if schema == '7' or (own or folder) ~= folder or now - oldest > FRESH or #(moved or '') ~= tonumber(first)
   or string.find(moved or '', '[^01]') then
   begin(meta, slot)
   return remember(meta, slot, sequence, now, '-')
 end
 
-local function is_as_filed(id, due, filed)
-  local at = redis.call('ZSCORE', pending, id)
-  local payload = at and time_of(at) == due and redis.call('HEXISTS', deliveries, id) == 0 and read_payload(messages, id)
-  if not payload or changed and redis.call('HEXISTS', cold_changes, id) == 1 then return false end
-  local text = read_payload(attributes, id) or ''
-  for _, word in ipairs(STAYING) do
-    if string.find(' ' .. text, word, 1, true) then return false end
-  end
-  local parts = {retries_of(retries, {id})[1], read_payload(headers, id) or '', text, payload}
-  return table.concat(parts, '\n') == filed
-end
-
 local ids, statuses, leaving, dues, seen = {}, {}, {}, {}, {}
 for i = 8, #ARGV, 3 do ids[#ids + 1] = ARGV[i] end
-local held = settled(done, now, ids)
+local function is_used(hash) return redis.call('HLEN', hash) > 0 end
+
+local function texts_of(hash)
+  local text = is_used(hash) and payloads_of(hash, ids, #ids, 100)
+  return function(n) return text and text(n) or '' end
+end
+
+local times, counts, held = redis.call('ZMSCORE', pending, unpack(ids)), retries_of(retries, ids), settled(done, now, ids)
+local delivered = is_used(deliveries) and redis.call('HMGET', deliveries, unpack(ids)) or {}
+local change = is_used(cold_changes) and redis.call('HMGET', cold_changes, unpack(ids)) or {}
+local payload_of, header_of, attributes_of = payloads_of(messages, ids, #ids, 100), texts_of(headers), texts_of(attributes)
+
+local function is_as_filed(n, due, filed)
+  local payload = times[n] and time_of(times[n]) == due and not delivered[n] and not change[n] and payload_of(n)
+  if not payload then return false end
+  local text = attributes_of(n)
+  for _, word in ipairs(text ~= '' and STAYING or {}) do
+    if string.find(' ' .. text, word, 1, true) then return false end
+  end
+  return table.concat({counts[n], header_of(n), text, payload}, '\n') == filed
+end
+
 for n, id in ipairs(ids) do
   if bytes_left <= 0 then break end
   local due = ARGV[3 * n + 6]
-  local goes = not held[n] and not seen[id] and is_as_filed(id, due, ARGV[3 * n + 7])
+  local goes = not held[n] and not seen[id] and is_as_filed(n, due, ARGV[3 * n + 7])
   statuses[n] = goes and '1' or '0'
   if goes then seen[id], leaving[#leaving + 1], dues[#dues + 1] = true, id, due end
 end
