@@ -126,7 +126,10 @@ def test_a_parent_speaks_for_its_processes(start: Start, systemd, tmp_path):
     os.kill(child, signal.SIGSTOP)
     assert "WATCHDOG=1" not in manager.until("STATUS=worker 2 does not go on")
     os.kill(child, signal.SIGCONT)
-    assert manager.next() == ["WATCHDOG=1", "STATUS=consuming"]
+    found = manager.next()
+    assert found[-1] == "STATUS=consuming"
+    if found == ["STATUS=consuming"]:  # it was said that all go on just before one did not
+        manager.until("WATCHDOG=1")
     program.signal()
     manager.until("STOPPING=1")
     assert program.ends() == 0
