@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from delayq._lazy import attach
 
 if TYPE_CHECKING:
+    from delayq.bulk.cold.cold_messages import cold_messages as cold_messages
     from delayq.bulk.cold.cold_pass import ColdMoved as ColdMoved
     from delayq.bulk.cold.cold_pass import ColdStatus as ColdStatus
     from delayq.bulk.cold.cold_pass import cold_status as cold_status

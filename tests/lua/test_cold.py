@@ -41,6 +41,6 @@ def test_files_of_what_has_changed_do_not_count(executor, known):
 
 
 def test_changes_that_have_changed_stay(executor):
-    plant(executor, World(cold_changes={"a": "- 5", "b": "- 6", "c": "- 7"}))
-    assert executor.call(drop_changes_call(calls, 5, "abd")) == 1
+    plant(executor, World(cold_changes={"a": "- 5", "b": "- 6", "c": "- 7", "d": "- 4 done"}))
+    assert executor.call(drop_changes_call(calls, 5, "abde")) == 2
     assert observe(executor) == World(cold_changes={"b": "- 6", "c": "- 7"})

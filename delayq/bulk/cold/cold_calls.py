@@ -15,6 +15,8 @@ REFUSED = "-"
 """The reply for messages that are not taken out of the queue, and for a file of which all is noted."""
 BACK, EXISTS, SETTLED, WITHDRAWN = "1056"
 """The statuses of messages that were to come back."""
+DONE = "done"
+"""What is noted of a message that was brought back early, or left out then: its place in the file says nothing."""
 _PAGE = 1000
 
 
@@ -84,7 +86,7 @@ def forget_calls(calls: Calls, kind: str, names: Iterable[str]) -> list[RedisCom
 
 
 def read_changes(calls: Calls) -> Operation[dict[str, str]]:
-    """Read what was noted of messages that may be cold, by id: `-` or a due time (ms), and when it was noted (ms)."""
+    """Read what was noted of messages that may be cold, by id: `-` or a due time (ms), when (ms), maybe `DONE`."""
     changes: dict[str, str] = {}
     cursor = b"0"
     while True:

@@ -39,7 +39,7 @@ SCHEMA = _arrow.schema(
 )
 """The columns of a file: messages as they are stored."""
 ROW_GROUP = 1000
-_FACTS = "_delayq/facts.json"
+FACTS = "_delayq/facts.json"
 _MOVED, _DONE = "_moved", "_done"
 
 
@@ -61,6 +61,11 @@ class ColdFolder:
             return cls(path, _facts_of(path, queue, prefix, known))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ColdTierError(f"folder {str(path)!r} of the cold tier cannot be used: {error}") from error
+
+    @staticmethod
+    def is_at(path: Path) -> bool:
+        """Return whether a path is the folder of a cold tier."""
+        return (path / FACTS).is_file()
 
     def spilled(self) -> list[str]:
         """Return the names of files whose messages are being moved."""
@@ -151,7 +156,7 @@ def _row(cells: dict[str, Any]) -> ColdRow:
 
 def _facts_of(path: Path, queue: str, prefix: str, known: str) -> dict[str, Any]:
     """Return the description of a folder, which is made if there is none."""
-    place = path / _FACTS
+    place = path / FACTS
     own = {"version": VERSION, "queue": queue, "prefix": prefix}
     try:
         facts: dict[str, Any] = json.loads(place.read_text())

@@ -14,7 +14,8 @@ if past then return past end
 
 local purged = redis.call('HLEN', KEYS[7])
 local logged, now = logging(meta), math.floor(clock(override) / 1000)
-local tells = is_waited_for(waited, ends, redis.call('HGET', meta, 'schema'))
+local schema, cold = unpack(redis.call('HMGET', meta, 'schema', 'cold'))
+local tells, gone = is_waited_for(waited, ends, schema), purged + (whole(cold) or 0)
 redis.call('UNLINK', unpack(KEYS, 1, 21)) -- first, because access rights may refuse it
 begin(meta, slot)
 redis.call('HDEL', meta, 'stale_ready', 'stale_retry', 'backoffs', 'cold')
@@ -24,5 +25,5 @@ if tells then
   append(ends, '') -- whoever waits looks again
 end
 local reply = remember(meta, slot, sequence, now, string.format('%d', purged))
-if purged > 0 then log(events, meta, logged, 'purged', now, 'count', purged) end
+if gone > 0 then log(events, meta, logged, 'purged', now, 'count', gone) end
 return reply
