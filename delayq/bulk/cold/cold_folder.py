@@ -110,6 +110,10 @@ class ColdFolder:
         """Read the ids of messages that are about to be moved; raises `FileNotFoundError`."""
         return self.read_ids(f"{_MOVED}/{name}.parquet")
 
+    def read_done(self, file: str, first: int) -> Iterator[list[ColdRow]]:
+        """Yield the messages of a file by day that was put away, from one on; raises `FileNotFoundError`."""
+        return self.read(f"{_DONE}/{file}", first)
+
     def remove_spilled(self, name: str) -> None:
         """Delete a file whose messages stay, or are in those by day."""
         self._remove(f"{_MOVED}/{name}.parquet")

@@ -66,7 +66,9 @@ def cold_messages(
 def _files(folder: ColdFolder, tier: ColdTier) -> Iterator[tuple[str, Iterable[list[ColdRow]]]]:
     """Yield the files that count, and their messages that count."""
     for file in tier.files:
-        yield file.name, folder.read(file.name, file.back)
+        # Redis may have lost its last seconds, and with them that a file is back: the next pass takes it back, too.
+        read = folder.read if folder.has(file.name) else folder.read_done
+        yield file.name, read(file.name, file.back)
     for name, moved in tier.moved.items():
         yield name, _moved(folder, name, moved)
 

@@ -9,7 +9,6 @@ from tests.lua.cases.states import (
     DEAD,
     LEASED,
     LIMITED,
-    PENDING,
     THROTTLED,
     logged,
     remembering,
@@ -49,16 +48,6 @@ CASES = [
         World(waited={"a": 900}, meta={"schema": 1, "purged": 1}),
     ),
 ]
-CASES.append(
-    Case(
-        "cold messages go, too",
-        with_meta(PENDING, World(cold={"file x": "3 1"}, cold_changes={"b": "- 5"}, meta={"schema": 8, "cold": 2})),
-        calls.purge(),
-        1,
-        World(meta={"schema": 8, "purged": 1}),
-    )
-)
-CASES += logged(CASES, {"cold messages go, too": ["purged 0; count 3"]})
 CASES += logged(CASES, {"nothing there": [], "the dead stay": [], "everything there": ["purged 0; count 6"]})
 CASES += [
     Case(
