@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 import redis
+from click.testing import CliRunner
 from pyarrow import parquet
 
 from delayq import ColdTierError, DelayQueue, NewMessage
@@ -23,6 +25,7 @@ from delayq.bulk import cold_messages, move_cold, read_messages
 from delayq.bulk.cold import cold_messages as reading
 from delayq.bulk.cold import spilling
 from delayq.bulk.files.schemas import COLD_DROPPED, NOTES, OF_ENTRIES, PLAN
+from delayq.cli import main
 from delayq.queue.inspecting.event_log import EventKind
 from delayq.report.delivery_history import _UNMOVED as UNMOVED
 from delayq.report.report_tables import reports
@@ -413,3 +416,28 @@ def test_audit_and_report_know_every_kind_of_event(kind):
     """A kind that the audit does not place between others would break the lives of its messages."""
     assert (kind in ORDER) + (kind in (*OF_ENTRIES, COLD_DROPPED, *NOTES)) == 1
     assert (kind in UNMOVED) + (kind in MOVES) == 1
+
+
+def test_command_compares_the_files(queue, move, redis_url, folder):
+    tmp_path = folder.parent
+    plan = tmp_path / "plan.parquet"
+    parquet.write_table(table_of([(id, id, "r", 0, DUE, id, 0, "new", 3) for id in ("x", "y")], PLAN), plan)
+    send(queue, "x", "y")
+    move()
+
+    env = {"DELAYQ_URL": redis_url, "COLUMNS": "200"}
+
+    def run(*options):
+        return CliRunner().invoke(main, ["audit", str(plan), str(tmp_path / "archive"), "q", *options], env=env)
+
+    whole = json.loads(run("--cold", str(folder), "--json").stdout)
+    assert (whole["adds_up"], whole["statuses"]["cold"]) == (True, 2)
+    assert "--cold FOLDER also compares" in run().stderr
+    TAMPERS["row dropped"][0](folder)
+    assert run().exit_code == 0
+    found = run("--cold", str(folder))
+    assert (found.exit_code, "--cold FOLDER" in found.stderr) == (1, False)
+    assert "is in the cold tier by the log" in " ".join(found.stdout.split())
+    wrong = run("--cold", str(tmp_path))
+    assert (wrong.exit_code, len(wrong.stderr.splitlines())) == (1, 1)
+    assert f"'{tmp_path}' is no folder of a cold tier" in wrong.stderr

@@ -41,7 +41,7 @@ def cold_messages(
     """Return the messages of the files that the queue's Redis counts, with a SHA-256 digest of each payload.
 
     The columns are id, state (`cold`, or `withdrawn` if it does not come back), due, retries_left and digest. Messages
-    of files that are gone are left out, and so are those that are back. Takes about 150 bytes of memory per message.
+    of files that are gone are left out, and so are those that are back. Takes about 100 bytes of memory per message.
     A pass may work at the same time: the result is what was cold at some time during the call.
 
     Raises `ColdTierError` if the folder is not that of the queue's cold tier, or a file cannot be read, and

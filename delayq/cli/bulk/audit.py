@@ -155,6 +155,8 @@ def _audit(
     if as_json:
         print_json(result.facts())
         return Exit.OK if result.adds_up else Exit.FAILURE
+    if cold is None and result.statuses.get("cold"):
+        print_note("--cold FOLDER also compares the files of the cold tier")
     return _print_audit(result)
 
 
