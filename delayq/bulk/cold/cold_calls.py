@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,6 +19,8 @@ BACK, EXISTS, SETTLED, WITHDRAWN = "1056"
 DONE = "done"
 """What is noted of a message that was brought back early, or left out then: its place in the file says nothing."""
 _PAGE = 1000
+_NOTE = re.compile(rb"(-|\d{1,15}) \d{1,15}( done)?")
+"""What is noted of a message; anything else is another program's."""
 
 
 class ColdRow(NamedTuple):
@@ -93,7 +96,7 @@ def read_changes(calls: Calls) -> Operation[dict[str, str]]:
         words = ("HSCAN", calls.keys.cold_changes, cursor, "COUNT", _PAGE)
         (reply,) = yield [RedisCommand(words, lambda reply: reply)]
         cursor, cells = reply
-        changes |= {shown_id(id): value.decode() for id, value in _pairs(cells)}
+        changes |= {shown_id(id): value.decode() for id, value in _pairs(cells) if _NOTE.fullmatch(value)}
         if cursor == b"0":
             return changes
 
