@@ -19,7 +19,7 @@ BACK, EXISTS, SETTLED, WITHDRAWN = "1056"
 DONE = "done"
 """What is noted of a message that was brought back early, or left out then: its place in the file says nothing."""
 _PAGE = 1000
-_NOTE = re.compile(rb"(-|\d{1,15}) \d{1,15}( done)?")
+_CHANGE = re.compile(r"(-|\d{1,15}) \d{1,15}\b")
 """What is noted of a message; anything else is another program's."""
 
 
@@ -96,7 +96,8 @@ def read_changes(calls: Calls) -> Operation[dict[str, str]]:
         words = ("HSCAN", calls.keys.cold_changes, cursor, "COUNT", _PAGE)
         (reply,) = yield [RedisCommand(words, lambda reply: reply)]
         cursor, cells = reply
-        changes |= {shown_id(id): value.decode() for id, value in _pairs(cells) if _NOTE.fullmatch(value)}
+        noted = ((shown_id(id), value.decode("utf-8", "replace")) for id, value in _pairs(cells))
+        changes |= {id: value for id, value in noted if _CHANGE.match(value)}
         if cursor == b"0":
             return changes
 
