@@ -6,12 +6,13 @@ from typing import TypeVar
 
 from delayq.archive.message_steps import DEATHS, SETTLED, STEP
 from delayq.archive.sql_engine import SqlEngine
-from delayq.bulk.files.schemas import IMPORTED, LIFE_STARTS, NOTES, OF_ENTRIES
+from delayq.bulk.files.schemas import COLD_DROPPED, IMPORTED, LIFE_STARTS, NOTES, OF_ENTRIES, SPILLED
 
 T = TypeVar("T")
 
 LATENESS = "(unix_micros(event_at) - unix_micros(due)) / 1000"
 _STARTS = f"kind IN {LIFE_STARTS}"
+_IS_OWN = f"kind != '{COLD_DROPPED}'"
 _PLACE = "struct(log_offset, entry_index)"
 _LIVES = f"""
 WITH steps AS (
@@ -30,8 +31,9 @@ WITH steps AS (
         max(attempt) AS attempts,
         max_by(reason, {_PLACE}) FILTER (WHERE kind = 'dead') AS reason,
         max_by(error, {_PLACE}) FILTER (WHERE error IS NOT NULL) AS error,
-        max_by(step, {_PLACE}) AS last,
-        max_by(event_at, {_PLACE}) AS last_event_at,
+        max_by(step, {_PLACE}) FILTER (WHERE {_IS_OWN}) AS last,
+        max_by(event_at, {_PLACE}) FILTER (WHERE {_IS_OWN}) AS last_event_at,
+        max(event_at) FILTER (WHERE NOT {_IS_OWN}) AS dropped_at,
         max(log_offset) AS last_offset
     FROM steps GROUP BY id, life
 ), purge AS (
@@ -41,11 +43,14 @@ WITH steps AS (
     FROM each CROSS JOIN purge WINDOW in_order AS (PARTITION BY id ORDER BY life)
 ), judged AS (
     SELECT *, CASE WHEN last IN {SETTLED} OR last = 'cancelled' THEN last WHEN last IN {DEATHS} THEN 'dead'
-        WHEN next_begun_by = 'replaced' THEN 'replaced' WHEN last_offset < purge_offset THEN 'purged' END AS outcome
+        WHEN next_begun_by = 'replaced' OR last = '{SPILLED}' AND next_begun_by IS NOT NULL THEN 'replaced'
+        WHEN last = '{SPILLED}' AND dropped_at IS NOT NULL THEN 'cancelled'
+        WHEN last_offset < purge_offset THEN 'purged' END AS outcome
     FROM following
 ) SELECT id, life, begun_by, begun_at, due, run, deliveries, attempts, first_delivered_at, lateness_ms, outcome,
     CASE outcome WHEN 'replaced' THEN next_begun_at WHEN 'purged' THEN purged_at
-        ELSE CASE WHEN outcome IS NOT NULL THEN last_event_at END END AS ended_at,
+        ELSE CASE WHEN last = '{SPILLED}' THEN dropped_at
+            WHEN outcome IS NOT NULL THEN last_event_at END END AS ended_at,
     reason, error
 FROM judged
 """
@@ -60,7 +65,8 @@ def lives(engine: SqlEngine[T], events: T) -> T:
 
     `life` counts from 1 for each id; 0 is one that began before the first event, so `begun_by` and `begun_at` are null.
     `due` is the last one set. `outcome` is acked, discarded, dead, cancelled, purged or replaced, and null while the
-    life goes on. `lateness_ms` is that of the first delivery. `error` is the last one.
+    life goes on, also in the cold tier. A cold message whose id was sent again counts as replaced. `lateness_ms` is
+    that of the first delivery. `error` is the last one.
     """
     return engine.query(_LIVES, events=events)
 

@@ -7,7 +7,7 @@ delivered twice without a failure or not planned, and any disagreement between t
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
 
@@ -15,6 +15,7 @@ from delayq.archive.archive_files import Undone
 from delayq.archive.log_gaps import missing, told
 from delayq.archive.sql_engine import SqlEngine, micros_of, rows_of, time_text
 from delayq.audit.audit_result import NOT_LOADED, STATUSES, Audit, Finding, RunAudit
+from delayq.audit.cold_checks import COLD, COLD_CHECKS, with_cold
 from delayq.audit.log_order import check_order
 from delayq.audit.message_lives import histories
 from delayq.audit.planned_reminders import planned
@@ -39,13 +40,18 @@ _CHECKS = (
     ("early", "early > 0", "'was delivered before it was due'"),
     ("unplanned", "NOT planned AND wrong.what = 'sent again'", "concat('is not in the plan; status: ', status)"),
     ("wrong.what", "wrong IS NOT NULL", "wrong.text"),
+    *COLD_CHECKS,
     ("missing", "status = 'missing'", "concat('is not in the queue; last seen ', last)"),
     (
         "event lost",
-        "NOT is_cut AND log_status IS NULL AND (alive OR held > 0)",
-        "'is in the queue, but not in the log'",
+        "NOT is_cut AND log_status IS NULL AND (alive OR held > 0 OR cold_files > 0)",
+        "concat('is in the ', if(alive OR held > 0, 'queue', 'cold tier'), ', but not in the log')",
     ),
-    ("resurrected", "log_status != 'scheduled' AND alive AND NOT changed_later", "'is in the queue after its end'"),
+    (
+        "resurrected",
+        f"log_status NOT IN ('scheduled', '{COLD}') AND alive AND NOT changed_later",
+        "'is in the queue after its end'",
+    ),
     (
         "dead letter",
         "NOT dead_later AND if(is_cut, deaths - taken > held, deaths - taken != held)",
@@ -54,8 +60,10 @@ _CHECKS = (
     ),
     (
         "not cancelled",
-        "action = 'cancel' AND status IN ('scheduled', 'overdue')",
-        "'should be cancelled, but is scheduled'",
+        # What was withdrawn in the cold tier is only known by its files.
+        """action = 'cancel' AND status IN ('scheduled', 'overdue', 'cold')
+            AND (NOT is_cold OR cold_files > withdrawn_files)""",
+        "concat('should be cancelled, but is ', if(is_cold, 'cold', 'scheduled'))",
     ),
     ("unplanned", "NOT planned", "concat('is not in the plan; status: ', status)"),
     (
@@ -101,6 +109,7 @@ def audit(
     default_max_late: Duration | None = None,
     archive_start: datetime | None = None,
     undone: Iterable[Undone] = (),
+    cold: T | None = None,
     examples: int = 1000,
 ) -> Audit:
     """Compare plans with the ledger, the archive and a snapshot of the queue that was taken `at` a time.
@@ -114,6 +123,9 @@ def audit(
     What is due for longer than `max_late` (else `default_max_late`, else 5 minutes) and was not started is overdue: a
     finding. First deliveries that were later are counted; they are findings if `max_late` is given. So is an audit
     without any reminder. `undone` are the roll-backs of the archive's log, which the result tells.
+
+    `cold` is the table of `delayq.bulk.cold_messages`, read after the snapshot and before the archive is updated: it is
+    compared with the log. Without it, what is cold by the log counts as `cold`.
 
     If events were deleted on purpose (`archive --retain`), give the time returned by `archive_start`. Then reminders
     due before are not audited, nor are the counts of runs that began before.
@@ -133,9 +145,10 @@ def audit(
         WHERE coalesce(in_period, true)""",
         planned=planned(engine, plans, sources or [UNKNOWN] * len(plans), runs, start=start, until=until),
         histories=histories(engine, events, purges, is_cut=is_cut),
-        places=_locations(engine, snapshot),
+        places=_locations(engine, snapshot, cold),
     )
-    judged = _with_findings(engine, joined, at, limit, is_cut=is_cut, late_counts=max_late is not None)
+    facts = {"is_cut": is_cut, "late_counts": max_late is not None, "has_tier": cold is not None}
+    judged = _with_findings(engine, joined, at, limit, facts)
     statuses, found, not_loaded, unsent, late = dict.fromkeys(STATUSES, 0), Counter[str](), 0, 0, 0
     of_run, wrong_of_run = defaultdict[str, Counter[str]](Counter), Counter[str]()
     listed = list[Finding]()
@@ -150,7 +163,7 @@ def audit(
                 continue
             if row["planned"] and not row["again"]:
                 late += number if row["is_late"] else 0
-                statuses[row["status"]] += number
+                statuses[row["status"]] = statuses.get(row["status"], 0) + number
                 of_run[row["run"]][row["status"]] += number
             unsent += number if row["unsent"] else 0
         if found:  # else a query is spared
@@ -194,30 +207,39 @@ SELECT finding AS what, id, detail FROM {reminders} WHERE finding IS NOT NULL OR
 """
 
 
+_IN_FILES = "state IN ('cold', 'withdrawn')"
+_IN_QUEUE = "state NOT IN ('dead', 'cold', 'withdrawn')"
+
+
 def with_digests(engine: SqlEngine[T], snapshot: T) -> T:
     """Return a snapshot that was read with its payloads, with a digest of each payload instead: for a smaller copy."""
     others = ", ".join(name for name in engine.types(snapshot) if name != "payload")
     return engine.query(f"SELECT {others}, sha2(payload, 256) AS digest FROM {{snapshot}}", snapshot=snapshot)
 
 
-def _locations(engine: SqlEngine[T], snapshot: T) -> T:
+def _locations(engine: SqlEngine[T], snapshot: T, cold: T | None) -> T:
     """Return where each id is in the queue, and how often in the dead letter."""
     if "digest" not in engine.types(snapshot):
         snapshot = with_digests(engine, snapshot)
+    if cold is not None:
+        snapshot = with_cold(engine, snapshot, cold)
     return engine.query(
-        """SELECT id, bool_or(state != 'dead') AS alive, count_if(state = 'dead') AS held,
-            max(due) FILTER (WHERE state != 'dead') AS place_due,
-            max(deadline) FILTER (WHERE state != 'dead') AS place_deadline,
-            max(retries_left) FILTER (WHERE state != 'dead') AS place_left,
-            min(digest) AS first_payload, max(digest) AS last_payload
-        FROM {snapshot} GROUP BY id""",
+        f"""SELECT id, bool_or({_IN_QUEUE}) AS alive, count_if(state = 'dead') AS held,
+            count_if({_IN_FILES}) AS cold_files, count_if(state = 'withdrawn') AS withdrawn_files,
+            max(due) FILTER (WHERE {_IN_QUEUE}) AS place_due,
+            max(deadline) FILTER (WHERE {_IN_QUEUE}) AS place_deadline,
+            max(retries_left) FILTER (WHERE {_IN_QUEUE}) AS place_left,
+            min(digest) FILTER (WHERE NOT {_IN_FILES}) AS first_payload,
+            max(digest) FILTER (WHERE NOT {_IN_FILES}) AS last_payload,
+            max(due) FILTER (WHERE {_IN_FILES}) AS cold_due,
+            max(retries_left) FILTER (WHERE {_IN_FILES}) AS cold_left,
+            max(digest) FILTER (WHERE {_IN_FILES}) AS cold_payload
+        FROM {{snapshot}} GROUP BY id""",
         snapshot=snapshot,
     )
 
 
-def _with_findings(
-    engine: SqlEngine[T], joined: T, at: datetime, max_late: timedelta, *, is_cut: bool, late_counts: bool
-) -> T:
+def _with_findings(engine: SqlEngine[T], joined: T, at: datetime, max_late: timedelta, facts: Mapping[str, bool]) -> T:
     """Add to each message its status and its first finding."""
     taken_at = f"timestamp_micros({micros_of(at)})"
     late_before = f"timestamp_micros({micros_of(at - max_late)})"
@@ -233,20 +255,29 @@ def _with_findings(
                 -- Changed after the snapshot was taken, so only the log is current.
                 coalesce(last_at >= {taken_at}, false) AS changed_later,
                 coalesce(dead_at >= {taken_at}, false) AS dead_later,
-                {str(is_cut).lower()} AS is_cut, {str(late_counts).lower()} AS late_counts
+                coalesce(cold_files, 0) AS cold_files, coalesce(withdrawn_files, 0) AS withdrawn_files,
+                coalesce(cold, 0) AS cold, spilled_due, cold_due, cold_left, cold_payload,
+                coalesce(cold_at >= {taken_at}, false) AS cold_later,
+                {", ".join(f"{str(value).lower()} AS {name}" for name, value in facts.items())}
             FROM {{joined}}
         ), waiting AS (
             -- What failed waits until the end of its backoff, what runs has time until the end of its lease.
             SELECT *, CASE WHEN last IN ('nacked', 'expired', 'delivered')
                     THEN if(changed_later, NULL, place_deadline)
-                WHEN last = 'retried' THEN last_at ELSE coalesce(place_due, life_due, planned_due) END AS since,
+                WHEN last = 'retried' THEN last_at
+                ELSE coalesce(place_due, life_due, cold_due, planned_due) END AS since,
                 coalesce(lateness > {max_late // timedelta(microseconds=1)}, false) AS is_late,
-                coalesce(action = 'cancel', false) AND log_status IS NULL AND NOT alive AS withdrawn
+                coalesce(action = 'cancel', false) AND log_status IS NULL AND NOT alive
+                    AND cold_files = 0 AS withdrawn,
+                NOT alive AND (coalesce(log_status = 'cold', false) OR log_status IS NULL AND cold_files > 0) AS is_cold
             FROM located
         ), judged AS (
             SELECT *, CASE
-                WHEN NOT expected AND log_status IS NULL AND NOT alive AND held = 0 THEN '{NOT_LOADED}'
+                WHEN NOT expected AND log_status IS NULL AND NOT alive AND held = 0 AND NOT is_cold THEN '{NOT_LOADED}'
                 WHEN withdrawn THEN 'cancelled'
+                WHEN is_cold AND cold_files > 0 AND cold_files = withdrawn_files THEN 'cancelled'
+                WHEN is_cold AND has_tier AND cold_files = 0 AND NOT cold_later THEN 'missing'
+                WHEN is_cold THEN if(since < {late_before}, 'overdue', '{COLD}')
                 WHEN log_status != 'scheduled' THEN log_status
                 WHEN (alive OR changed_later) AND since < {late_before} THEN 'overdue'
                 WHEN alive OR changed_later THEN 'scheduled'

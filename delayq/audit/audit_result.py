@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 NOT_LOADED = "not loaded"
 STATUSES = ("scheduled", "overdue", "delivered", "dead", "cancelled", "missing")
-"""The statuses of a planned reminder."""
+"""The statuses of a planned reminder; in a queue with a cold tier also `cold`."""
 
 
 @dataclass(frozen=True, slots=True)

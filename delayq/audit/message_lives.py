@@ -11,20 +11,29 @@ from typing import TypeVar
 
 from delayq.archive.message_steps import DEATHS, SETTLED, STEP
 from delayq.archive.sql_engine import SqlEngine, time_text
-from delayq.bulk.files.schemas import IMPORTED, KILLED, LIFE_STARTS, NOTES, OF_ENTRIES
+from delayq.bulk.files.schemas import (
+    COLD_DROPPED,
+    IMPORTED,
+    KILLED,
+    LIFE_STARTS,
+    NOTES,
+    OF_ENTRIES,
+    RESTORED,
+    SPILLED,
+)
 
 T = TypeVar("T")
 
 _ENDS = (*SETTLED, "cancelled", *DEATHS)
-_WAITING = ("promoted", "nacked", "released", "retried", "rescheduled", *LIFE_STARTS)
+_WAITING = ("promoted", "nacked", "released", "retried", "rescheduled", RESTORED, *LIFE_STARTS)
 """After these a message waits, so it can be replaced, cancelled or rescheduled."""
 _BEFORE = {
-    "sent": (*_ENDS, "purged"),
+    "sent": (*_ENDS, "purged", SPILLED),  # sends do not look at the cold tier
     "redriven": (*_ENDS, "purged"),
     "replaced": _WAITING,
     "cancelled": (*_WAITING, "delivered"),  # asked to stop while it ran
     "rescheduled": (*_WAITING, "delivered", "spent"),  # a repair reschedules what has no location
-    "promoted": (*LIFE_STARTS, "rescheduled"),
+    "promoted": (*LIFE_STARTS, "rescheduled", RESTORED),
     "delivered": ("promoted", "released", "retried"),
     # A late ack counts as long as the message lives.
     **dict.fromkeys(SETTLED, ("delivered", "promoted", "nacked", "released", "retried", "rescheduled")),
@@ -32,6 +41,8 @@ _BEFORE = {
     "retried": ("nacked", "expired", "released"),
     "dead": ("spent",),
     IMPORTED: (*_ENDS, "purged"),
+    SPILLED: (*LIFE_STARTS, "rescheduled", RESTORED),
+    RESTORED: (SPILLED, *_ENDS),
     KILLED: (*_WAITING, "delivered"),  # a callback may reject with this reason, too
 }
 """Each event, and those that may come directly before it."""
@@ -52,8 +63,23 @@ _WRONG = (
     ),
     (
         "sent again",
-        f"step = 'sent' AND before.step NOT IN {('purged', IMPORTED)}",
+        f"step = 'sent' AND before.step NOT IN {('purged', IMPORTED, SPILLED)}",
         "concat('was sent again after it was ', before.step)",
+    ),
+    (
+        "sent again",
+        f"step = 'sent' AND before.step = '{SPILLED}' AND cold_before <= 0 AND NOT is_cut",
+        "'was sent again after it was dropped from the cold tier'",
+    ),
+    (
+        "sent again",
+        f"step = '{RESTORED}' AND before.step IN {_ENDS}",
+        "concat('was sent again while it was cold, and came back after it was ', before.step)",
+    ),
+    (
+        "event lost",
+        f"step IN {(RESTORED, COLD_DROPPED)} AND coalesce(cold_before, 0) <= 0 AND NOT is_cut",
+        f"concat('its move to the cold tier before its event ', kind, {_PLACE}, ' is not in the log')",
     ),
     (
         "duplicate",
@@ -69,7 +95,7 @@ _WRONG = (
     ),
     (
         "wrong time",
-        "kind IN ('promoted', 'delivered', 'dead') AND due != life_due",
+        f"kind IN {('promoted', 'delivered', 'dead', SPILLED, RESTORED)} AND due != life_due",
         f"""concat('has the due time ', {time_text("due")}, ' in its event ', kind, {_PLACE}, ', and ',
             {time_text("life_due")}, ' in those before')""",
     ),
@@ -91,8 +117,11 @@ _WRONG = (
 
 
 _STARTS = f"kind IN {LIFE_STARTS}"
-_IS_OWN = f"kind NOT IN {OF_ENTRIES}"
-"""Whether an event is of the message itself, not of an entry of the dead letter."""
+_IS_OWN = f"kind NOT IN {(*OF_ENTRIES, COLD_DROPPED)}"
+"""Whether an event is of the message itself, not of an entry of the dead letter or of the cold tier."""
+_OF_COLD = f"kind IN {(SPILLED, RESTORED, COLD_DROPPED)}"
+_COLD = f"CASE WHEN kind = '{SPILLED}' THEN 1 WHEN {_OF_COLD} THEN -1 ELSE 0 END"
+"""How many more messages of the id are cold after an event."""
 
 
 def _last(value: str, condition: str) -> str:
@@ -114,7 +143,8 @@ WITH steps AS (
         {_last("kind = 'released'", f"{_STARTS} OR kind IN ('delivered', 'released')")} AS is_released,
         {_last("kind = 'released'", f"{_STARTS} OR kind = 'released'")} AS had_release,
         {_last("token", "kind = 'delivered'")} AS last_token,
-        {_last("retries_left", f"{_STARTS} OR kind IN ('delivered', 'nacked', 'expired')")} AS left
+        {_last("retries_left", f"{_STARTS} OR kind IN ('delivered', 'nacked', 'expired')")} AS left,
+        sum({_COLD}) OVER earlier AS cold_before
     FROM steps
     WINDOW earlier AS (
         PARTITION BY hash, id ORDER BY log_offset, entry_index ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
@@ -138,6 +168,10 @@ SELECT id,
     count_if(kind = 'delivered' AND event_at < greatest(due, life_due)) AS early,
     count_if(kind IN {("dead", IMPORTED)}) AS deaths,
     count_if(kind IN {("redriven", *OF_ENTRIES)}) AS taken,
+    max_by(due, {_ORDER}) FILTER (WHERE kind = '{SPILLED}') AS spilled_due,
+    sum(CASE WHEN is_void THEN 0 ELSE {_COLD} END) AS cold,
+    max(event_at) FILTER (WHERE {_OF_COLD}) AS cold_at,
+    max(log_offset) FILTER (WHERE kind = '{COLD_DROPPED}') AS dropped_offset,
     max(event_at) FILTER (WHERE kind IN {("dead", IMPORTED, "redriven", *OF_ENTRIES)}) AS dead_at,
     min_by(wrong, {_ORDER}) FILTER (WHERE wrong IS NOT NULL) AS wrong
 FROM {{judged}} GROUP BY hash, id
@@ -153,20 +187,24 @@ def histories(engine: SqlEngine[T], events: T, purges: Sequence[int], *, is_cut:
     between = " OR ".join(f"before.log_offset < {one} AND {one} < log_offset" for one in purges) or "false"
     is_after = f"step IN {('sent', 'redriven', IMPORTED)} AND before IS NOT NULL AND ({between})"
     purged = "named_struct('step', 'purged', 'log_offset', before.log_offset, 'entry_index', before.entry_index)"
+    last_purge = max(purges, default=-1)
     seen = engine.query(f"{_SEEN} SELECT * FROM seen", events=events)
     purging = f"CASE WHEN {is_after} THEN {purged} ELSE before END AS before"
     cases = "".join(
         f" WHEN {condition} THEN struct('{what}' AS what, {text} AS text)" for what, condition, text in _WRONG
     )
     others = "hash, id, log_offset, entry_index, event_at, kind, due, attempt, token, retries_left, run, step"
-    others += ", life_due, handed, last_attempt, is_released, had_release, last_token, left"
+    others += ", life_due, handed, last_attempt, is_released, had_release, last_token, left, cold_before"
     judged = engine.query(
-        f"""WITH after_purges AS (SELECT {others}, {purging}, {str(is_cut).lower()} AS is_cut FROM {{seen}})
+        f"""WITH after_purges AS (SELECT {others}, {purging}, {str(is_cut).lower()} AS is_cut,
+            log_offset < {last_purge} AS is_void FROM {{seen}})
         SELECT *, CASE{cases} END AS wrong FROM after_purges""",
         seen=seen,
     )
     log_status = f"""CASE WHEN last IN {SETTLED} THEN 'delivered'
         WHEN last IN {DEATHS} THEN 'dead' WHEN last = 'cancelled' THEN last
-        WHEN last_offset < {max(purges, default=-1)} THEN 'cancelled' WHEN last IS NOT NULL THEN 'scheduled' END"""
+        WHEN last_offset < {last_purge} THEN 'cancelled'
+        WHEN last = '{SPILLED}' THEN if(coalesce(dropped_offset > last_offset, false), 'cancelled', 'cold')
+        WHEN last IS NOT NULL THEN 'scheduled' END"""
     each = engine.query(_HISTORIES, judged=judged)
     return engine.query(f"SELECT *, {log_status} AS log_status FROM {{each}}", each=each)

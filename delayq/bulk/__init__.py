@@ -11,6 +11,7 @@ from delayq._lazy import attach
 
 if TYPE_CHECKING:
     from delayq.bulk.cold.cold_follow import follow_cold as follow_cold
+    from delayq.bulk.cold.cold_messages import cold_messages as cold_messages
     from delayq.bulk.cold.cold_pass import ColdMoved as ColdMoved
     from delayq.bulk.cold.cold_pass import move_cold as move_cold
     from delayq.bulk.cold.cold_reading import ColdMessage as ColdMessage

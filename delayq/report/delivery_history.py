@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from delayq.archive.message_steps import SETTLED, SPENT
 from delayq.archive.sql_engine import SqlEngine
-from delayq.bulk.files.schemas import IMPORTED, KILLED, LIFE_STARTS, NOTES, OF_ENTRIES
+from delayq.bulk.files.schemas import COLD_DROPPED, IMPORTED, KILLED, LIFE_STARTS, NOTES, OF_ENTRIES, RESTORED, SPILLED
 from delayq.queue.inspecting.event_log import EventKind
 from delayq.report.overview import OUTCOMES
 
@@ -21,7 +21,7 @@ _ENDED = ("delivered", *SETTLED, "dead", "rejected", "cancelled", f"nacked{_LAST
 """After these no delivery may follow: the message is in flight, or its life has ended."""
 _REJECTED = f"(kind = 'dead' AND reason NOT IN ('{SPENT}', '{KILLED}'))"
 """Whether a death is due to a rejection; others follow a failure that has an event of its own, or are by hand."""
-_UNMOVED = ("promoted", "retried", "rescheduled", *OF_ENTRIES, IMPORTED, *NOTES)
+_UNMOVED = ("promoted", "retried", "rescheduled", SPILLED, RESTORED, COLD_DROPPED, *OF_ENTRIES, IMPORTED, *NOTES)
 """Events that leave a message where it is, or a waiting one waiting, or that are of no life in this queue."""
 
 

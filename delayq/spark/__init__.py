@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from delayq.spark.pipelines.archive_reader import archive_start as archive_start
     from delayq.spark.pipelines.archive_reader import read_archive as read_archive
     from delayq.spark.pipelines.archive_views import create_views as create_views
+    from delayq.spark.pipelines.cold_reader import read_cold as read_cold
     from delayq.spark.pipelines.load import load as load
     from delayq.spark.pipelines.message_ids import message_id as message_id
     from delayq.spark.pipelines.plan import plan as plan

@@ -7,6 +7,7 @@ import os
 from datetime import UTC, datetime, timedelta
 
 import pytest
+import redis
 from pyarrow import parquet
 
 from delayq import ColdTierError, ConfigurationError, DelayQueue, NewMessage, UnsafeServerError
@@ -92,6 +93,15 @@ def test_cancelled_message_does_not_come_back(queue, move):
     assert (back.restored, back.withdrawn) == (1, 1)
     assert list(as_stored(queue)) == ["b"]
     assert queue.cancel("a") == "gone", "nothing is cold any more"
+
+
+def test_odd_notes_stop_no_pass(queue, move, redis_url):
+    queue.send(b"m", id="a", delay="30d")
+    move()
+    with redis.Redis.from_url(redis_url) as client:
+        client.hset(KEYS.cold_changes, mapping={"a": b"x", "b": b"\xff 5", "c": b"- soon", "d": b""})
+    assert move().cold == 1
+    assert move(keep=FOREVER).restored == 1
 
 
 def test_cancel_holds_for_a_cold_message_with_the_id_of_one_that_waits(queue, move):

@@ -59,6 +59,6 @@ def test_files_that_are_not_as_they_were_are_not_replaced(executor, rows, old):
 
 
 def test_changes_that_have_changed_stay(executor):
-    plant(executor, World(cold_changes={"a": "- 5", "b": "- 6", "c": "- 7"}))
-    assert executor.call(drop_changes_call(calls, 5, "abd")) == 1
+    plant(executor, World(cold_changes={"a": "- 5", "b": "- 6", "c": "- 7", "d": "- 4 done"}))
+    assert executor.call(drop_changes_call(calls, 5, "abde")) == 2
     assert observe(executor) == World(cold_changes={"b": "- 6", "c": "- 7"})

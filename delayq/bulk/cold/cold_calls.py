@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,7 +16,11 @@ REFUSED = "-"
 """The reply for messages that are not taken out of the queue, and for a file of which all is noted."""
 BACK, EXISTS, SETTLED, WITHDRAWN = "1056"
 """The statuses of messages that were to come back."""
+DONE = "done"
+"""What is noted of a message that was brought back early, or left out then: its place in the file says nothing."""
 _PAGE = 1000
+_CHANGE = re.compile(r"(-|\d{1,15}) \d{1,15}\b")
+"""What is noted of a message; anything else is another program's."""
 
 
 class ColdRow(NamedTuple):
@@ -89,14 +94,15 @@ def forget_calls(calls: Calls, kind: str, names: Iterable[str]) -> list[RedisCom
 
 
 def read_changes(calls: Calls) -> Operation[dict[str, str]]:
-    """Read what was noted of messages that may be cold, by id: `-` or a due time (ms), and when it was noted (ms)."""
+    """Read what was noted of messages that may be cold, by id: `-` or a due time (ms), when (ms), maybe `DONE`."""
     changes: dict[str, str] = {}
     cursor = b"0"
     while True:
         words = ("HSCAN", calls.keys.cold_changes, cursor, "COUNT", _PAGE)
         (reply,) = yield [RedisCommand(words, lambda reply: reply)]
         cursor, cells = reply
-        changes |= {shown_id(id): value.decode() for id, value in _pairs(cells)}
+        noted = ((shown_id(id), value.decode("utf-8", "replace")) for id, value in _pairs(cells))
+        changes |= {id: value for id, value in noted if _CHANGE.match(value)}
         if cursor == b"0":
             return changes
 

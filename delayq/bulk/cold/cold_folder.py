@@ -40,7 +40,7 @@ SCHEMA = _arrow.schema(
 )
 """The columns of a file: messages as they are stored."""
 ROW_GROUP = 1000
-_FACTS = "_delayq/facts.json"
+FACTS = "_delayq/facts.json"
 _MOVED, _DONE = "_moved", "_done"
 
 
@@ -62,6 +62,11 @@ class ColdFolder:
             return cls(path, _facts_of(path, queue, prefix, known))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ColdTierError(f"folder {str(path)!r} of the cold tier cannot be used: {error}") from error
+
+    @staticmethod
+    def is_at(path: Path) -> bool:
+        """Return whether a path is the folder of a cold tier."""
+        return (path / FACTS).is_file()
 
     def spilled(self) -> list[str]:
         """Return the names of files whose messages are being moved."""
@@ -126,6 +131,10 @@ class ColdFolder:
     def read_spilled_ids(self, name: str) -> list[str]:
         """Read the ids of messages that are about to be moved; raises `FileNotFoundError`."""
         return self.read_ids(f"{_MOVED}/{name}.parquet")
+
+    def read_done(self, file: str, first: int) -> Iterator[list[ColdRow]]:
+        """Yield the messages of a file by day that was put away, from one on; raises `FileNotFoundError`."""
+        return self.read(f"{_DONE}/{file}", first)
 
     def remove_spilled(self, name: str) -> None:
         """Delete a file whose messages stay, or are in those by day."""
@@ -207,7 +216,7 @@ def _rows(batch: Any) -> list[ColdRow]:
 
 def _facts_of(path: Path, queue: str, prefix: str, known: str) -> dict[str, Any]:
     """Return the description of a folder, which is made if there is none."""
-    place = path / _FACTS
+    place = path / FACTS
     own = {"version": VERSION, "queue": queue, "prefix": prefix}
     try:
         facts: dict[str, Any] = json.loads(place.read_text())

@@ -42,6 +42,10 @@ IMPORTED = "dead_imported"
 """The kind of event of a message that an import has put into the dead letter: it had its life in another queue."""
 KILLED = "killed"
 """The reason of a message that was moved to the dead letter by hand while it waited."""
+SPILLED, RESTORED = "spilled", "restored"
+"""The kinds of events of a message that goes to the cold tier, and of one that comes back: it waits there, too."""
+COLD_DROPPED = "cold_dropped"
+"""The kind of event of a message that does not come back from it: a living message with the id stays as it is."""
 NOTES = ("missed", "audit", "edited")
 """The kinds of events that move no message: they say why its next event happened, or who has acted."""
 

@@ -59,6 +59,7 @@ _OPTIONS = (
         help="Make later deliveries findings, and judge what is overdue by it."
         "  [default: the queue's objective, or 5m]",
     ),
+    click.option("--cold", metavar="FOLDER", help="Compare also the files of the cold tier there."),
     click.option("--allow-loss", is_flag=True, help="Audit also without entries of the log that are gone: a finding."),
     click.option("--out", metavar="TABLE", help="Write the result for each reminder there, as Parquet."),
     click.option("--report", metavar="FOLDER", help="Write verdict and findings there, for the report's page."),
@@ -107,6 +108,7 @@ def _audit(
     archive: str,
     more: tuple[str, ...],
     max_late: timedelta | None,
+    cold: str | None,
     allow_loss: bool,
     out: str | None,
     report: str | None,
@@ -127,6 +129,7 @@ def _audit(
         plans = [tables.plan(name) for name in (plan, *more)]
         places = kept.enter_context(engine.kept(with_digests(engine, tables.messages(queue))))
         engine.count(places)
+        tier = None if cold is None else tables.cold(queue, cold)
         make_archive(queue, archive, **where(session), fail_on_data_loss=not allow_loss, wait=_OTHER_ARCHIVES)
         events = tables.events(archive)
         result = make_audit(
@@ -143,6 +146,7 @@ def _audit(
             default_max_late=_objective(found),
             archive_start=events.start,
             undone=events.undone,
+            cold=tier,
         )
         if out is not None:
             tables.write(result.reminders, out)
@@ -151,6 +155,8 @@ def _audit(
     if as_json:
         print_json(result.facts())
         return Exit.OK if result.adds_up else Exit.FAILURE
+    if cold is None and result.statuses.get("cold"):
+        print_note("--cold FOLDER also compares the files of the cold tier")
     return _print_audit(result)
 
 
@@ -161,8 +167,6 @@ def _objective(queue: DelayQueue[Any]) -> timedelta | None:
 
 
 def _print_audit(result: Audit) -> Exit:
-    from delayq.audit.audit_result import STATUSES
-
     print_rich(table(["reminders", ""], list(result.counts().items())))
     if result.archive_start:
         print_note(f"reminders due before {result.archive_start:%Y-%m-%d} are not audited: the archive begins there")
@@ -172,8 +176,9 @@ def _print_audit(result: Audit) -> Exit:
         print_note(f"{pluralize(result.late, 'reminder')} delivered late; --max-late makes these findings")
     if len(result.runs) > 1:
         click.echo()
-        titles = ["run", "state", "stored", *STATUSES, "findings"]
-        rows = [[one.run, one.state, one.stored, *map(one.statuses.get, STATUSES), one.findings] for one in result.runs]
+        known = [*result.statuses]
+        titles = ["run", "state", "stored", *known, "findings"]
+        rows = [[one.run, one.state, one.stored, *map(one.statuses.get, known), one.findings] for one in result.runs]
         print_rich(table(titles, [[0 if cell is None else cell for cell in row] for row in rows]))
     if result.adds_up:
         click.echo("no findings: nothing is missing, overdue, early, or delivered twice without a failure")

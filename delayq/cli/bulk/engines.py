@@ -46,6 +46,9 @@ class Tables(Protocol):
     def events(self, path: str, *, start: datetime | None = None, until: datetime | None = None) -> Events:
         """Return the events of an archive."""
 
+    def cold(self, queue: str, folder: str) -> Any:
+        """Return the messages of a queue's cold tier."""
+
     def write(self, table: Any, path: str) -> None:
         """Write a result as Parquet, in place of what is there."""
 
@@ -79,6 +82,12 @@ class LocalTables:
 
         stored = open_archive(path, start=start, until=until)
         return Events(stored.table(self.engine), stored.begin, stored.undone)
+
+    def cold(self, queue: str, folder: str) -> str:
+        """Return the messages of a queue's cold tier."""
+        from delayq.bulk.cold.cold_messages import cold_messages
+
+        return self.engine.table(cold_messages(queue, folder, **self._where))
 
     def write(self, table: Any, path: str) -> None:
         """Write a result as Parquet, in place of what is there."""
@@ -117,6 +126,12 @@ class SparkTables:
 
         table = read_archive(self._spark, path, start=start, until=until)
         return Events(table, archive_start(self._spark, path), undone(self._spark, path))
+
+    def cold(self, queue: str, folder: str) -> Any:
+        """Return the messages of a queue's cold tier, which are read by this process."""
+        from delayq.bulk.cold.cold_messages import cold_messages
+
+        return self._spark.createDataFrame(cold_messages(queue, folder, **self._where))
 
     def write(self, table: Any, path: str) -> None:
         """Write a result as Parquet, in place of what is there."""

@@ -229,6 +229,13 @@ _COLD = World(meta={"schema": 8, "cold": 3})
 CASES += [
     Case("may be cold", _COLD + CROWD, calls.cancel(["a"]), "6", _COLD.but(cold_changes={"a": f"- {NOW}"}) + CROWD),
     Case("may be cold, twice", _COLD, calls.cancel(["a", "a"]), "66", _COLD.but(cold_changes={"a": f"- {NOW}"})),
+    Case(
+        "brought back from the cold tier early",
+        _COLD.but(cold_changes={"a": "- 5 done"}),
+        calls.cancel(["a"]),
+        "6",
+        _COLD.but(cold_changes={"a": "- 5 done"}),
+    ),
     Case("nothing is cold", World(meta={"schema": 8}), calls.cancel(["a"]), "0", World(meta={"schema": 8})),
     Case(
         "one that waits, and another may be cold",

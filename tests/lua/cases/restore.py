@@ -95,7 +95,7 @@ CASES = [
         with_meta(tier(2, 0), _changed(f"{NOW + 9} 5")),
         restore(_ROW, _PLAIN, file=""),
         "1-",
-        with_meta(_FIRST.but(pending={"a": 9}), tier(2, 0), _changed(f"- {NOW}")),
+        with_meta(_FIRST.but(pending={"a": 9}), tier(2, 0), _changed(f"- {NOW} done")),
     ),
     Case(
         "early: cancelled",
@@ -109,10 +109,27 @@ CASES = [
         with_meta(PENDING, tier(1, 0), _changed(f"{NOW + 9} 5")),
         restore(file=""),
         "0",
-        with_meta(PENDING, tier(1, 0), _changed(f"- {NOW}")),
+        with_meta(PENDING, tier(1, 0), _changed(f"- {NOW} done")),
+    ),
+    Case(
+        "brought back early",
+        with_meta(PENDING, tier(2, 0), _changed("- 5 done")),
+        restore(_ROW, _PLAIN),
+        "61",
+        with_meta(PENDING, _PLACE, _BACK, _changed("- 5 done")),
     ),
 ]
 CASES += logged(
     CASES,
-    {"both": ["restored 0; ids a b; dues 60000 70000"], "rescheduled": ["restored 0; ids a; dues 9"], "cancelled": []},
+    {
+        "both": ["restored 0; ids a b; dues 60000 70000"],
+        "rescheduled": ["restored 0; ids a; dues 60000", "rescheduled 0; ids a; dues 9"],
+        "cancelled": ["cold_dropped 0; ids a; reasons withdrawn"],
+        "twice in a call": ["restored 0; ids a; dues 60000", "cold_dropped 0; ids a; reasons exists"],
+        "its id is held": ["cold_dropped 0; ids a; reasons settled"],
+        "not the next of its file": [],
+        "early: only what was rescheduled": ["restored 0; ids a; dues 60000", "rescheduled 0; ids a; dues 9"],
+        "early: a message has its id": ["cold_dropped 0; ids a; reasons exists"],
+        "brought back early": ["restored 0; ids b; dues 70000"],
+    },
 )

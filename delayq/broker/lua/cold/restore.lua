@@ -1,5 +1,5 @@
 -- Brings messages of the cold tier back: those of a file in their order, or of no file those that were rescheduled while
--- they were cold. A message that was cancelled meanwhile, whose id lives or is held stays out.
+-- they were cold. A message that was cancelled meanwhile, whose id lives or is held is left out, and the log tells why.
 -- KEYS: pending zset, retries hash, messages hash, headers hash, attributes hash, events stream, done zset, cold hash,
 --   cold_changes hash, meta hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), file ('' for those that were rescheduled), first (how many of the file are back),
@@ -14,6 +14,9 @@ local past, logged, schema = begun(meta, done, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
+-- Why a message is left out, in the log.
+local REASONS = {['0'] = 'exists', ['5'] = 'settled', ['6'] = 'withdrawn'}
+
 local rows, position = string.match(file ~= '' and redis.call('HGET', cold, 'file ' .. file) or '', '^(%d+) (%d+)$')
 if file ~= '' and position ~= first then
   begin(meta, slot)
@@ -22,23 +25,31 @@ end
 
 local ids, statuses, seen, back, times, dues, first_due = {}, {}, {}, {}, {}, {}, math.huge
 local counts, payloads, header_texts, attribute_texts, taken = {}, {}, {}, {}, {}
+local again, again_dues, left, reasons = {}, {}, {}, {}
 for i = 6, #ARGV, 6 do ids[#ids + 1] = ARGV[i] end
 for _, hash in ipairs({retries, headers, attributes, cold}) do redis.call('HLEN', hash) end
 local held = settled(done, now, ids)
 local known = redis.call('HLEN', cold_changes) > 0 and redis.call('HMGET', cold_changes, unpack(ids)) or {}
 for n, id in ipairs(ids) do
   local _, due, retry_count, payload, header_text, text = unpack(ARGV, 6 * n, 6 * n + 5)
-  local change = string.match(known[n] or '', '^%S+')
+  local change = string.match(known[n] or '', '^(%-) ') or string.match(known[n] or '', '^(%d+) ')
+  if change and change ~= '-' and not whole(change) then change = nil end -- another program's
   local status = file == '' and (not change or change == '-') and '-' or change == '-' and '6'
     or (seen[id] or redis.call('HEXISTS', messages, id) == 1) and '0' or held[n] and '5' or '1'
   statuses[n] = status
   if change and change ~= '-' then
     taken[#taken + 1] = id
-    if file == '' then taken[#taken + 1] = string.format('- %.0f', now) end
+    -- It is in its file until that is back: what has become of it is done then, and logged.
+    if file == '' then taken[#taken + 1] = string.format('- %.0f done', now) end
+  end
+  if REASONS[status] and not string.find(known[n] or '', ' done', 1, true) then
+    left[#left + 1], reasons[#reasons + 1] = id, REASONS[status]
   end
   if status == '1' then
-    due = change or due
     seen[id], back[#back + 1], times[#times + 1] = true, id, due
+    if change then
+      due, again[#again + 1], again_dues[#again_dues + 1] = change, id, change
+    end
     dues[#dues + 1], dues[#dues + 2], first_due = due, id, math.min(first_due, due)
     if stores_default(schema) or retry_count ~= DEFAULT_RETRIES then
       counts[#counts + 1], counts[#counts + 2] = id, retry_count
@@ -76,4 +87,6 @@ if file ~= '' then
 end
 local reply = remember(meta, slot, sequence, now, table.concat(statuses))
 log(events, meta, logged, 'restored', now, 'ids', back, 'dues', times)
+log(events, meta, logged, 'rescheduled', now, 'ids', again, 'dues', again_dues)
+log(events, meta, logged, 'cold_dropped', now, 'ids', left, 'reasons', reasons)
 return reply

@@ -49,7 +49,7 @@ for i = 5, #ARGV do
     end
     if is_followed or status == '1' then told[#told + 1] = id end
   end
-  if is_cold and string.find('136', status, 1, true) then change(id, '-', now) end
+  if is_cold and string.find('136', status, 1, true) and change_of(cold_changes, id) ~= '-' then change(id, '-', now) end
   statuses[#statuses + 1] = status
 end
 look_at_leaving(ranked, throttled, unack)
