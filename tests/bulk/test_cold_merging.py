@@ -104,6 +104,9 @@ def test_a_message_is_found_in_its_file(queue, folder, options):
     found = find_cold("q", "20-0", **options)
     assert (found.id, found.file[4:14], found.due.date().isoformat(), found.withdrawn) == ("20-0", *days(20, 20), False)
     assert find_cold("q", "20-1", folder, **options) is None
+    queue.reschedule("20-0", "1h")
+    move_cold("q", folder, **options)
+    assert find_cold("q", "20-0", folder, **options) is None  # it is back, before its file
     move_cold("q", folder, keep="30d", **options)
     assert find_cold("q", "20-0", folder, **options) is None
     assert find_cold("q", "40-0", folder, **options) is not None

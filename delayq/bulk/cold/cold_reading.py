@@ -11,7 +11,7 @@ from typing import Any
 
 from delayq.broker.foreign import stored_id
 from delayq.broker.requests import RedisCommand
-from delayq.bulk.cold.cold_calls import ColdRow
+from delayq.bulk.cold.cold_calls import DONE, ColdRow
 from delayq.bulk.cold.cold_folder import ColdFolder
 from delayq.bulk.cold.cold_pass import cold_target
 from delayq.bulk.connection import calls_of, connect
@@ -88,13 +88,15 @@ def find_cold(
             if id in ids[file.back :]:
                 row = next(row for rows in files.read(file.name, ids.index(id, file.back)) for row in rows)
                 noted = RedisCommand(("HGET", calls.keys.cold_changes, stored_id(id)), _read_change)
-                return _found(row, file.name, executor.call(noted))
+                how, is_back = executor.call(noted)
+                return None if is_back else _found(row, file.name, how)
     return None
 
 
-def _read_change(reply: bytes | None) -> str:
-    """Return `-` for a message that was cancelled, its new due time (ms) if it has one, else ''."""
-    return (reply or b"").decode().partition(" ")[0]
+def _read_change(reply: bytes | None) -> tuple[str, bool]:
+    """Return `-` for a message that was cancelled, its new due time (ms) if it has one, else ''; whether it is back."""
+    how, *_, last = (reply or b" ").decode().split(" ")
+    return how, last == DONE
 
 
 def _found(row: ColdRow, file: str, change: str) -> ColdMessage:
