@@ -52,7 +52,6 @@ MUTANTS = [
     ),
     Mutant("a re-run executes again", "lib/once.lua", "sequence == number", "false"),
     Mutant("a redrive onto a living id", "redrive.lua", "redis.call('HEXISTS', messages, id) == 1", "false"),
-    Mutant("a release forgets what was reported", "release.lua", " .. reported", ""),
     Mutant("a release is not logged", "release.lua", "logged, 'released'", "false, 'released'"),
     Mutant("what was not cancelled is logged too", "cancel.lua", "'ids', cancelled)", "'ids', {unpack(ARGV, 4)})"),
     Mutant("a death is logged without its attempts", "lib/log.lua", "death.attempts", "0"),
