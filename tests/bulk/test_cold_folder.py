@@ -280,3 +280,27 @@ def test_room_that_spilling_makes_is_used_at_once(start_redis, folder, monkeypat
         moved = move_cold("q", folder, url=server.url, keep="60d", deadline="1s")
         assert (moved.spilled, moved.restored, moved.cold) == (1, 1, 1)
         assert list(as_stored(queue)) == ["near"]
+
+
+def test_what_another_program_has_stored_is_left_out(queue, move, redis_url, redis_client, tmp_path):
+    move()
+    (tmp_path / "elsewhere.parquet").write_text("mine")
+    strange = {
+        b"file ../../elsewhere.parquet": "1 0",
+        "file day=2027-02-30/x.parquet": "1 0",
+        "file day=2027-02-03/../x.parquet": "1 0",
+        f"file day={days(20)[0]}/x.parquet": "many",
+        "moved ../../elsewhere": "11",
+        "moved x": "1x",
+        "back ../../elsewhere.parquet": "1",
+        "keep": "long",
+        "passed": "-",
+        b"\xff": b"\xff",
+    }
+    redis_client.hset("delayq:{q}:cold", mapping=strange)
+    noted = {"m0": "x", "m1": "", "m2": "nan 5", b"\xff": b"\xff", "m3": "1" * 30 + " 5", "m4": "-1"}
+    redis_client.hset("delayq:{q}:cold_changes", mapping=noted)
+    assert cold_status("q", url=redis_url).cold == MESSAGES
+    moved = move(FOREVER)
+    assert (moved.restored, moved.withdrawn, moved.unknown) == (MESSAGES, 0, ())
+    assert (tmp_path / "elsewhere.parquet").read_text() == "mine"

@@ -40,6 +40,14 @@ def test_files_of_what_has_changed_do_not_count(executor, known):
     assert observe(executor) == before
 
 
+@pytest.mark.parametrize(("latest", "left"), [(4, "abc"), (6, "c"), (7, "")])
+def test_changes_are_dropped_up_to_a_time(executor, latest, left):
+    noted = {"a": "- 5", "b": "900 6", "c": "- 7"}
+    plant(executor, World(cold_changes=noted))
+    assert executor.call(drop_changes_call(calls, latest, noted)) == 3 - len(left)
+    assert observe(executor) == World(cold_changes={id: noted[id] for id in left})
+
+
 def test_changes_that_have_changed_stay(executor):
     plant(executor, World(cold_changes={"a": "- 5", "b": "- 6", "c": "- 7"}))
     assert executor.call(drop_changes_call(calls, 5, "abd")) == 1

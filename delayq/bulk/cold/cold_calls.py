@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +17,8 @@ REFUSED = "-"
 BACK, EXISTS, SETTLED, WITHDRAWN = "1056"
 """The statuses of messages that were to come back."""
 _PAGE = 1000
+_CHANGE = re.compile(r"(-|\d{1,15}) \d{1,15}\b")
+"""What is noted of a message; anything else is another program's."""
 
 
 class ColdRow(NamedTuple):
@@ -91,7 +94,8 @@ def read_changes(calls: Calls) -> Operation[dict[str, str]]:
         words = ("HSCAN", calls.keys.cold_changes, cursor, "COUNT", _PAGE)
         (reply,) = yield [RedisCommand(words, lambda reply: reply)]
         cursor, cells = reply
-        changes |= {shown_id(id): value.decode() for id, value in _pairs(cells)}
+        noted = ((shown_id(id), value.decode("utf-8", "replace")) for id, value in _pairs(cells))
+        changes |= {id: value for id, value in noted if _CHANGE.match(value)}
         if cursor == b"0":
             return changes
 

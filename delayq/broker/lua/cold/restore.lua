@@ -28,7 +28,8 @@ local held = settled(done, now, ids)
 local known = redis.call('HLEN', cold_changes) > 0 and redis.call('HMGET', cold_changes, unpack(ids)) or {}
 for n, id in ipairs(ids) do
   local _, due, retry_count, payload, header_text, text = unpack(ARGV, 6 * n, 6 * n + 5)
-  local change = string.match(known[n] or '', '^%S+')
+  local change = string.match(known[n] or '', '^(%-) ') or string.match(known[n] or '', '^(%d+) ')
+  if change and change ~= '-' and not whole(change) then change = nil end -- another program's
   local status = file == '' and (not change or change == '-') and '-' or change == '-' and '6'
     or (seen[id] or redis.call('HEXISTS', messages, id) == 1) and '0' or held[n] and '5' or '1'
   statuses[n] = status
