@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from delayq.bulk.cold.cold_calls import drop_changes_call, file_spilled_call, give_up_call
+from delayq.bulk.cold.cold_calls import ColdRow, drop_changes_call, file_spilled_call, give_up_call, spill_call
 from tests.support.scripts import NOW, World, calls, observe, plant
 
 VOID = f"void {NOW}"
@@ -38,6 +38,15 @@ def test_files_of_what_has_changed_do_not_count(executor, known):
     plant(executor, before)
     assert executor.call(file_spilled_call(calls, "x", "101", {"d/x": 2})) == known
     assert observe(executor) == before
+
+
+def test_spill_stops_after_a_mebibyte(executor):
+    text = "x" * (1 << 20)
+    plant(executor, World(pending={"a": 5, "b": 6}, messages={"a": text, "b": text}, meta={"schema": 3}))
+    rows = [ColdRow(id, NOW + due, 3, text.encode(), b"", b"") for id, due in (("a", 5), ("b", 6))]
+    for at in range(2):
+        assert executor.call(spill_call(calls, "f", "x", rows[at:], first=at, oldest=NOW)) == "1"
+    assert observe(executor) == World(cold={"folder": "f", "moved x": "11"}, meta={"schema": 8, "cold": 2})
 
 
 @pytest.mark.parametrize(("latest", "left"), [(4, "abc"), (6, "c"), (7, "")])
