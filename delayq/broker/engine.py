@@ -68,6 +68,7 @@ class Feature(StrEnum):
     REMINDERS = "reminders"
     SPARK = "bulk load"
     EXPORT = "export and import"
+    COLD = "cold tier"
     REDACTION = "hidden fields"
     EMBEDDED = "embedded server"
     CLUSTER = "Redis Cluster"

@@ -5,14 +5,17 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import threading
 import time
 
 import pytest
 from pyarrow import parquet
 
 from delayq import ColdTierError, DelayQueue, InvalidValueError, NewMessage, QueueFullError
+from delayq.broker.requests import ScriptCall
+from delayq.broker.transport.executor import Executor
 from delayq.bulk import cold_status, move_cold
-from delayq.bulk.cold import cold_folder, cold_pass
+from delayq.bulk.cold import cold_folder, cold_pass, spilling
 from delayq.bulk.cold.cold_folder import ColdFolder
 from tests.support.cold import FOREVER, as_stored, cold_files, day_later, days
 
@@ -197,7 +200,7 @@ def test_redis_that_forgot_that_a_file_was_divided_is_told_again(queue, move, fo
     move()
     key = "delayq:{q}:cold"
     files = {path.relative_to(folder).as_posix() for path in cold_files(folder)}
-    (name,) = {path.stem for path in cold_files(folder)}
+    (name,) = {path.stem.removesuffix(f"-{MESSAGES}") for path in cold_files(folder)}
     if put_away:  # what it forgot includes that two messages are back
         dumped = {one: redis_client.dump(one) for one in redis_client.keys("*")}
         assert move("20d").restored == 2
@@ -280,3 +283,59 @@ def test_room_that_spilling_makes_is_used_at_once(start_redis, folder, monkeypat
         moved = move_cold("q", folder, url=server.url, keep="60d", deadline="1s")
         assert (moved.spilled, moved.restored, moved.cold) == (1, 1, 1)
         assert list(as_stored(queue)) == ["near"]
+
+
+def test_what_another_program_has_stored_is_left_out(queue, move, redis_url, redis_client, tmp_path):
+    move()
+    (tmp_path / "elsewhere.parquet").write_text("mine")
+    strange = {
+        b"file ../../elsewhere.parquet": "1 0",
+        "file day=2027-02-30/x.parquet": "1 0",
+        "file day=2027-02-03/../x.parquet": "1 0",
+        f"file day={days(20)[0]}/x.parquet": "many",
+        "moved ../../elsewhere": "11",
+        "moved x": "1x",
+        "back ../../elsewhere.parquet": "1",
+        "keep": "long",
+        "passed": "-",
+        b"\xff": b"\xff",
+    }
+    redis_client.hset("delayq:{q}:cold", mapping=strange)
+    noted = {"m0": "x", "m1": "", "m2": "nan 5", b"\xff": b"\xff", "m3": "1" * 30 + " 5", "m4": "-1"}
+    redis_client.hset("delayq:{q}:cold_changes", mapping=noted)
+    assert cold_status("q", url=redis_url).cold == MESSAGES
+    moved = move(FOREVER)
+    assert (moved.restored, moved.withdrawn, moved.unknown) == (MESSAGES, 0, ())
+    assert (tmp_path / "elsewhere.parquet").read_text() == "mine"
+
+
+def test_slow_pass_does_not_replace_what_another_has_completed(queue, move, redis_url, folder, monkeypatch):
+    """It read which messages were moved to a file while one was, and divides the file later."""
+    monkeypatch.setattr(spilling, "MAX_IDS", 1)
+    call, write_day = Executor.call, ColdFolder.write_day
+    began, ended = threading.Event(), threading.Event()
+    slow = threading.Thread(target=lambda: move_cold("q", folder, url=redis_url, deadline="50s"))
+
+    def call_and_start(executor, request):
+        reply = call(executor, request)
+        if isinstance(request, ScriptCall) and request.script.name == "spill" and slow.ident is None:
+            slow.start()
+            assert began.wait(30)
+        return reply
+
+    def write_late(of, file, rows):
+        if threading.current_thread() is slow and not began.is_set():
+            began.set()
+            assert ended.wait(30)
+        write_day(of, file, rows)
+
+    monkeypatch.setattr(Executor, "call", call_and_start)
+    monkeypatch.setattr(ColdFolder, "write_day", write_late)
+    before = as_stored(queue)
+    assert move().cold == MESSAGES
+    ended.set()
+    slow.join(30)
+    monkeypatch.undo()
+    moved = move(FOREVER)
+    assert (moved.restored, moved.unknown) == (MESSAGES, ())
+    assert as_stored(queue) == before

@@ -662,7 +662,7 @@ CHECKS = {
 }
 
 
-OF_COMMANDS = {Feature.REGISTRY, Feature.REMINDERS, Feature.SPARK, Feature.EXPORT}
+OF_COMMANDS = {Feature.REGISTRY, Feature.REMINDERS, Feature.SPARK, Feature.EXPORT, Feature.COLD}
 """Features of other objects than queues; the tests of the command line try them with every engine."""
 
 
@@ -677,6 +677,18 @@ def test_table_has_all_features_and_engines():
 def test_table_matches_the_declared_features_of_an_engine(capabilities):
     said = {feature: row[capabilities.engine] for feature, row in table().items()}
     assert said == {feature: "yes" if capabilities.has(feature) else "no" for feature in Feature}
+
+
+@pytest.mark.parametrize("kind", ["stream", "embedded"])
+def test_only_a_delay_queue_on_a_server_has_a_cold_tier(kind, redis_url, tmp_path):
+    pytest.importorskip("pyarrow")
+    from delayq.bulk import move_cold
+
+    with StreamQueue("tasks", url=redis_url) as stream:
+        stream.send_many([NewMessage("m")])
+    with pytest.raises(ConfigurationError, match="no cold tier" if kind == "embedded" else "there is no queue 'tasks'"):
+        move_cold("tasks", tmp_path, url="memory://" if kind == "embedded" else redis_url)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("feature", CHECKS)

@@ -269,6 +269,22 @@ PROVOKED = {
             failures/test_mixed_versions.py::test_every_kind_of_message
             failures/test_mixed_versions.py::test_one_version_takes_over_from_the_other
             failures/test_mixed_versions.py::test_older_version_refuses_a_queue_with_what_it_does_not_know
+            failures/test_mixed_versions.py::test_queue_of_the_older_version_gets_a_cold_tier_and_refuses_that_version
+        """,
+        "passes of the cold tier killed at any step, two at a time, and Redis with them: nothing lost or doubled": """
+            bulk/test_cold_kills.py::test_kill_at_every_step_leaves_one_owner
+            bulk/test_cold_kills.py::test_other_pass_at_every_step_leaves_one_owner
+            bulk/test_cold_kills.py::test_messages_are_those_of_a_dict
+            bulk/test_cold_sigkill.py::test_each_message_is_delivered_once_over_kills_of_passes_and_redis
+            bulk/test_cold_folder.py::test_first_passes_at_a_time_have_one_folder
+        """,
+        "cold tier on a full disk or a full Redis, with odd or lost files: one error, all else comes back": """
+            bulk/test_cold_folder.py::test_full_disk_is_one_error_and_loses_nothing
+            bulk/test_cold_folder.py::test_full_redis_is_relieved_and_takes_back_when_it_has_room
+            bulk/test_cold_folder.py::test_odd_file_is_one_error_and_the_others_come_back
+            bulk/test_cold_folder.py::test_spilled_file_that_is_gone_is_an_error_after_all_others_are_back
+            bulk/test_cold_folder.py::test_redis_that_forgot_that_a_file_is_back_gets_it_again
+            bulk/test_cold_folder.py::test_redis_that_forgot_that_a_file_was_divided_is_told_again
         """,
         "package removed or replaced while a process runs: it goes on": """
             failures/test_upgrades.py::test_worker_without_its_package

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from delayq.bulk.cold.cold_calls import drop_changes_call, file_spilled_call, give_up_call, merge_files_call
+from delayq.bulk.cold.cold_calls import (
+    ColdRow,
+    drop_changes_call,
+    file_spilled_call,
+    give_up_call,
+    merge_files_call,
+    spill_call,
+)
 from tests.support.scripts import NOW, World, calls, observe, plant
 
 VOID = f"void {NOW}"
@@ -56,6 +63,23 @@ def test_files_that_are_not_as_they_were_are_not_replaced(executor, rows, old):
     plant(executor, before)
     assert not executor.call(merge_files_call(calls, "d/n", rows, old))
     assert observe(executor) == before
+
+
+def test_spill_stops_after_a_mebibyte(executor):
+    text = "x" * (1 << 20)
+    plant(executor, World(pending={"a": 5, "b": 6}, messages={"a": text, "b": text}, meta={"schema": 3}))
+    rows = [ColdRow(id, NOW + due, 3, text.encode(), b"", b"") for id, due in (("a", 5), ("b", 6))]
+    for at in range(2):
+        assert executor.call(spill_call(calls, "f", "x", rows[at:], first=at, oldest=NOW)) == "1"
+    assert observe(executor) == World(cold={"folder": "f", "moved x": "11"}, meta={"schema": 8, "cold": 2})
+
+
+@pytest.mark.parametrize(("latest", "left"), [(4, "abc"), (6, "c"), (7, "")])
+def test_changes_are_dropped_up_to_a_time(executor, latest, left):
+    noted = {"a": "- 5", "b": "900 6", "c": "- 7"}
+    plant(executor, World(cold_changes=noted))
+    assert executor.call(drop_changes_call(calls, latest, noted)) == 3 - len(left)
+    assert observe(executor) == World(cold_changes={id: noted[id] for id in left})
 
 
 def test_changes_that_have_changed_stay(executor):

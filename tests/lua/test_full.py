@@ -8,10 +8,11 @@ from contextlib import contextmanager
 import pytest
 
 from delayq.broker.transport.executor import Executor, open_executor
+from delayq.bulk.cold.cold_calls import give_up_call
 from delayq.errors import QueueFullError
 from delayq.options import read_settings
 from tests.lua.tables import TABLES
-from tests.support.scripts import Case, deliver, observe, observe_replies, plant
+from tests.support.scripts import NOW, Case, World, calls, deliver, observe, observe_replies, plant
 
 pytestmark = pytest.mark.faults
 ADDING = {
@@ -24,7 +25,6 @@ ADDING = {
     "deaths_in",
     "schedules_in",
     "stage",
-    "restore",
 }
 """Scripts that a full Redis refuses whatever they are given."""
 
@@ -51,11 +51,11 @@ def adds(case: Case) -> bool:
     if name == "edit" and case.reply == "1":
         parts = ((one.messages, one.headers, one.attributes) for one in (after, before))
         return any(new.items() - old.items() for new, old in zip(*parts, strict=True))
-    return name in ADDING or (name == "fire" and before.messages != after.messages)
+    return name in ADDING or (name in ("fire", "restore") and before.messages != after.messages)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("script", [*sorted(ADDING), "edit", "fire", "schedule_put"])
+@pytest.mark.parametrize("script", [*sorted(ADDING), "edit", "fire", "restore", "schedule_put"])
 def test_calls_that_store_something_new_are_refused_completely(executor, script):
     executor.client.script_load(TABLES[script][0].call.script.text)
     for case in filter(adds, TABLES[script]):
@@ -76,6 +76,12 @@ def test_all_other_calls_are_executed(executor, script):
             (reply,) = executor.run([case.call])
         assert isinstance(reply, case.reply) if isinstance(case.reply, type) else reply == case.reply, case.name
         assert (case.name, observe(executor)) == (case.name, case.after)
+
+
+def test_file_of_the_cold_tier_is_given_up(executor):
+    with full(executor):
+        assert executor.call(give_up_call(calls, "x")) == f"void {NOW}"
+    assert observe(executor) == World(cold={"moved x": f"void {NOW}"})
 
 
 @pytest.mark.parametrize("script", sorted(TABLES))

@@ -22,6 +22,7 @@ HELD = {
     "a schedule and a consumer": (World(schedule_specs={"s": "{}"}, beats={"w": 9}), (0, 0, 1, 1, 0)),
     "a message and a consumer": (World(messages={"a": "A"}, beats={"w": 9}), (1, 0, 0, 1, 0)),
     "cold messages": (World(meta={"schema": 8, "cold": 3}, cold={"file x": "3 0"}), (0, 0, 0, 0, 3)),
+    "a message and a cold one": (World(messages={"a": "A"}, meta={"cold": 1}), (1, 0, 0, 0, 1)),
     "cold messages that are being moved": (World(meta={"cold": 1}, cold={"moved x": "01"}), (0, 0, 0, 0, 1)),
     "all of it": (
         with_meta(BACKOFF + DEAD, World(schedule_specs={"s": "{}"}, beats={"w": 9}, meta={"cold": 1})),

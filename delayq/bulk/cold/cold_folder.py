@@ -160,8 +160,8 @@ class ColdFolder:
             return False
         return True
 
-    def divided(self, name: str) -> dict[str, int]:
-        """Return the files by day that a spilled file was divided into, with how many messages each has."""
+    def find(self, name: str) -> dict[str, int]:
+        """Return the files by day of this name, also those that were put away, with how many messages each has."""
         for one in (self.path / _DONE).glob(f"day=*/{name}.parquet"):
             self.take_back(f"{one.parent.name}/{one.name}")
         files = (f"{one.parent.name}/{one.name}" for one in self.path.glob(f"day=*/{name}.parquet"))
@@ -200,7 +200,7 @@ def _check_columns(schema: Any) -> None:
 
 
 def files_by_day(name: str, rows: Sequence[ColdRow]) -> dict[str, list[ColdRow]]:
-    """Divide the messages of a spilled file into files by day."""
+    """Divide messages into files by day of this name."""
     days = defaultdict[int, list[ColdRow]](list)
     for row in rows:
         days[row.due // DAY].append(row)

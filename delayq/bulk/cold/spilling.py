@@ -131,7 +131,7 @@ def recover(moving: Moving, tier: ColdTier) -> None:
 
 def _note_again(moving: Moving, name: str, moved: str) -> bool:
     """Note the files by day that a spilled file was divided into, if Redis has lost that; return if all are there."""
-    days = moving.folder.divided(name)
+    days = moving.folder.find(_divided(name, moved))
     if sum(days.values()) != moved.count("1"):
         return False
     return moving.executor.call(file_spilled_call(moving.calls, name, moved, days)) in (moved, REFUSED)
@@ -159,7 +159,7 @@ def _complete(moving: Moving, name: str, written: list[ColdRow] | None = None) -
         except FileNotFoundError:  # another pass has completed it
             return 0
         rows = [row for row, status in zip(every, moved, strict=False) if status == "1"]
-        days = files_by_day(name, rows)
+        days = files_by_day(_divided(name, moved), rows)
         for file, part in days.items():
             folder.write_day(file, part)
         folder.sync()
@@ -170,6 +170,14 @@ def _complete(moving: Moving, name: str, written: list[ColdRow] | None = None) -
             folder.remove(file)
     folder.remove_spilled(name)
     return len(rows)
+
+
+def _divided(name: str, moved: str) -> str:
+    """Return the name of the files by day of a spilled one, by how many of its messages were asked for.
+
+    A slow pass that knows fewer of them must not write to the files of one that has completed it.
+    """
+    return f"{name}-{len(moved)}"
 
 
 def _is_void(moved: str) -> bool:

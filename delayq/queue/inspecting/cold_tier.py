@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,9 @@ DAY = 86_400_000
 """Milliseconds."""
 VOID = "void"
 """How a file reads in the queue that was given up before its messages were moved to it."""
+
+
+_ANY = ("utf-8", "replace")
 
 
 def day_of(due: int) -> date:
@@ -64,19 +68,19 @@ class ColdTier:
 
     @classmethod
     def read(cls, reply: Any) -> Self:
-        """Parse the hash."""
-        fields = {name.decode(): value.decode() for name, value in pairs(reply).items()}
+        """Parse the hash; leaves out what delayq does not write, such as the path of a file elsewhere."""
+        fields = {name.decode(*_ANY): value.decode(*_ANY) for name, value in pairs(reply).items()}
         kinds: dict[str, dict[str, str]] = {"file": {}, "moved": {}, "back": {}}
         for name, value in fields.items():
             kind, _, rest = name.partition(" ")
-            if rest and kind in kinds:
+            if kind in kinds and _is_known(kind, rest, value):
                 kinds[kind][rest] = value
         files = [ColdFile(name, *map(int, value.split(" "))) for name, value in sorted(kinds["file"].items())]
         return cls(
             folder=fields.get("folder", ""),
             where=fields.get("where", ""),
-            keep=int(fields.get("keep", 0)),
-            passed=int(fields.get("passed", 0)),
+            keep=read_number(fields.get("keep", "")) or 0,
+            passed=read_number(fields.get("passed", "")) or 0,
             files=tuple(files),
             moved={name: moved for name, moved in kinds["moved"].items() if not moved.startswith(VOID)},
             void={name: int(at[len(VOID) :]) for name, at in kinds["moved"].items() if at.startswith(VOID)},
@@ -111,6 +115,18 @@ class ColdTier:
             return ""
         passed = f"last run {relative_time(from_millis(self.passed), from_millis(now))}" if self.passed else "never run"
         return f"{sum(late.values()):,} of {min(late)} on should be back from {self.where}: run delayq cold ({passed})"
+
+
+def _is_known(kind: str, name: str, value: str) -> bool:
+    """Return whether delayq writes this of a file."""
+    if kind == "moved":
+        return bool(re.fullmatch(r"[\w-]+", name) and re.fullmatch(r"[01]+|void \d{1,15}", value))
+    found = re.fullmatch(r"day=(\d{4}-\d\d-\d\d)/[\w-]+\.parquet", name)
+    try:
+        date.fromisoformat(found[1] if found else "")
+    except ValueError:
+        return False
+    return kind == "back" or re.fullmatch(r"\d{1,15} \d{1,15}", value) is not None
 
 
 def read_cold(calls: Calls) -> RedisCommand[ColdTier]:

@@ -84,6 +84,13 @@ CASES = [
         with_meta(PENDING, _BACK),
     ),
     Case(
+        "what another program has noted",
+        with_meta(tier(1, 0), _changed("9" * 30 + " 5")),
+        restore(),
+        "1",
+        with_meta(_FIRST, _BACK, _changed("9" * 30 + " 5")),
+    ),
+    Case(
         "another was cancelled",
         with_meta(tier(1, 0), World(cold_changes={"b": "- 5"})),
         restore(),

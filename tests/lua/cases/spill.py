@@ -64,6 +64,13 @@ CASES = [
         "0",
         with_meta(PENDING, _STAYED, reserved(a=5.5)),
     ),
+    Case(
+        "delivered before, and rescheduled",
+        with_meta(PENDING, World(deliveries={"a": "pending 60000 1 T-7 T-7 w"})),
+        spill(),
+        "0",
+        with_meta(PENDING, _STAYED, World(deliveries={"a": "pending 60000 1 T-7 T-7 w"})),
+    ),
     Case("its id was held", with_meta(PENDING, reserved(a=-5.5)), spill(), "1", with_meta(_MOVED, reserved(a=-5.5))),
     Case(
         "a change of one with its id is noted",

@@ -72,6 +72,8 @@ if #back > 0 then
     redis.call('HSET', attributes, unpack(attribute_texts))
     note_attributes(meta)
   end
+else
+  begin(meta, slot)
 end
 if #taken > 0 and file == '' then redis.call('HSET', cold_changes, unpack(taken)) end
 if #taken > 0 and file ~= '' then redis.call('HDEL', cold_changes, unpack(taken)) end
