@@ -114,6 +114,7 @@ COMMAND_LINES = {
     "export": says("reminders", *IDS, *DEAD),
     "import": says("reminders table.jsonl", "1"),
     "migrate": says("jobs --from=rq --to=reminders", "jobs", code=3),
+    "cold": says("reminders cold", "has partitions: it cannot have a cold tier", code=2),
     "archive": says("reminders archive", REFUSED, code=2),
     "audit": says("plan archive reminders", REFUSED, code=2),
 }

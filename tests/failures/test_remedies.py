@@ -30,6 +30,7 @@ REMEDIES = {
     "reschedule": ("reschedule letters waits-0 --delay 2h", None),
     "worker": ("worker --queue letters --deliver log --burst", None),
     "remove a queue": ("remove empty --yes", None),
+    "cold tier": ("cold letters cold", "messages"),
     "remove what no archive needs": ("archive letters /nowhere --forget", "archives"),
 }
 """What makes room or lets work go on, as command, and the structure that is smaller then."""
@@ -45,6 +46,7 @@ def full(start_redis):
         empty.open()
     with DelayQueue("letters", url=server.url, events=True, dedupe_window="1h") as queue:
         queue.send_many([NewMessage("x" * 5000, delay="1h", id=f"waits-{n}") for n in range(20)])
+        queue.send_many([NewMessage("x", delay="30d", id=f"far-{n}") for n in range(20)])
         queue.send_many([NewMessage("x" * 5000, id=f"ends-{n}", retries=0) for n in range(20)])
         queue.schedules.add("daily", cron="0 9 * * *", payload="x")
         queue.limits.set(running=3)
@@ -74,7 +76,8 @@ def size(client, name):
 
 
 @pytest.mark.parametrize("remedy", REMEDIES)
-def test_remedy_works_on_a_full_redis(full, remedy):
+def test_remedy_works_on_a_full_redis(full, remedy, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
     command, structure = REMEDIES[remedy]
     with full.client() as client:
         before = structure and size(client, structure)

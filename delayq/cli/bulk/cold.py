@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Keep what is due far ahead in files.")
-@queue_with(Feature.EXPORT)
+@queue_with(Feature.COLD)
 @click.argument("folder", metavar="[FOLDER]", required=False, default="")
 @click.option("--keep", type=DURATION, default="7d", show_default=True, help="Keep what is due before that in Redis.")
 @click.option("--every", type=DURATION, default="1h", show_default=True, help="At least so often it is run.")
