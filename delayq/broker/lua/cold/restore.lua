@@ -14,8 +14,11 @@ local past, logged, schema = begun(meta, done, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
--- Why a message is left out, in the log.
-local REASONS = {['0'] = 'exists', ['5'] = 'settled', ['6'] = 'withdrawn'}
+-- Returns why a message is left out, in the log; false if it is not.
+local function reason_of(status)
+  return status == '0' and 'exists' or status == '5' and 'settled' or status == '6' and 'withdrawn'
+end
+
 
 local rows, position = string.match(file ~= '' and redis.call('HGET', cold, 'file ' .. file) or '', '^(%d+) (%d+)$')
 if file ~= '' and position ~= first then
@@ -42,8 +45,8 @@ for n, id in ipairs(ids) do
     -- It is in its file until that is back: what has become of it is done then, and logged.
     if file == '' then taken[#taken + 1] = string.format('- %.0f done', now) end
   end
-  if REASONS[status] and not string.find(known[n] or '', ' done', 1, true) then
-    left[#left + 1], reasons[#reasons + 1] = id, REASONS[status]
+  if reason_of(status) and not string.find(known[n] or '', ' done', 1, true) then
+    left[#left + 1], reasons[#reasons + 1] = id, reason_of(status)
   end
   if status == '1' then
     seen[id], back[#back + 1], times[#times + 1] = true, id, due
