@@ -64,9 +64,9 @@ def give_up_call(calls: Calls, file: str) -> ScriptCall[str]:
     return file_spilled_call(calls, file, "", {})
 
 
-def merge_files_call(calls: Calls, file: str, rows: int, old: Iterable[str]) -> ScriptCall[bool]:
-    """Let one file by day count in place of others; returns False if they are not as they were any more."""
-    return calls.script("merge_files", [file, rows, *old], bool)
+def merge_files_call(calls: Calls, file: str, rows: int, old: Iterable[str]) -> ScriptCall[int]:
+    """Let one file by day count in place of others; returns 1, or 0 if they are not as they were any more."""
+    return calls.script("merge_files", [file, rows, *old], int)
 
 
 def restore_call(calls: Calls, file: str, rows: Sequence[ColdRow], *, first: int) -> ScriptCall[str]:

@@ -45,7 +45,7 @@ for n, id in ipairs(ids) do
     -- It is in its file until that is back: what has become of it is done then, and logged.
     if file == '' then taken[#taken + 1] = string.format('- %.0f done', now) end
   end
-  if reason_of(status) and not string.find(known[n] or '', ' done', 1, true) then
+  if reason_of(status) and not string.match(known[n] or '', ' done$') then
     left[#left + 1], reasons[#reasons + 1] = id, reason_of(status)
   end
   if status == '1' then
