@@ -34,7 +34,7 @@ class Loaded(RunInfo):
     later: int = 0
     """Rows due at `until` or after it."""
     cancelled: int = 0
-    """Messages that the plan no longer contains and that this load cancelled."""
+    """Messages that the plan no longer contains and that this load cancelled, or withdrew from the cold tier."""
     too_late: int = 0
     """Messages that the plan no longer contains but that are in flight or dead, so could not be cancelled."""
     unremembered: int = 0
@@ -239,7 +239,7 @@ class LoadRun:
             **asdict(info),
             past=past,
             later=later,
-            cancelled=cancelled.get("1", 0),
+            cancelled=cancelled.get("1", 0) + cancelled.get("6", 0),
             too_late=cancelled.get("2", 0) + cancelled.get("3", 0),
             unremembered=self._unremembered(info.sent),
         )

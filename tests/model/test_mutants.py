@@ -86,6 +86,6 @@ def test_mutant_is_detected(mutant, redis_url):
     with (
         in_place(mutant.file, source.replace(mutant.text, mutant.instead)),
         connected(redis_url) as executor,
-        pytest.raises((AssertionError, ServerError, ResponseError)),
+        pytest.raises((AssertionError, ServerError, ResponseError, pytest.fail.Exception)),
     ):
         run(executor, STEPS, shrink=False)

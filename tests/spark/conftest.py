@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 COVERAGE = "COVERAGE_PROCESS_CONFIG"
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Faster start; tests are too short to benefit from better compiled code."""
-INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-"""Expressions are interpreted: to compile Java for each query of a few rows takes most of its time. Sessions of their
-own, such as those of `test_ways_in.py` and of Spark Connect, have the defaults."""
+BY_EXPRESSION = {"spark.sql.codegen.wholeStage": "false"}
+"""Less Java is compiled for each query of a few rows. Sessions of their own, such as those of `test_ways_in.py` and of
+Spark Connect, have the default."""
 
 ON_SPARK = {f"DELAYQ_{command}_ENGINE": "spark" for command in ("SPARK_PLAN", "SPARK_LOAD")}
 """The environment in which small tables are planned and loaded on Spark too."""
@@ -104,7 +104,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             **{
                 "spark.sql.shuffle.partitions": 2,
                 "spark.driver.memory": "1g",
-                **INTERPRETED,
+                **BY_EXPRESSION,
                 "spark.driver.extraJavaOptions": JAVA_OPTIONS,
                 "spark.sql.warehouse.dir": str(folder / "warehouse"),
                 "spark.sql.streaming.checkpointLocation": str(folder / "checkpoints"),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 from delayq.broker.batches import BATCH_BYTES, batched, byte_slices
 from delayq.broker.scripts import MAX_IDS, MAX_MOVED
 from delayq.bulk.cold.cold_calls import BACK, ColdRow, drop_changes_call, read_changes, restore_call
-from delayq.bulk.cold.spilling import Moving, put_away
+from delayq.bulk.cold.spilling import Moving, gone_text, put_away
 from delayq.errors import ColdTierError
 from delayq.queue.inspecting.cold_tier import ColdFile, day_of, read_cold
 
@@ -28,9 +29,7 @@ def bring_back(moving: Moving, until: int, counts: Counter[str]) -> None:
             except ColdTierError as error:
                 problems.append(str(error))
     if gone:
-        days = ", ".join(sorted({file.day.isoformat() for file in gone})[:5])
-        missing = sum(file.rows - file.back for file in gone)
-        problems.insert(0, f"{missing:,} messages cannot come back, since their files are gone: due on {days}")
+        problems.insert(0, gone_text(gone))
     if problems:
         raise ColdTierError("; ".join(problems[:5]))
 
@@ -76,26 +75,46 @@ def _parts(rows: Sequence[ColdRow]) -> Iterator[Sequence[ColdRow]]:
 def settle_changes(moving: Moving, until: int, counts: Counter[str]) -> None:
     """Bring back what was rescheduled to a time before another (ms), and forget what was noted of others.
 
-    Reads the ids of all files, if anything was noted.
+    Reads the ids of all files, if anything was noted. Forgets nothing unless all could be read; raises `ColdTierError`
+    when all else is done.
     """
     changes = moving.executor.perform(read_changes(moving.calls))
     if not changes:
         return
     early = {id for id, change in changes.items() if change[0] != "-" and int(change.split(" ")[0]) <= until}
-    found = set[str]()
-    try:
-        for name in moving.folder.spilled():
-            found.update(moving.folder.read_spilled_ids(name))
-        for file in moving.executor.call(read_cold(moving.calls)).files:
-            ids = moving.folder.read_ids(file.name)[file.back :]
-            found.update(changes.keys() & set(ids))
-            if not early.isdisjoint(ids):
-                _bring_back_early(moving, file, early, counts)
-    except FileNotFoundError:  # another pass moves files, or one is gone: what was noted stays until the next pass
+    tier, found = moving.executor.call(read_cold(moving.calls)), set[str]()
+    spilled = {*moving.folder.spilled(), *(name for name, moved in tier.moved.items() if "1" in moved)}
+
+    def look_in(name: str) -> None:
+        found.update(changes.keys() & set(moving.folder.read_spilled_ids(name)))
+
+    def look_in_day(file: ColdFile) -> None:
+        ids = moving.folder.read_ids(file.name)[file.back :]
+        found.update(changes.keys() & set(ids))
+        if not early.isdisjoint(ids):
+            _bring_back_early(moving, file, early, counts)
+
+    looks = [*(partial(look_in, name) for name in spilled), *(partial(look_in_day, file) for file in tier.files)]
+    if not _do_all(looks):  # another pass moves files, or one is gone: what was noted stays until the next pass
         return
     latest = max(int(change.split(" ")[1]) for change in changes.values())
     for part in batched(changes.keys() - found, MAX_IDS):
         moving.executor.call(drop_changes_call(moving.calls, latest, part))
+
+
+def _do_all(looks: Iterable[Callable[[], None]]) -> bool:
+    """Look into files; returns whether all were there, and raises `ColdTierError` at the end if one cannot be read."""
+    problems, missing = list[str](), False
+    for look in looks:
+        try:
+            look()
+        except FileNotFoundError:
+            missing = True
+        except ColdTierError as error:
+            problems.append(str(error))
+    if problems:
+        raise ColdTierError("; ".join(problems[:5]))
+    return not missing
 
 
 def _bring_back_early(moving: Moving, file: ColdFile, early: set[str], counts: Counter[str]) -> None:

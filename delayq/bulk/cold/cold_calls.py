@@ -72,8 +72,8 @@ def merge_files_call(calls: Calls, file: str, rows: int, old: Iterable[str]) -> 
 def restore_call(calls: Calls, file: str, rows: Sequence[ColdRow], *, first: int) -> ScriptCall[str]:
     """Bring messages of a file back, of which `first` are back; without a file, those that were rescheduled.
 
-    A status each: 1 back, 0 exists, 5 settled, 6 withdrawn, - not rescheduled. If another number of its messages is
-    back, `@` and this number; `@` alone if the file is not in the tier.
+    A status each: 1 back, 0 exists, 5 settled, 6 withdrawn, - not rescheduled, or back before its file. If another
+    number of its messages is back, `@` and this number; `@` alone if the file is not in the tier.
     """
     return calls.script("restore", [calls.now, file, first, *flat(rows)], statuses)
 

@@ -96,9 +96,9 @@ class ColdFolder:
         self._write(file, rows)
 
     def clean(self) -> None:
-        """Delete what passes that were killed a day ago or longer have left half written."""
-        for one in self.path.glob("*/.*.parquet.*"):
-            with suppress(FileNotFoundError):
+        """Delete what passes that were killed a day ago or longer have left half written, and spilled files as old."""
+        for one in (*self.path.glob("*/.*.parquet.*"), *(self.path / _DONE / _MOVED).glob("*.parquet")):
+            with suppress(OSError):  # another pass has deleted it; else it stays until the next one
                 if time.time() - one.stat().st_mtime > DAY / 1000:
                     one.unlink()
 
@@ -137,19 +137,25 @@ class ColdFolder:
         return self.read(f"{_DONE}/{file}", first)
 
     def remove_spilled(self, name: str) -> None:
-        """Delete a file whose messages stay, or are in those by day."""
-        self._remove(f"{_MOVED}/{name}.parquet")
+        """Put a file away whose messages stay, or are in those by day: it is deleted a day later."""
+        self.put_away(f"{_MOVED}/{name}.parquet")
+
+    def take_spilled_back(self, name: str) -> bool:
+        """Take back such a file, since Redis knows nothing of that; returns whether there is one."""
+        return self.take_back(f"{_MOVED}/{name}.parquet")
 
     def remove(self, file: str) -> None:
         """Delete a file by day that the queue does not know."""
-        self._remove(file)
+        with _changing(file):
+            (self.path / file).unlink(missing_ok=True)
 
     def put_away(self, file: str) -> None:
-        """Move a file whose messages are back."""
+        """Move a file whose messages are back; raises `ColdTierError`."""
         done = self.path / _DONE / file
-        done.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileNotFoundError):  # it was put away before
+        with _changing(file), suppress(FileNotFoundError):  # it was put away before
+            done.parent.mkdir(parents=True, exist_ok=True)
             (self.path / file).replace(done)
+            os.utime(done)
 
     def take_back(self, file: str) -> bool:
         """Take back a file that was put away, since Redis knows nothing of that; returns whether there is one."""
@@ -167,18 +173,22 @@ class ColdFolder:
         files = (f"{one.parent.name}/{one.name}" for one in self.path.glob(f"day=*/{name}.parquet"))
         return {file: len(self.read_ids(file)) for file in files}
 
-    def _remove(self, file: str) -> None:
-        (self.path / file).unlink(missing_ok=True)
-
     def _write(self, file: str, rows: Sequence[ColdRow]) -> None:
         columns = zip(*rows, strict=True)
         arrays = [pa.array(column, field.type) for field, column in zip(SCHEMA, columns, strict=True)]
         out = BytesIO()
         _parquet.write_table(pa.Table.from_arrays(arrays, schema=SCHEMA), out, row_group_size=ROW_GROUP)
-        try:
+        with _changing(file):
             _put(self.path / file, out.getvalue())
-        except OSError as error:
-            raise ColdTierError(f"{file} of the cold tier cannot be written: {error}") from error
+
+
+@contextmanager
+def _changing(file: str) -> Iterator[None]:
+    """Raise `ColdTierError` for a disk that is full, or a folder that cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise ColdTierError(f"{file} of the cold tier cannot be written: {error}") from error
 
 
 @contextmanager

@@ -39,28 +39,30 @@ def follow_cold(
 ) -> None:
     """Run `move_cold` so often until `stop` is set, which is heeded between two passes.
 
-    It also runs when 200,000 messages wait that are due later than `keep` and a day, so that Redis holds no more of a
-    bulk load. Calls `on_pass` with what each pass has done. A pass that fails, as Redis is away or files are gone, is
-    told in the log and repeated; only the first raises, see `move_cold`.
+    It also runs when 200,000 messages more than after the last pass wait that are due later than `keep` and a day, so
+    that Redis holds no more of a bulk load. Calls `on_pass` with what each pass has done. A pass that fails, as Redis
+    is away or files are gone, is told in the log and repeated; only the first raises, see `move_cold`.
     """
     stop, tell = stop or Event(), on_pass or (lambda _: None)
     interval = to_millis(every, "every", min=1) / 1000
     target = target_of(queue, url, prefix, deadline)
     calls, executor = calls_of(target), connect(target)
 
-    def has_much(horizon: int) -> bool:
-        return executor.call(RedisCommand(("ZCOUNT", calls.keys.pending, horizon, "+inf"), int)) >= SPILL_AT
+    def waiting(horizon: int) -> int:
+        return executor.call(RedisCommand(("ZCOUNT", calls.keys.pending, horizon, "+inf"), int))
 
     ahead, is_first = to_millis(keep, "keep") + DAY, True
     while not stop.is_set():
         try:
-            tell(move_cold(queue, folder, keep=keep, every=every, url=url, prefix=prefix, deadline=deadline))
+            moved = move_cold(queue, folder, keep=keep, every=every, url=url, prefix=prefix, deadline=deadline)
             is_first = False
-            passed, now = time.monotonic(), executor.call(calls.time())
-            while time.monotonic() - passed < interval and not has_much(now + ahead):
+            passed, horizon = time.monotonic(), executor.call(calls.time()) + ahead
+            most = waiting(horizon) + SPILL_AT  # what a pass leaves there cannot be spilled
+            tell(moved)
+            while time.monotonic() - passed < interval and waiting(horizon) < most:
                 if stop.wait(min(LOOK_EVERY, interval)):
                     return
-        except DelayqError as error:
+        except (DelayqError, OSError) as error:
             if is_first:
                 raise
             wait = min(RETRY_EVERY, interval)

@@ -5,6 +5,7 @@ Redis says at each step who owns a message. A kill leaves a file that `recover` 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import count
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from delayq.broker.transport.executor import Executor
 from delayq.bulk.cold.cold_calls import REFUSED, ColdRow, file_spilled_call, forget_calls, give_up_call, spill_call
 from delayq.bulk.cold.cold_folder import ColdFolder, files_by_day
 from delayq.errors import ColdTierError, InvalidValueError
-from delayq.queue.inspecting.cold_tier import DAY, VOID, ColdTier, read_cold
+from delayq.queue.inspecting.cold_tier import DAY, VOID, ColdFile, ColdTier, read_cold
 from delayq.queue.sweeps.stored_messages import PAGE_BYTES, SnapshotReply, snapshot_call
 from delayq.values.text import pluralize
 
@@ -108,7 +109,8 @@ def recover(moving: Moving, tier: ColdTier) -> None:
     all else is done.
     """
     moving.folder.clean()
-    there, problems = moving.folder.spilled(), list[str]()
+    problems = _take_back(moving, tier)
+    there = moving.folder.spilled()
     for name in there:
         try:
             _complete(moving, name)
@@ -124,9 +126,33 @@ def recover(moving: Moving, tier: ColdTier) -> None:
     for call in forget_calls(moving.calls, "moved", old):
         moving.executor.call(call)
     for file in tier.back:
-        put_away(moving, file)
+        try:
+            put_away(moving, file)
+        except ColdTierError as error:
+            problems.append(str(error))
     if problems:
         raise ColdTierError("; ".join(problems[:5]))
+
+
+def _take_back(moving: Moving, tier: ColdTier) -> list[str]:
+    """Take back files that count and were put away, since Redis has lost what it knew of that; says which are gone."""
+    folder, there = moving.folder, set(moving.folder.spilled())
+    away = {file.name for file in tier.files if not folder.has(file.name)}
+    spilled = {name for name, moved in tier.moved.items() if "1" in moved and name not in there}
+    if not away and not spilled:
+        return []
+    now = moving.executor.call(read_cold(moving.calls))  # else another pass has put them away meanwhile
+    for name in spilled & now.moved.keys():
+        folder.take_spilled_back(name)
+    gone = [file for file in now.files if file.name in away and not folder.take_back(file.name)]
+    return [gone_text(gone)] if gone else []
+
+
+def gone_text(gone: Sequence[ColdFile]) -> str:
+    """Say that files are gone whose messages count."""
+    days = ", ".join(sorted({file.day.isoformat() for file in gone})[:5])
+    missing = sum(file.rows - file.back for file in gone)
+    return f"{missing:,} messages cannot come back, since their files are gone: due on {days}"
 
 
 def _note_again(moving: Moving, name: str, moved: str) -> bool:

@@ -245,6 +245,13 @@ CASES += [
         _COLD.but(meta=_COLD.meta | {"cancelled": 1}, cold_changes={"a": f"- {NOW}"}),
     ),
     Case(
+        "one that waits, named twice, and another may be cold",
+        with_meta(PENDING, _COLD),
+        calls.cancel(["a", "a"]),
+        "10",
+        _COLD.but(meta=_COLD.meta | {"cancelled": 1}, cold_changes={"a": f"- {NOW}"}),
+    ),
+    Case(
         "one that is dead, and another may be cold",
         with_meta(DEAD, _COLD),
         calls.cancel(["a"]),

@@ -167,6 +167,18 @@ CASES += [
     ),
     Case("nothing is cold", World(meta={"schema": 8}), calls.reschedule([("a", 9)]), "0", World(meta={"schema": 8})),
     Case(
+        "twice in a batch, and another may be cold",
+        with_meta(READY, _COLD),
+        calls.reschedule([("a", 10), ("a", 20)]),
+        "10",
+        READY.but(
+            pending={"a": 10},
+            deliveries={"a": "pending 10 0 0 0 -"},
+            meta={"rescheduled": 1, "stale_ready": 1} | _COLD.meta,
+            wake=1,
+        ),
+    ),
+    Case(
         "dead, and another may be cold",
         with_meta(DEAD, _COLD),
         calls.reschedule([("a", 9)]),

@@ -122,7 +122,7 @@ CASES = [
         "brought back early",
         with_meta(PENDING, tier(2, 0), _changed("- 5 done")),
         restore(_ROW, _PLAIN),
-        "61",
+        "-1",
         with_meta(PENDING, _PLACE, _BACK, _changed("- 5 done")),
     ),
 ]

@@ -4,7 +4,7 @@
 --   cold_changes hash, meta hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), file ('' for those that were rescheduled), first (how many of the file are back),
 --   then per message: id, due (ms), retries, payload, headers, attributes
--- Returns: a status per message: 1 back, 0 exists, 5 settled, 6 withdrawn, - not rescheduled; or, of a file of which more
+-- Returns: a status per message: 1 back, 0 exists, 5 settled, 6 withdrawn, - not rescheduled, or back before; or, of a file of which more
 --   or fewer are back, @ and how many, @ alone for one that is not in the tier
 -- Re-run: returns the same reply.
 -- Uses: clock, numbers, once, schema, lasting, attributed, signal, log, done
@@ -18,7 +18,6 @@ local now = math.floor(clock(override) / 1000)
 local function reason_of(status)
   return status == '0' and 'exists' or status == '5' and 'settled' or status == '6' and 'withdrawn'
 end
-
 
 local rows, position = string.match(file ~= '' and redis.call('HGET', cold, 'file ' .. file) or '', '^(%d+) (%d+)$')
 if file ~= '' and position ~= first then
@@ -37,7 +36,8 @@ for n, id in ipairs(ids) do
   local _, due, retry_count, payload, header_text, text = unpack(ARGV, 6 * n, 6 * n + 5)
   local change = string.match(known[n] or '', '^(%-) ') or string.match(known[n] or '', '^(%d+) ')
   if change and change ~= '-' and not whole(change) then change = nil end -- another program's
-  local status = file == '' and (not change or change == '-') and '-' or change == '-' and '6'
+  local is_done = string.match(known[n] or '', ' done$')
+  local status = (is_done or file == '' and (not change or change == '-')) and '-' or change == '-' and '6'
     or (seen[id] or redis.call('HEXISTS', messages, id) == 1) and '0' or held[n] and '5' or '1'
   statuses[n] = status
   if change and change ~= '-' then
@@ -45,7 +45,7 @@ for n, id in ipairs(ids) do
     -- It is in its file until that is back: what has become of it is done then, and logged.
     if file == '' then taken[#taken + 1] = string.format('- %.0f done', now) end
   end
-  if reason_of(status) and not string.match(known[n] or '', ' done$') then
+  if reason_of(status) then
     left[#left + 1], reasons[#reasons + 1] = id, reason_of(status)
   end
   if status == '1' then
