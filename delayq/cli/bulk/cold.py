@@ -51,7 +51,7 @@ def cold(
     Run it by cron at least as often as --every says, or with --follow as a service. FOLDER is by default where it was
     run last. It may be killed at any time, and run twice at a time.
 
-    With --follow it also runs when 200,000 messages could be moved, so beside a bulk load Redis stays small.
+    With --follow it also runs when 200,000 messages could be moved, such as beside a bulk load.
 
     JSON, with --follow one line a run: {"queue", "spilled", "restored", "exists", "settled", "withdrawn", "cold",
     "unknown": [FILE, …]}; with --status {"queue", "where", "cold", "days": {DAY: COUNT}, "late"}; with --find {"queue",
