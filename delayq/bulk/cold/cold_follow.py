@@ -39,8 +39,8 @@ def follow_cold(
 ) -> None:
     """Run `move_cold` so often until `stop` is set, which is heeded between two passes.
 
-    It also runs when 200,000 messages more than after the last pass wait that are due later than `keep` and a day, so
-    that Redis holds no more of a bulk load. Calls `on_pass` with what each pass has done. A pass that fails, as Redis
+    It also runs when 200,000 messages more than after the last pass wait that are due later than `keep` and a day, such
+    as beside a bulk load. Calls `on_pass` with what each pass has done. A pass that fails, as Redis
     is away or files are gone, is told in the log and repeated; only the first raises, see `move_cold`.
     """
     stop, tell = stop or Event(), on_pass or (lambda _: None)
