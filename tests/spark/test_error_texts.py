@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -16,8 +13,6 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import functions as F
 
 from delayq.spark.spark_errors import reason_of
-from tests.support.processes import Process
-from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -139,56 +134,6 @@ def test_zone_that_java_does_not_know_is_planned(spark, cli, tmp_path):
     assert (planned.exit_code, planned.stderr) == (0, f"planned {tmp_path}/plan: 1 new, 0 keep, 0 cancel\n")
     (row,) = spark.read.parquet(f"{tmp_path}/plan").collect()
     assert row["due"].astimezone(UTC) == datetime(2030, 1, 30, 9, tzinfo=UTC)
-
-
-def java_of(pid):
-    """Return the Java process among the descendants of a process."""
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        if Path(f"/proc/{child}/comm").read_text().strip() == "java":
-            return int(child)
-        if found := java_of(child):
-            return found
-    return None
-
-
-def has_parquet(folder):
-    """Return whether there is a Parquet file; Path.rglob fails if Spark deletes a folder meanwhile."""
-    return any(name.endswith(".parquet") for *_, names in os.walk(folder) for name in names)
-
-
-@pytest.mark.torture
-@pytest.mark.timeout(480)
-def test_following_archive_ends_with_one_line(visits, redis_url, tmp_path):
-    """On Ctrl-C or SIGTERM with what it has archived; when Java is killed, with what has happened."""
-    names = ("stopped", "terminated", "orphaned")
-    visits.send_delay_msg("x", delay=timedelta(hours=1))
-    with ExitStack() as stack:
-        stopped, terminated, orphaned = (
-            stack.enter_context(
-                Process(
-                    [sys.executable, "-m", "delayq", *SPARK, "archive", "visits", name, "--follow"],
-                    env={**os.environ, "DELAYQ_URL": redis_url},
-                    cwd=tmp_path,
-                    stderr=stack.enter_context((tmp_path / f"{name}.err").open("wb")),
-                )
-            )
-            for name in names
-        )
-        for name in names:
-            wait_until(lambda name=name: has_parquet(tmp_path / name), 240, f"{name} to archive")
-        stopped.send_signal(signal.SIGINT)
-        terminated.send_signal(signal.SIGTERM)
-        assert (stopped.wait(60), terminated.wait(60)) == (0, 0)
-        java = java_of(orphaned.pid)
-        assert b"-Xmx700m" in Path(f"/proc/{java}/cmdline").read_bytes().split(b"\0")
-        os.kill(java, signal.SIGKILL)
-        assert orphaned.wait(60) == 1
-    errors = [(tmp_path / f"{name}.err").read_text() for name in names]
-    assert [error.count("\n") for error in errors] == [1, 1, 1], errors
-    for name, error in zip(names[:2], errors, strict=False):
-        assert error.startswith((f"archived 1 events in {name}", f"nothing new for {name}"))
-        assert not list((tmp_path / name).rglob("_temporary/*")), "something is half written"
-    assert errors[2].startswith("delayq: Spark's Java process has ended: it was killed, or ran out of memory")
 
 
 def test_other_connection_error_is_not_taken_for_the_end_of_java():
