@@ -118,3 +118,11 @@ def test_a_file_that_cannot_be_read_is_told_and_stops_nothing(queue, folder, opt
     fill(queue, folder, 1, first=merging.MIN_FILES, **options)
     assert f"the files of day={days(20)[0]} are not merged" in caplog.text
     assert len(cold_files(folder)) == merging.MIN_FILES + 1
+
+
+@pytest.mark.parametrize("noted", ["", "x", "x 5", "12 soon", b"\xff"])
+def test_an_odd_note_on_a_message_stops_no_search(queue, folder, options, noted, redis_client):
+    fill(queue, folder, 1, **options)
+    redis_client.hset(queue.context.calls.keys.cold_changes, "20-0", noted)
+    found = find_cold("q", "20-0", folder, **options)
+    assert (found.withdrawn, found.due.date().isoformat()) == (False, days(20)[0])

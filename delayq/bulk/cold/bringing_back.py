@@ -9,7 +9,7 @@ from functools import partial
 from delayq.broker.batches import BATCH_BYTES, batched, byte_slices
 from delayq.broker.scripts import MAX_IDS, MAX_MOVED
 from delayq.bulk.cold.cold_calls import BACK, ColdRow, drop_changes_call, read_changes, restore_call
-from delayq.bulk.cold.spilling import Moving, gone_text, put_away
+from delayq.bulk.cold.spilling import Moving, gone_text, put_away, raise_if_any
 from delayq.errors import ColdTierError
 from delayq.queue.inspecting.cold_tier import ColdFile, day_of, read_cold
 
@@ -30,8 +30,7 @@ def bring_back(moving: Moving, until: int, counts: Counter[str]) -> None:
                 problems.append(str(error))
     if gone:
         problems.insert(0, gone_text(gone))
-    if problems:
-        raise ColdTierError("; ".join(problems[:5]))
+    raise_if_any(problems)
 
 
 def _bring_back(moving: Moving, file: ColdFile, counts: Counter[str]) -> bool:
@@ -81,7 +80,7 @@ def settle_changes(moving: Moving, until: int, counts: Counter[str]) -> None:
     changes = moving.executor.perform(read_changes(moving.calls))
     if not changes:
         return
-    early = {id for id, change in changes.items() if change[0] != "-" and int(change.split(" ")[0]) <= until}
+    early = {id for id, change in changes.items() if change.due is not None and change.due <= until}
     tier, found = moving.executor.call(read_cold(moving.calls)), set[str]()
     spilled = {*moving.folder.spilled(), *(name for name, moved in tier.moved.items() if "1" in moved)}
 
@@ -97,7 +96,7 @@ def settle_changes(moving: Moving, until: int, counts: Counter[str]) -> None:
     looks = [*(partial(look_in, name) for name in spilled), *(partial(look_in_day, file) for file in tier.files)]
     if not _do_all(looks):  # another pass moves files, or one is gone: what was noted stays until the next pass
         return
-    latest = max(int(change.split(" ")[1]) for change in changes.values())
+    latest = max(change.at for change in changes.values())
     for part in batched(changes.keys() - found, MAX_IDS):
         moving.executor.call(drop_changes_call(moving.calls, latest, part))
 
@@ -112,8 +111,7 @@ def _do_all(looks: Iterable[Callable[[], None]]) -> bool:
             missing = True
         except ColdTierError as error:
             problems.append(str(error))
-    if problems:
-        raise ColdTierError("; ".join(problems[:5]))
+    raise_if_any(problems)
     return not missing
 
 

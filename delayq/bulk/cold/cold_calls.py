@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from delayq.broker.calls import Calls
-from delayq.broker.foreign import shown_id
+from delayq.broker.foreign import shown_id, stored_id
 from delayq.broker.replies import statuses
 from delayq.broker.requests import RedisCommand, ScriptCall, flat
 from delayq.broker.transport.operation import Operation
@@ -16,11 +16,8 @@ REFUSED = "-"
 """The reply for messages that are not taken out of the queue, and for a file of which all is noted."""
 BACK, EXISTS, SETTLED, WITHDRAWN = "1056"
 """The statuses of messages that were to come back."""
-DONE = "done"
-"""What is noted of a message that was brought back early, or left out then: its place in the file says nothing."""
 _PAGE = 1000
-_CHANGE = re.compile(r"(-|\d{1,15}) \d{1,15}\b")
-"""What is noted of a message; anything else is another program's."""
+_CHANGE = re.compile(r"(-|\d{1,15}) (\d{1,15})\b")
 
 
 class ColdRow(NamedTuple):
@@ -37,6 +34,27 @@ class ColdRow(NamedTuple):
     def text(self) -> bytes:
         """All but the id and the due time, as `spill` compares it."""
         return b"\n".join([b"%d" % self.retries, self.headers, self.attributes, self.payload])
+
+
+class ColdChange(NamedTuple):
+    """What was noted of a message that may be cold."""
+
+    due: int | None
+    """Its new due time (ms); None if it was withdrawn, so that it does not come back."""
+    at: int
+    """When that was noted (ms)."""
+    is_done: bool
+    """Whether it was brought back before its file, or left out then: its place in the file says nothing."""
+
+    @classmethod
+    def read(cls, stored: bytes | None) -> Self | None:
+        """Parse what is stored; None for nothing, and for what another program has written."""
+        text = (stored or b"").decode("utf-8", "replace")
+        found = _CHANGE.match(text)
+        if found is None:
+            return None
+        due, at = found.groups()
+        return cls(None if due == "-" else int(due), int(at), text.endswith(" done"))
 
 
 def spill_call(
@@ -93,16 +111,21 @@ def forget_calls(calls: Calls, kind: str, names: Iterable[str]) -> list[RedisCom
     return [RedisCommand(("HDEL", calls.keys.cold, f"{kind} {name}"), int) for name in names]
 
 
-def read_changes(calls: Calls) -> Operation[dict[str, str]]:
-    """Read what was noted of messages that may be cold, by id: `-` or a due time (ms), when (ms), maybe `DONE`."""
-    changes: dict[str, str] = {}
+def read_change(calls: Calls, id: str) -> RedisCommand[ColdChange | None]:
+    """Read what was noted of a message; None if nothing was."""
+    return RedisCommand(("HGET", calls.keys.cold_changes, stored_id(id)), ColdChange.read)
+
+
+def read_changes(calls: Calls) -> Operation[dict[str, ColdChange]]:
+    """Read what was noted of messages that may be cold, by id."""
+    changes: dict[str, ColdChange] = {}
     cursor = b"0"
     while True:
         words = ("HSCAN", calls.keys.cold_changes, cursor, "COUNT", _PAGE)
         (reply,) = yield [RedisCommand(words, lambda reply: reply)]
         cursor, cells = reply
-        noted = ((shown_id(id), value.decode("utf-8", "replace")) for id, value in _pairs(cells))
-        changes |= {id: value for id, value in noted if _CHANGE.match(value)}
+        noted = ((shown_id(id), ColdChange.read(value)) for id, value in _pairs(cells))
+        changes |= {id: change for id, change in noted if change is not None}
         if cursor == b"0":
             return changes
 

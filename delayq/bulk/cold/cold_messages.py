@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from delayq.bulk.cold.cold_calls import DONE, ColdRow, read_changes
+from delayq.bulk.cold.cold_calls import ColdChange, ColdRow, read_changes
 from delayq.bulk.cold.cold_folder import ColdFolder
 from delayq.bulk.connection import calls_of, check_queue, connect, target_of
 from delayq.errors import ColdTierError
@@ -78,7 +78,7 @@ def _moved(folder: ColdFolder, name: str, moved: str) -> Iterator[list[ColdRow]]
 
 
 def _read(
-    folder: ColdFolder, name: str, rows: Iterable[list[ColdRow]], changes: Mapping[str, str], batches: list[Any]
+    folder: ColdFolder, name: str, rows: Iterable[list[ColdRow]], changes: Mapping[str, ColdChange], batches: list[Any]
 ) -> bool:
     """Add the messages of a file; return False if it is gone."""
     found = list[Any]()
@@ -93,13 +93,13 @@ def _read(
     return True
 
 
-def _batch(rows: list[ColdRow], changes: Mapping[str, str]) -> Any:
+def _batch(rows: list[ColdRow], changes: Mapping[str, ColdChange]) -> Any:
     cells = list[tuple[Any, ...]]()
     for row in rows:
-        how, *_, last = changes.get(row.id, " ").split(" ")
-        if last == DONE:
+        change = changes.get(row.id)
+        if change is not None and change.is_done:
             continue
-        state = WITHDRAWN if how == "-" else COLD
+        state = COLD if change is None or change.due is not None else WITHDRAWN
         cells.append((row.id, state, row.due, row.retries, hashlib.sha256(row.payload).hexdigest()))
     columns = list(zip(*cells, strict=True)) or [()] * len(SCHEMA)
     millis = pa.timestamp("ms", tz="UTC")

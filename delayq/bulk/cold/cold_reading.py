@@ -9,9 +9,7 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
-from delayq.broker.foreign import stored_id
-from delayq.broker.requests import RedisCommand
-from delayq.bulk.cold.cold_calls import DONE, ColdRow
+from delayq.bulk.cold.cold_calls import ColdChange, ColdRow, read_change
 from delayq.bulk.cold.cold_folder import ColdFolder
 from delayq.bulk.cold.cold_pass import cold_target
 from delayq.bulk.connection import calls_of, connect
@@ -87,18 +85,14 @@ def find_cold(
             ids = files.read_ids(file.name)
             if id in ids[file.back :]:
                 row = next(row for rows in files.read(file.name, ids.index(id, file.back)) for row in rows)
-                noted = RedisCommand(("HGET", calls.keys.cold_changes, stored_id(id)), _read_change)
-                how, is_back = executor.call(noted)
-                return None if is_back else _found(row, file.name, how)
+                return _found(row, file.name, executor.call(read_change(calls, id)))
     return None
 
 
-def _read_change(reply: bytes | None) -> tuple[str, bool]:
-    """Return `-` for a message that was cancelled, its new due time (ms) if it has one, else ''; whether it is back."""
-    how, *_, last = (reply or b" ").decode().split(" ")
-    return how, last == DONE
-
-
-def _found(row: ColdRow, file: str, change: str) -> ColdMessage:
-    due = row.due if change in ("", "-") else int(change)
-    return ColdMessage(row.id, file, from_millis(due), row.retries, len(row.payload), change == "-")
+def _found(row: ColdRow, file: str, change: ColdChange | None) -> ColdMessage | None:
+    """Return a message of a file; None if it is back before the file."""
+    if change is not None and change.is_done:
+        return None
+    due = row.due if change is None or change.due is None else change.due
+    withdrawn = change is not None and change.due is None
+    return ColdMessage(row.id, file, from_millis(due), row.retries, len(row.payload), withdrawn)

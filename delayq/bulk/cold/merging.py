@@ -21,16 +21,14 @@ MAX_ROWS, MAX_BYTES = 200_000, 128 << 20
 """Messages, and bytes of the files, that are merged at a time."""
 
 
-def merge_small(moving: Moving) -> int:
-    """Merge the small files of each day that has many; returns how many files are gone.
+def merge_small(moving: Moving) -> None:
+    """Merge the small files of each day that has many.
 
     The queue lets the new file count in place of the old ones in one step. If it refuses, as another pass has brought
     some back, the new file is deleted.
     """
-    tier, merged = moving.executor.call(read_cold(moving.calls)), 0
-    for files in _chosen(moving, tier.files):
-        merged += _merge(moving, files)
-    return merged
+    for files in _chosen(moving, moving.executor.call(read_cold(moving.calls)).files):
+        _merge(moving, files)
 
 
 def _chosen(moving: Moving, files: Sequence[ColdFile]) -> Iterator[list[ColdFile]]:
@@ -46,22 +44,20 @@ def _chosen(moving: Moving, files: Sequence[ColdFile]) -> Iterator[list[ColdFile
             yield taken
 
 
-def _merge(moving: Moving, files: Sequence[ColdFile]) -> int:
+def _merge(moving: Moving, files: Sequence[ColdFile]) -> None:
     calls, executor, folder = moving
     names = [file.name for file in files]
     new = f"{names[0].partition('/')[0]}/{new_id()}.parquet"
     try:
         rows = [row for name in names for batch in folder.read(name, 0) for row in batch]
     except FileNotFoundError:  # another pass has it, or it is gone: bringing it back will tell
-        return 0
+        return
     except ColdTierError as error:
         log.warning("the files of %s are not merged: %s", names[0].partition("/")[0], error)
-        return 0
+        return
     folder.write_day(new, sorted(rows, key=lambda row: (row.due, row.id)))
     if executor.call(merge_files_call(calls, new, len(rows), names)):
         for name in names:
             put_away(moving, name)
-        return len(names)
-    if new not in {file.name for file in executor.call(read_cold(calls)).files}:
+    elif new not in {file.name for file in executor.call(read_cold(calls)).files}:
         folder.remove(new)
-    return 0

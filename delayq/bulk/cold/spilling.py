@@ -130,6 +130,11 @@ def recover(moving: Moving, tier: ColdTier) -> None:
             put_away(moving, file)
         except ColdTierError as error:
             problems.append(str(error))
+    raise_if_any(problems)
+
+
+def raise_if_any(problems: Sequence[str]) -> None:
+    """Raise `ColdTierError` with the first of what a step went wrong with, once it has done all else."""
     if problems:
         raise ColdTierError("; ".join(problems[:5]))
 

@@ -16,7 +16,7 @@ from delayq.cli.support.output import json_fields, print_details, print_json, pr
 from delayq.cli.support.progress import catch_stop_signals, spinner
 from delayq.cli.support.session import Session
 from delayq.cli.support.zones import exact_time
-from delayq.values.text import pluralize
+from delayq.values.text import format_duration, pluralize
 
 if TYPE_CHECKING:
     from delayq.bulk import ColdMessage, ColdMoved, ColdStatus
@@ -79,17 +79,14 @@ def cold(
     with catch_stop_signals() as stop:
         if follow:
             configure_logging("warning", as_json=False)
-            print_note(f"moving what is due in more than {_days(keep)} to {place}; stop with Ctrl-C")
+            ahead = format_duration((keep + timedelta(days=1)).total_seconds())
+            print_note(f"moving what is due in more than {ahead} to {place}; stop with Ctrl-C")
             follow_cold(queue, place, **options, stop=stop.event, on_pass=lambda moved: _print(moved, as_json=as_json))
             return Exit.OK
         with spinner(f"moving messages of {queue} to and from {place}"):
             moved = move_cold(queue, place, **options)
     _print(moved, as_json=as_json)
     return Exit.OK
-
-
-def _days(keep: timedelta) -> str:
-    return pluralize(keep.days + 1, "day")
 
 
 def _print(moved: ColdMoved, *, as_json: bool) -> None:
